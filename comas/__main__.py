@@ -1,4 +1,5 @@
-"""``comas train [--dry-run | --export-best] [CONFIG] [key=value ...]``, or ``python -m comas``."""
+"""``comas train [--dry-run | --trial | --export-best] [CONFIG] [key=value ...]``, which
+``python -m comas`` is as well."""
 
 import argparse
 import errno
@@ -21,7 +22,8 @@ from comas.run.guards import closing_line
 from comas.run.pages.run_report import report
 from comas.run.prepared import Prepared
 from comas.run.records import METRICS, read_rows
-from comas.train import agents_of, train
+from comas.train import agents_of, discuss, train
+from comas.trial import try_out
 from comas.utils.files import from_here, in_command
 from comas.utils.invocation import CommandParser, start_of
 from comas.utils.terminal import (
@@ -35,7 +37,7 @@ from comas.utils.terminal import (
 
 log = logging.getLogger("comas")
 
-DRY_RUN, EXPORT_BEST = "--dry-run", "--export-best"
+DRY_RUN, TRIAL, EXPORT_BEST = "--dry-run", "--trial", "--export-best"
 FULL_OR_BROKEN = {errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS}
 """What a disk says that takes no more."""
 
@@ -53,6 +55,9 @@ def main(arguments: Sequence[str]) -> int:
         if options.export_best and config.resume is None:
             raise ValueError(f"{EXPORT_BEST} wants resume=saves/<run>, the run to export from")
         prepared = prepare(config)
+        if options.trial:
+            _try(prepared)
+            return 0
         config = prepared.config
         sizes = describe_sizes(config, prepared.sizes)
         run = RunDirectory.open(config) if config.resume else RunDirectory.create(config)
@@ -100,6 +105,7 @@ def _read(arguments: Sequence[str]) -> argparse.Namespace:
     parser = CommandParser("train")
     instead = parser.add_mutually_exclusive_group()
     instead.add_argument(DRY_RUN, action="store_true")
+    instead.add_argument(TRIAL, action="store_true")
     instead.add_argument(EXPORT_BEST, action="store_true")
     parser.add_argument("arguments", nargs="*")
     return parser.parse_intermixed_args(arguments)
@@ -111,6 +117,16 @@ def _describe(arguments: Sequence[str]) -> int:
     for line in describe_run(found):
         log.info(line)
     return EXIT_FAULT if faults_of(found.needs) else 0
+
+
+def _try(prepared: Prepared) -> None:
+    """Say what the run would learn from and cost."""
+    for doubt in prepared.doubts:
+        log.warning(doubt)
+    with blaming_plugins(), agents_of(prepared, Recoveries(0)) as agents:
+        told = try_out(prepared, agents, discuss=discuss)
+    for line in told:
+        log.info(line)
 
 
 def _configure(arguments: Sequence[str]) -> Config:

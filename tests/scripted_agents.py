@@ -5,6 +5,7 @@ from concurrent.futures import Future
 from pathlib import Path
 from typing import Self
 
+from comas.engines.cluster.actors import MemoryPeak
 from comas.engines.cluster.supervision import Recoveries
 from comas.types import Generation, Request, TrainingSample, UpdateStats
 
@@ -47,6 +48,9 @@ class ScriptedAgents:
 
     def sync_weights(self, policies: object = None) -> None:
         self.served = self.weights
+
+    def memory_peaks(self) -> dict[str, list[MemoryPeak]]:
+        return {"ranks": [MemoryPeak(1 << 30, 0), MemoryPeak(3 << 29, 0)]}
 
     def save_checkpoint(self, folder: Path) -> list[Future[None]]:
         (folder / "state").write_text(str(self.weights))

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from comas.config.plugins import blaming_plugins
+from comas.utils.terminal import in_columns
 
 Found = TypeVar("Found")
 
@@ -83,6 +84,4 @@ def table(needs: Sequence[Need]) -> list[str]:
         if len(subject) > MAX_SUBJECT_CHARS:  # its end says more than its beginning
             subject = f"...{subject[3 - MAX_SUBJECT_CHARS :]}"
         rows.append([subject, need.needed, need.present, remark])
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines = ("  ".join(map(str.ljust, row, widths)) for row in rows)
-    return [line.rstrip() for line in lines]
+    return in_columns(rows)

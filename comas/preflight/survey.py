@@ -48,6 +48,9 @@ from comas.verification.verifiers import SANDBOXED
 RECORDS_BYTES = GIB // 2
 """Room on the disk for metrics, discussions, logs and plots."""
 
+DISK = "disk"
+"""The subject of the need of room for the run's folder."""
+
 
 @dataclass(frozen=True)
 class Findings:
@@ -101,6 +104,7 @@ def prepare(config: Config) -> Prepared:
         sizes=train.sizes,
         locations=found.inputs.locations(config),
         sources=user_sources(config),
+        disk=next(need.needed for need in found.needs if need.subject == DISK),
         doubts=[need.doubt for need in found.needs if need.doubt is not None],
     )
 
@@ -304,4 +308,4 @@ def disk_need(config: Config, *, sizes: Mapping[int, int], free: int, num_kept: 
             "(training.keep_checkpoints)"
         )
     words = f"{in_words(needed)} (a checkpoint: {in_words(checkpoint) if checkpoint else '?'})"
-    return Need("disk", words, in_words(free), fault)
+    return Need(DISK, words, in_words(free), fault)

@@ -230,7 +230,9 @@ class Watch:
         for sign in list(self._signs):
             if shown := shown_by(now, sign):
                 self._signs.remove(sign)
-                log.warning("%s: %s%s; %s", shown, sign.says, _example(sign, rewarded), sign.remedy)
+                log.warning(
+                    "%s: %s%s; %s", shown, sign.says, example_of(sign, rewarded), sign.remedy
+                )
 
     def _take_in(self, metrics: Metrics) -> dict[str, list[float]]:
         now = {}
@@ -250,7 +252,8 @@ def shown_by(values: Mapping[str, Sequence[float]], sign: Sign) -> str:
     )
 
 
-def _example(sign: Sign, rewarded: Iterable[RewardedDiscussion]) -> str:
+def example_of(sign: Sign, rewarded: Iterable[RewardedDiscussion]) -> str:
+    """Return the first turn that is an example of ``sign``, in words; empty: there is none."""
     for item in rewarded:
         for turn, reward in zip(item.discussion.turns, item.rewards, strict=True):
             if not turn.is_given and sign.is_example(turn):

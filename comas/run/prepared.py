@@ -58,5 +58,7 @@ class Prepared:
     """Where each name of the configuration leads (see ``locate``)."""
     sources: Mapping[str, str]
     """Whole path -> text of the user's own files that the run depends on."""
+    disk: str
+    """Room that the run takes on the disk, in words."""
     doubts: Sequence[str]
     """Warnings about what is too little by estimate."""

@@ -2,9 +2,11 @@
 
 import ctypes
 import os
+import re
 import signal
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
+from pathlib import Path
 
 import psutil
 
@@ -27,6 +29,15 @@ def name(process: psutil.Process) -> str:
     with suppress(psutil.Error):
         return process.name()
     return ""
+
+
+def peak_bytes(process: psutil.Process) -> int:
+    """The most memory that a process has held, shared memory included, of which several count the
+    same; 0 if it has ended."""
+    with suppress(OSError, psutil.Error):
+        status = Path(f"/proc/{process.pid}/status").read_text()
+        return int(re.findall(r"VmHWM:\s+(\d+) kB", status)[0]) << 10
+    return 0
 
 
 def is_alive(process: psutil.Process) -> bool:

@@ -85,6 +85,13 @@ def excerpt(text: str) -> str:
     return line if len(line) <= MAX_QUOTED_CHARS else f"{line[:half]} ... {line[-half:]}"
 
 
+def in_columns(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Return rows of equally many cells as lines of aligned columns."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = ("  ".join(map(str.ljust, row, widths)) for row in rows)
+    return [line.rstrip() for line in lines]
+
+
 def command(*loggers: str, interrupted: str = "") -> Callable[[Callable[P, int]], Callable[P, int]]:
     """Decorate the ``main`` of a command, which then begins as by ``start_command(*loggers)``.
 

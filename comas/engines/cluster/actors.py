@@ -24,6 +24,7 @@ from comas.config.schema import Config, Optimization, Rollout
 from comas.engines import LOOPBACK_GROUPS, Rendezvous
 from comas.engines.rollout.vllm_options import Adapters, WeightTransfer
 from comas.types import Device
+from comas.utils.processes import peak_bytes
 
 if TYPE_CHECKING:
     import torch
@@ -66,6 +67,22 @@ class ProcessLocation(NamedTuple):
     pid: int
     log: Path
     """The file on its node that takes its error output."""
+
+
+class MemoryPeak(NamedTuple):
+    """The most memory that an engine's processes have held."""
+
+    host_bytes: int
+    gpu_bytes: int
+    """What PyTorch held in the actor's own process; 0 on a CPU."""
+
+
+def _own_memory() -> MemoryPeak:
+    import torch
+
+    this = psutil.Process()
+    host_bytes = sum(map(peak_bytes, (this, *this.children(recursive=True))))
+    return MemoryPeak(host_bytes, torch.cuda.max_memory_reserved())
 
 
 def visible_gpus() -> str:
@@ -150,6 +167,10 @@ class RolloutActor:
 
     async def heartbeat(self) -> None:
         """A sign of life."""
+
+    async def memory_peak(self) -> MemoryPeak:
+        """Return the most memory that the engine has held."""
+        return _own_memory()
 
 
 class UpdateCalls:
@@ -280,6 +301,10 @@ class PolicyActor:
     def write_checkpoint(self) -> None:
         """Call ``FamilyTrainer.write_checkpoint``, while other calls go on."""
         self._trainer.write_checkpoint()
+
+    def memory_peak(self) -> MemoryPeak:
+        """Return the most memory that this rank has held; not collective."""
+        return _own_memory()
 
     def connect(self, engines: Sequence[ActorHandle]) -> None:
         """Prepare the transfer of the family's weights to its rollout engines."""

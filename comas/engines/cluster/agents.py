@@ -14,7 +14,7 @@ from typing import Any, Self
 import ray
 
 from comas.config.schema import Config
-from comas.engines.cluster.actors import Engine, serving
+from comas.engines.cluster.actors import Engine, MemoryPeak, serving
 from comas.engines.cluster.launch import Launch
 from comas.engines.cluster.sampler import EngineClient, Sampler
 from comas.engines.cluster.supervision import (
@@ -188,6 +188,15 @@ class Agents:
     def reserved_peak(self) -> int:
         """The most bytes of its GPU that PyTorch held in any rank; 0 on a CPU."""
         return max(self._call_all(self._ranks, "being asked for its memory", "reserved_peak"))
+
+    def memory_peaks(self) -> dict[str, list[MemoryPeak]]:
+        """Return the most memory that each of the rollout engines and of the ranks has held."""
+        parts = {"rollout engines": self._rollouts, "ranks": self._ranks}
+        asked = "being asked for its memory"
+        return {
+            part: self._wait({e: e.actor.memory_peak.remote() for e in engines}, asked)
+            for part, engines in parts.items()
+        }
 
     def _call_all(
         self, engines: Sequence[Engine], doing: str, method: str, *arguments: Any

@@ -64,7 +64,7 @@ def reward_effectiveness(
                 table[_score_label(scoring), TRUTH_LABELS[is_correct]] += 1
     metrics: Metrics = {}
     for name, threshold in PREDICTS_CORRECT.items():
-        for quality, value in _qualities(judged, threshold=threshold).items():
+        for quality, value in qualities(judged, threshold=threshold).items():
             metrics[f"reward_effectiveness/{name}/{quality}"] = value
     for score in SCORE_LABELS:
         for truth in TRUTH_LABELS.values():
@@ -110,8 +110,9 @@ def _score_label(scoring: Turn) -> str:
     return "invalid" if score is None else f"score_{score}"
 
 
-def _qualities(judged: Mapping[tuple[float, bool], int], *, threshold: float) -> Metrics:
-    """``judged`` counts the solutions by their reward and whether they are correct."""
+def qualities(judged: Mapping[tuple[float, bool], int], *, threshold: float) -> Metrics:
+    """Return how well values tell the correct from others; ``judged`` counts the solutions by their
+    value and whether they are correct."""
     outcomes: Counter[tuple[bool, bool]] = Counter()
     for (reward, is_correct), count in judged.items():
         outcomes[reward >= threshold, is_correct] += count

@@ -1,0 +1,246 @@
+"""Who tells right solutions from wrong ones: judges, the reward, a vote, the solver itself."""
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from statistics import fmean, median
+from typing import NamedTuple
+
+import numpy as np
+
+from comas.interaction.criticism import Outcome
+from comas.reward_formulation.interaction_reward import parse_score, rewards_of_score
+from comas.reward_formulation.judgment_reward import parse_judgment
+from comas.reward_formulation.majority_reward import Weigh, hold_votes, one_vote
+from comas.reward_formulation.self_rewarding import GREATEST_RATING, parse_rating
+from comas.run.metrics.reward_effectiveness import PREDICTS_CORRECT, qualities
+from comas.types import Discussion, RewardedDiscussion, Turn, TurnKey
+from comas.verification.latex import spelled_answer
+from comas.verification.solutions import Verdicts
+
+NUM_RESAMPLES = 1000
+MIN_OF_A_KIND = 5
+"""Right and wrong solutions, below which an interval would promise too much."""
+CALLS_RIGHT = PREDICTS_CORRECT["from_score_2"]
+"""The value from which on a judge calls a solution right: a score of 2, a rating of 3."""
+
+
+class Estimate(NamedTuple):
+    """A value with its interval."""
+
+    value: float
+    low: float
+    high: float
+
+    def __str__(self) -> str:
+        return f"{self.value:.2f} [{self.low:.2f}, {self.high:.2f}]"
+
+
+class Opinion(NamedTuple):
+    """What a judge, or anything else, makes of a solution."""
+
+    solution: TurnKey
+    question_id: str
+    value: float | None
+    """The higher, the better; None: it cannot be read."""
+    is_right: bool | None
+    """The verdict on the solution; None: the verifier failed."""
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where opinions come from, and how well they tell right from wrong."""
+
+    name: str
+    opinions: Sequence[Opinion]
+    """Those with a value of solutions with a verdict."""
+    auc: Estimate | None = None
+    balanced_accuracy: float | None = None
+    untold: str = ""
+    """Why it cannot be said, if it cannot."""
+
+    @property
+    def sees(self) -> bool:
+        """True if it is settled that it tells right from wrong."""
+        return self.auc is not None and self.auc.low > 0.5
+
+
+def find_sources(
+    rewarded: Sequence[RewardedDiscussion],
+    judges: Mapping[int, Sequence[Opinion]],
+    verdicts: Verdicts,
+    *,
+    sees_verdicts: bool,
+    seed: int,
+) -> dict[str, Source]:
+    """Return how well each agent tells right from wrong as a judge, all of them together, and the
+    reward, unless it ``sees_verdicts``; and for comparison a vote, a vote weighed by the judges,
+    and the mean log-prob of a solution's tokens. ``judges`` are what each agent said."""
+    discussions = [item.discussion for item in rewarded]
+    source = partial(assess, seed=seed)
+    found = {
+        f"agent {agent}": source(f"agent {agent} as a judge", said)
+        for agent, said in sorted(judges.items())
+    }
+    every = [opinion for said in judges.values() for opinion in said]
+    if judges:
+        found["judges"] = source("all judges", every)
+
+    def each(value: Callable[[Discussion, Turn], float | None]) -> list[Opinion]:
+        return [
+            opinion_on(discussion, turn, value(discussion, turn), verdicts)
+            for discussion in discussions
+            for turn in discussion.solutions()
+            if not turn.is_given
+        ]
+
+    if not sees_verdicts:
+        paid = {
+            (item.discussion.discussion_id, turn.turn_id): reward
+            for item in rewarded
+            for turn, reward in zip(item.discussion.turns, item.rewards, strict=True)
+        }
+        rewards = each(lambda d, turn: paid[d.discussion_id, turn.turn_id])
+        found["reward"] = source("the reward as paid", rewards)
+    weights = mean_values(every)
+    votes: dict[str, tuple[str, Weigh]] = {"vote": ("majority vote", one_vote)}
+    if judges:
+        name = "vote weighed by judges"
+        votes["weighed vote"] = name, lambda d, turn: weights.get((d.discussion_id, turn.turn_id))
+    for key, (name, weigh) in votes.items():
+        agrees = partial(_agrees, elect(discussions, weigh))
+        found[key] = source(name, each(agrees), nothing="no answer is elected (boxed, of math)")
+    found["likelihood"] = source("likelihood", each(_likelihood), threshold=None)
+    return found
+
+
+def assess(
+    name: str,
+    opinions: Iterable[Opinion],
+    *,
+    seed: int,
+    threshold: float | None = CALLS_RIGHT,
+    nothing: str = "nothing can be read",
+) -> Source:
+    """Return how well ``opinions`` tell right from wrong, if they are enough to say. Without a
+    ``threshold`` the upper half is called right. ``nothing`` says why there may be none."""
+    known = [of for of in opinions if of.value is not None and of.is_right is not None]
+    num_right = sum(bool(of.is_right) for of in known)
+    num_wrong = len(known) - num_right
+    if min(num_right, num_wrong) < MIN_OF_A_KIND:
+        counts = f"{num_right} right and {num_wrong} wrong are too few"
+        return Source(name, known, untold=counts if known else nothing)
+    if threshold is None:
+        threshold = median(of.value for of in known if of.value is not None)
+    counted = Counter((of.value or 0.0, bool(of.is_right)) for of in known)
+    balanced = qualities(counted, threshold=threshold)["balanced_accuracy"]
+    return Source(name, known, auc(known, seed=seed), balanced)
+
+
+def auc(opinions: Sequence[Opinion], *, seed: int) -> Estimate:
+    """Return the AUC: over all pairs of a right and a wrong solution, the share in which the right
+    one has the higher value, a tie counting half (Mann-Whitney).
+
+    The 95 % interval is that of samples of questions, drawn with replacement, as solutions of one
+    question are alike.
+
+    Example: right ones with 1 and 0.5, wrong ones with 0.5 and 0: (0.5 + 1 + 1 + 1) / 4.
+    """
+    rows = {name: row for row, name in enumerate(dict.fromkeys(o.question_id for o in opinions))}
+    places, values, is_right = map(
+        np.array, zip(*((rows[o.question_id], o.value, o.is_right) for o in opinions), strict=True)
+    )
+    high, low = values[is_right][:, None], values[~is_right]
+    num = len(rows)
+    won, compared = np.zeros((2, num, num))  # [question of the right one, of the wrong one]
+    pairs = np.ix_(places[is_right], places[~is_right])
+    np.add.at(won, pairs, (high > low) + 0.5 * (high == low))
+    np.add.at(compared, pairs, 1.0)
+
+    def share(counts: np.ndarray) -> np.ndarray:
+        """[B] from how often each question counts, [B, num]."""
+        wins, total = (((counts @ table) * counts).sum(axis=1) for table in (won, compared))
+        return wins[total > 0] / total[total > 0]
+
+    drawn = np.random.default_rng(seed).multinomial(num, np.full(num, 1 / num), NUM_RESAMPLES)
+    below, above = np.percentile(share(drawn.astype(float)), [2.5, 97.5])
+    return Estimate(float(share(np.ones((1, num)))[0]), float(below), float(above))
+
+
+# ---------------------------------------------------------------- what is read
+
+
+def judgments(
+    discussions: Iterable[Discussion], verdicts: Verdicts, outcome: Outcome | None
+) -> dict[int, list[Opinion]]:
+    """Return what each agent said as a judge, in the form that the criticism asks for: scores, or
+    judgments or ratings within evaluations; without an ``outcome`` nobody judges."""
+    said: defaultdict[int, list[Opinion]] = defaultdict(list)
+    if outcome is None:
+        return said
+    for discussion in discussions:
+        for solution in discussion.solutions():
+            evaluations = discussion.children(solution, "evaluation")
+            for turn in discussion.scorings(solution) if outcome == "scores" else evaluations:
+                if not turn.is_given and not solution.is_given:
+                    value = value_said(turn.text, outcome)
+                    said[turn.agent_index].append(opinion_on(discussion, solution, value, verdicts))
+    return said
+
+
+def opinion_on(
+    discussion: Discussion, solution: Turn, value: float | None, verdicts: Verdicts
+) -> Opinion:
+    """Return that a solution has this ``value`` to somebody."""
+    key = discussion.discussion_id, solution.turn_id
+    verdict = verdicts.get(key, "failed")
+    is_right = None if verdict == "failed" else verdict == "correct"
+    return Opinion(key, discussion.question.question_id, value, is_right)
+
+
+def value_said(text: str, outcome: Outcome) -> float | None:
+    """Return what a judge's response makes of a solution, from 0 to 1; None: it cannot be read.
+
+    Example: a score of 2 is 0.5, the judgment "correct" 1, a rating of 4 0.8.
+    """
+    if outcome == "scores":
+        score = parse_score(text)
+        return None if score is None else rewards_of_score(score).solution
+    if outcome == "judgments":
+        judgment = parse_judgment(text)
+        return None if judgment is None else float(judgment == "correct")
+    rating = parse_rating(text)
+    return None if rating is None else rating / GREATEST_RATING
+
+
+def mean_values(opinions: Iterable[Opinion]) -> dict[TurnKey, float]:
+    """Return the mean value of each solution of which any can be read."""
+    values: defaultdict[TurnKey, list[float]] = defaultdict(list)
+    for of in opinions:
+        if of.value is not None:
+            values[of.solution].append(of.value)
+    return {key: fmean(given) for key, given in values.items()}
+
+
+def elect(discussions: Sequence[Discussion], weigh: Weigh) -> dict[str, str]:
+    """Return question id -> the answer that a vote elects, where two solutions or more vote."""
+    voters = Counter(
+        discussion.question.question_id
+        for discussion in discussions
+        for solution in discussion.solutions()
+        if spelled_answer(solution.text) is not None
+    )
+    elected, _ = hold_votes(discussions, weigh)
+    return {question: answer for question, answer in elected.items() if voters[question] > 1}
+
+
+def _agrees(elected: Mapping[str, str], discussion: Discussion, solution: Turn) -> float | None:
+    """Return 1 for the elected answer, 0 for another; None where none is elected."""
+    answer = elected.get(discussion.question.question_id)
+    return None if answer is None else float(spelled_answer(solution.text) == answer)
+
+
+def _likelihood(_: Discussion, solution: Turn) -> float | None:
+    logprobs = solution.generation.sampled_logprobs
+    return fmean(logprobs) if logprobs else None

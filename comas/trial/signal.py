@@ -1,0 +1,220 @@
+"""Whether there is a signal to learn from, in words."""
+
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from statistics import fmean
+from typing import NamedTuple
+
+from comas.config.schema import Algorithm, Config, Dpo
+from comas.interaction.criticism import CRITICISMS
+from comas.policy_optimization.advantages import ADVANTAGE_ESTIMATORS
+from comas.policy_optimization.preferences import preference_pairs
+from comas.reward_formulation import REWARD_SCHEMES
+from comas.run.guards import example_of, lost_signals
+from comas.run.metrics.step import NO_ADVANTAGE, step_metrics
+from comas.trial.judging import Opinion, Source, find_sources, judgments
+from comas.types import Generation, Rewards, TrainingSample, Turn, UpdateStats
+from comas.utils.terminal import in_columns
+from comas.verification.forms import Verdict
+from comas.verification.solutions import Verdicts
+
+BLIND = 0.6
+"""Where the interval of an AUC reaches from 0.5 or less to no more than this, judges are blind."""
+TOO_HARD, TOO_EASY = 0.05, 0.95
+"""Shares of right solutions beyond which there is too little to tell apart."""
+SCHEMES = {
+    "weighed vote": "comas.ideas.scored_majority:scored_majority",
+    "vote": "majority",
+    "likelihood": "comas.ideas.confident_majority:confident_majority",
+}
+"""Source of values -> the reward scheme that pays by it."""
+
+
+class Batch(NamedTuple):
+    """The discussions of a batch that was tried."""
+
+    rewards: Rewards
+    verdicts: Verdicts
+    seconds: float
+    """Of its rollout."""
+
+
+Spoken = Sequence[tuple[Turn, Verdict | None]]
+"""Turns, with the verdicts on those that are solutions."""
+
+
+def describe_signal(
+    batches: Sequence[Batch],
+    buffers: Mapping[int, Sequence[TrainingSample]],
+    stats: Mapping[int, UpdateStats],
+    *,
+    config: Config,
+) -> list[str]:
+    """Return what the discussions show, and the update on the last of ``batches``: ``buffers`` is
+    policy -> what it was updated on."""
+    rewarded = [item for batch in batches for item in batch.rewards.discussions]
+    discussions = [item.discussion for item in rewarded]
+    verdicts = {key: of for batch in batches for key, of in batch.verdicts.items()}
+    judges = judgments(discussions, verdicts, CRITICISMS[config.interaction.criticism].outcome)
+    scheme = REWARD_SCHEMES[config.reward.scheme]
+    found = find_sources(
+        rewarded, judges, verdicts, sees_verdicts=scheme.sees_verdicts, seed=config.seed
+    )
+    spoken = [
+        (turn, verdicts.get((discussion.discussion_id, turn.turn_id)))
+        for discussion in discussions
+        for turn in discussion.turns
+        if not turn.is_given
+    ]
+    says = f"verdict: {verdict(found)}"
+    if votes := {of.question_id: of.is_right for of in found["vote"].opinions if of.value}:
+        right = share(bool(of) for of in votes.values())
+        says += f"; a majority vote would be right in {right} of {len(votes)} questions"
+    last = batches[-1]
+    metrics = step_metrics(last.rewards, buffers, stats, last.verdicts, config=config)
+    lost = [
+        f"{sign.says}{example_of(sign, rewarded)}; {sign.remedy}" for sign in lost_signals(metrics)
+    ]
+    num_questions = len({discussion.question.question_id for discussion in discussions})
+    return [
+        f"is there a signal? {len(discussions)} discussions of {num_questions} questions",
+        *in_columns(shares(spoken, judges, num_agents=config.society.num_agents)),
+        "",
+        *in_columns(table(found.values())),
+        "",
+        learnable(buffers, stats, config.algorithm),
+        says,
+        f"try: {lost[0] if lost else advice(found)}",
+    ]
+
+
+def shares(
+    spoken: Spoken, judges: Mapping[int, Sequence[Opinion]], *, num_agents: int
+) -> list[list[str]]:
+    """Return a table of what all agents said, and each of several."""
+    roles = list(dict.fromkeys(turn.role for turn, _ in spoken))
+    every = [worth for said in judges.values() for worth in said]
+    columns = {"all": column(spoken, every, roles)}
+    for agent in range(num_agents if num_agents > 1 else 0):
+        its = [(turn, of) for turn, of in spoken if turn.agent_index == agent]
+        columns[f"agent {agent}"] = column(its, judges.get(agent, ()), roles)
+    rows = zip(columns["all"], *(cells.values() for cells in columns.values()), strict=True)
+    return [["", *columns], *([f"  {name}", *cells] for name, *cells in rows)]
+
+
+def column(spoken: Spoken, said: Sequence[Opinion], roles: Sequence[str]) -> dict[str, str]:
+    """Return what one or all agents said; ``said``: as judges."""
+    known = [of for _, of in spoken if of not in (None, "failed")]
+    cells = {
+        "right solutions": share(of == "correct" for of in known),
+        "solutions without an answer": share(of == "unanswered" for of in known),
+        "readable as a judge": share(of.value is not None for of in said),
+    }
+    for role in roles:
+        its = [turn.generation for turn, _ in spoken if turn.role == role]
+        length = fmean([of.num_sampled_tokens for of in its] or [0])
+        cut = share(of.finish_reason == "length" for of in its)
+        cells[f"{role}s: tokens, cut off"] = f"{length:.1f}, {cut}"
+    cells["repeated without end"] = share(never_ends(turn.generation) for turn, _ in spoken)
+    return cells
+
+
+def never_ends(generation: Generation) -> bool:
+    """True if a response that was cut off repeats itself: its second half is what came before, by
+    a period of at most a quarter of it, so that a higher limit would not help.
+
+    Example: of the tokens 5 9 7 7 7 7 7 7 the last four repeat what stands one before.
+    """
+    tokens = list(generation.response_token_ids)
+    half = len(tokens) // 2
+    return generation.finish_reason == "length" and any(
+        tokens[half:] == tokens[half - period : -period]
+        for period in range(1, len(tokens) // 4 + 1)
+    )
+
+
+def table(found: Iterable[Source]) -> list[list[str]]:
+    """Return how well each source of values tells right solutions from wrong ones."""
+    rows = [["  who tells right from wrong?", "AUC [95 %]", "balanced", "solutions"]]
+    for of in found:
+        told = [f"cannot be said: {of.untold}", "", ""]
+        if of.auc is not None:
+            told = [str(of.auc), f"{of.balanced_accuracy:.2f}", str(len(of.opinions))]
+        rows.append([f"  {of.name}", *told])
+    return rows
+
+
+def learnable(
+    buffers: Mapping[int, Sequence[TrainingSample]],
+    stats: Mapping[int, UpdateStats],
+    algorithm: Algorithm,
+) -> str:
+    """Return in how many groups of the algorithm there is anything to learn, in words."""
+    learnt: dict[Hashable, bool] = {}
+    for policy, samples in buffers.items():
+        if isinstance(algorithm, Dpo):
+            name = "prompts with two responses of different rewards"
+            pairs = {id(chosen) for chosen, _ in preference_pairs(samples)}
+            for s in samples:
+                group = s.agent_index, (*s.prompt_token_ids,)
+                learnt[group] = learnt.get(group, False) or id(s) in pairs
+            continue
+        estimator = ADVANTAGE_ESTIMATORS[algorithm.estimator]
+        keys = estimator.group_by if algorithm.group_by is None else algorithm.group_by
+        by = f"groups by {', '.join(keys)}" if keys else "policies"
+        name = f"{by} with an advantage of some response over another"
+        for s, advantages in zip(samples, stats[policy].advantages, strict=True):
+            group = policy, *(getattr(s, key) for key in keys)
+            has = max(map(abs, advantages), default=0.0) > NO_ADVANTAGE
+            learnt[group] = learnt.get(group, False) or has
+    return f"{name}: {share(learnt.values())} of {len(learnt)}"
+
+
+# ---------------------------------------------------------------- what it means
+
+
+def verdict(found: Mapping[str, Source]) -> str:
+    """Return in a sentence whether those who decide about rewards tell right from wrong."""
+    if "reward" not in found:
+        return "the reward is made of verdicts, which tell right from wrong"
+    name = "judges" if "judges" in found else "reward"
+    decides = found[name]
+    if decides.auc is None:
+        return f"whether the {name} of this society can tell right from wrong cannot be said: " + (
+            decides.untold
+        )
+    if decides.sees:
+        says = "can tell right from wrong"
+    elif decides.auc.high < 0.5:
+        says = "will take wrong for right"
+    elif decides.auc.high <= BLIND:
+        says = "cannot tell right from wrong"
+    else:
+        says = "may or may not tell right from wrong, which so few solutions leave open"
+    return f"the {name} of this society {says}: AUC {decides.auc}"
+
+
+def advice(found: Mapping[str, Source]) -> str:
+    """Return what to do next."""
+    known = [bool(of.is_right) for of in found["likelihood"].opinions]
+    right = fmean(known) if known else 0.5
+    if not TOO_HARD <= right <= TOO_EASY:
+        harder = "harder" if right > TOO_EASY else "easier"
+        return f"{harder} questions (data.train), of which agents get some right and some wrong"
+    decides = found.get("judges") or found["reward"] if "reward" in found else None
+    if decides is None or decides.sees:
+        return "to train it"
+    for name, scheme in SCHEMES.items():
+        if name in found and found[name].sees:
+            return f"reward.scheme={scheme}, as {found[name].name} tells right from wrong here"
+    if decides.auc is not None and decides.auc.high > BLIND:
+        return "the same with seed=1 and seed=2: what all of them say is settled"
+    return (
+        "society.models that judge better, other questions (data.train) or other words for the "
+        "judges (interaction.prompts); reward.scheme=verifier shows what can be learnt at all"
+    )
+
+
+def share(holds: Iterable[bool]) -> str:
+    """Return a share as it is shown."""
+    known = list(holds)
+    return f"{fmean(known):.0%}" if known else "-"

@@ -1,0 +1,351 @@
+"""``comas train --trial``: what it computes, and its way through a society."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from scripted_agents import ScriptedAgents
+from small_runs import FAMILIES, REPOSITORY, record, write_records
+from tiny_models import save_tiny_model
+
+from comas import __main__ as command
+from comas.config.schema import Dpo, Grpo, ReinforcePP
+from comas.engines.cluster.supervision import LostEngineError, Recoveries
+from comas.preflight.configuration import load_config
+from comas.preflight.survey import prepare
+from comas.trial import goes_on, in_part
+from comas.trial.costs import Costs, relative_spread
+from comas.trial.judging import Estimate, Opinion, Source, assess, auc, judgments, value_said
+from comas.trial.signal import advice, learnable, never_ends, verdict
+from comas.types import (
+    Discussion,
+    Generation,
+    Question,
+    Request,
+    TrainingSample,
+    Turn,
+    UpdateStats,
+)
+from comas.utils.terminal import EXIT_MACHINE
+
+QUICKSTART = REPOSITORY / "configs/quickstart.yaml"
+
+
+def opinions(*values: tuple[str, float | None, bool | None]) -> list[Opinion]:
+    return [Opinion((f"d{i}", "r0.s0"), *value) for i, value in enumerate(values)]
+
+
+# ---------------------------------------------------------------- who tells right from wrong
+
+
+def test_the_auc_is_the_share_of_pairs_in_the_right_order_a_tie_counting_half():
+    known = opinions(("a", 1.0, True), ("a", 0.5, True), ("b", 0.5, False), ("b", 0.0, False))
+    # 1 > 0.5, 1 > 0, 0.5 = 0.5, 0.5 > 0
+    assert auc(known, seed=0).value == (1 + 1 + 0.5 + 1) / 4
+    flipped = [of._replace(value=-(of.value or 0.0)) for of in known]
+    assert auc(flipped, seed=0).value == 0.125
+
+
+def test_the_interval_draws_questions_and_not_solutions():
+    kinds = [("sees", 1.0, 0.0)] * 6 + [("blind", 0.5, 0.5)] * 6
+    alone = opinions(
+        *(
+            (f"{name}{i}", value, right)
+            for i, (name, high, low) in enumerate(kinds)
+            for value, right in ((high, True), (low, False))
+        )
+    )
+    # Ten times the same says no more of other questions.
+    repeated = alone * 10
+    first, second = auc(alone, seed=3), auc(repeated, seed=3)
+    assert first == pytest.approx(second)
+    assert first.low < first.value - 0.05 < first.value + 0.05 < first.high
+    assert auc(alone, seed=3) == first
+
+
+def test_balanced_accuracy_takes_a_score_of_2_for_right_and_without_a_threshold_the_upper_half():
+    # Of 5 right ones 4 are called right, of 5 wrong ones 2: (4/5 + 3/5) / 2.
+    values = [(1.0, True)] * 3 + [(0.5, True), (0.0, True)]
+    values += [(0.5, False)] * 2 + [(0.0, False)] * 3
+    known = opinions(*((str(i), *value) for i, value in enumerate(values)))
+    assert assess("x", known, seed=0).balanced_accuracy == pytest.approx(0.7)
+    lower = [of._replace(value=(of.value or 0.0) - 9) for of in known]
+    found = assess("x", lower, seed=0, threshold=None)  # the median is -8.75
+    assert found.balanced_accuracy == pytest.approx(0.7)
+
+
+def test_what_cannot_be_said_is_not_a_number():
+    few = opinions(*((str(i), 1.0, i < 4) for i in range(40)))
+    assert assess("x", few, seed=0).untold == "4 right and 36 wrong are too few"
+    unread = opinions(*((str(i), None, i < 20) for i in range(40)))
+    unverified = opinions(*((str(i), 1.0, None) for i in range(40)))
+    for nothing in ([], unread, unverified):
+        found = assess("x", nothing, seed=0, nothing="nobody votes")
+        assert (found.auc, found.untold) == (None, "nobody votes")
+
+
+@pytest.mark.parametrize(
+    ("text", "outcome", "value"),
+    [
+        ("<score>1</score>", "scores", 0.0),
+        ("<score>2</score>", "scores", 0.5),
+        ("<score>4</score>", "scores", None),
+        ("<judgment>correct</judgment>", "judgments", 1.0),
+        ("<judgment>incorrect</judgment>", "judgments", 0.0),
+        ("<rating>4</rating>", "ratings", 0.8),
+        ("four", "ratings", None),
+    ],
+)
+def test_what_a_judge_says_is_a_value_from_0_to_1(text, outcome, value):
+    assert value_said(text, outcome) == value
+
+
+def said(text: str, *, finish_reason: Any = "stop", tokens: tuple[int, ...] = (7, 1)) -> Generation:
+    return Generation((5,), tokens, text, (-0.5,) * len(tokens), finish_reason, 0)
+
+
+def test_who_judges_is_who_scores_or_evaluates():
+    turns = (
+        Turn("r0.s0", None, 0, "solution", 0, "", said(r"\boxed{4}")),
+        Turn("r0.s0.e0", "r0.s0", 0, "evaluation", 1, "", said("<judgment>correct</judgment>")),
+        Turn("r0.s0.e0.t0", "r0.s0.e0", 0, "scoring", 2, "", said("<score>2</score>")),
+    )
+    discussion = Discussion("d", Question("q", "math", ""), turns)
+    verdicts: Any = {("d", "r0.s0"): "unanswered"}
+    for outcome, judge, value in (("scores", 2, 0.5), ("judgments", 1, 1.0)):
+        opinion = Opinion(("d", "r0.s0"), "q", value, False)
+        assert judgments([discussion], verdicts, outcome) == {judge: [opinion]}
+    assert judgments([discussion], verdicts, None) == {}
+
+
+def source(name: str, *estimate: float) -> Source:
+    return Source(name, [], Estimate(*estimate) if estimate else None, untold="too few")
+
+
+@pytest.mark.parametrize(
+    ("judges", "says", "tries"),
+    [
+        ((0.49, 0.42, 0.56), "cannot tell right from wrong: AUC 0.49 [0.42, 0.56]", "=majority, "),
+        ((0.55, 0.40, 0.70), "may or may not tell right from wrong", "=majority, "),
+        ((0.30, 0.20, 0.40), "will take wrong for right", "=majority, "),
+        ((0.80, 0.70, 0.90), "the judges of this society can tell right from wrong", "to train it"),
+        ((), "cannot be said: too few", "=majority, "),
+    ],
+)
+def test_the_verdict_goes_by_the_interval_and_what_to_try_by_who_sees(judges, says, tries):
+    found = {"judges": source("all judges", *judges), "reward": source("reward", 0.5, 0.5, 0.5)}
+    found |= {"vote": source("vote", 0.7, 0.6, 0.8), "likelihood": source("likelihood")}
+    assert says in verdict(found)
+    assert tries in advice(found)
+
+
+def test_without_judges_the_reward_is_what_the_verdict_is_about():
+    blind, untold = source("x", 0.5, 0.45, 0.55), source("y")
+    alone = {"reward": blind, "vote": untold, "likelihood": untold}
+    assert verdict(alone).startswith("the reward of this society cannot tell")
+    assert "reward.scheme=verifier shows" in advice(alone)
+    del alone["reward"]
+    assert verdict(alone) == "the reward is made of verdicts, which tell right from wrong"
+    easy = Source("likelihood", opinions(*((str(i), 0.0, True) for i in range(9))))
+    assert advice(alone | {"likelihood": easy}).startswith("harder questions")
+
+
+# ---------------------------------------------------------------- what can be learnt
+
+
+def sample(question: str, reward: float, *, role: str = "solution") -> TrainingSample:
+    return TrainingSample(
+        0, question, f"d{reward}", "r0.s0", 0, role, (len(question),), (7, 1), (-1.0, -1.0), reward
+    )
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "said"),
+    [
+        (
+            Grpo(),
+            "groups by question_id, role with an advantage of some response over another: 50%",
+        ),
+        (ReinforcePP(), "policies with an advantage of some response over another: 100% of 1"),
+        (Dpo(), "prompts with two responses of different rewards: 50% of 2"),
+    ],
+)
+def test_the_groups_in_which_there_is_something_to_learn_are_counted(algorithm, said):
+    buffers = {0: [sample("q", 1.0), sample("q", 0.0), sample("qq", 1.0), sample("qq", 1.0)]}
+    advantages = () if isinstance(algorithm, Dpo) else ((0.7, 0.7), (-0.7, -0.7), (0, 0), (0, 0))
+    stats = {0: UpdateStats(learning_rate=0.1, advantages=advantages)}
+    assert learnable(buffers, stats, algorithm).startswith(said)
+
+
+@pytest.mark.parametrize(
+    ("tokens", "finish_reason", "ends"),
+    [
+        ((5, 9, 7, 7, 7, 7, 7, 7), "length", False),
+        ((5, 1, 2, 1, 2, 1, 2, 1), "length", False),
+        ((5, 9, 7, 7, 7, 7, 7, 8), "length", True),
+        ((5, 9, 7, 7, 7, 7, 7, 7), "stop", True),
+        ((), "length", True),
+    ],
+)
+def test_a_response_that_repeats_itself_when_it_is_cut_off_never_ends(tokens, finish_reason, ends):
+    assert never_ends(said("", finish_reason=finish_reason, tokens=tokens)) is not ends
+
+
+# ---------------------------------------------------------------- what it costs
+
+
+def costs(**changes: Any) -> Costs:
+    measured = {
+        "rollouts_s": [1.0, 3.0],
+        "sampled_tokens": [100, 100],
+        "update_s": 2.0,
+        "trained_tokens": 500,
+        "sync_s": 1.0,
+        "validation_s": 10.0,
+        "batches_per_step": 4.0,
+        "overlaps": False,
+    }
+    return Costs(**(measured | changes))
+
+
+def test_a_step_and_a_run_take_what_was_measured_of_their_parts():
+    sizes = SimpleNamespace(num_steps=10, num_validations=3)
+    assert costs().step_s() == 4 * 2 + 4 * 2 + 1
+    # 10 steps of 17 s and 3 x 10 s; with the fastest batch 13 s, with the slowest 21 s a step.
+    assert costs().run_s(sizes) == (200, 160, 240)
+    assert costs(overlaps=True).step_s() == 4 * 2 + 1
+    # Lengths of 1, 2, 3 leave the mean open by 56.6 %: one batch of 2 s, of a whole step.
+    one = costs(rollouts_s=[2.0], sampled_tokens=[1, 2, 3], batches_per_step=1.0, sync_s=0.0)
+    assert one.run_s(sizes) == pytest.approx((70, 70 * 0.43418, 70 * 1.56582), rel=1e-4)
+
+
+def test_the_spread_of_a_mean_is_that_of_its_interval():
+    assert relative_spread([1, 2, 3]) == pytest.approx(1.96 / 3**0.5 / 2)
+    assert relative_spread([4]) == 0
+
+
+def test_as_many_discussions_are_held_as_it_takes_and_more_where_they_are_quick():
+    assert [goes_on(n, seconds=99.0) for n in (0, 23, 24)] == [True, True, False]
+    assert [goes_on(n, seconds=1.0) for n in (24, 95, 96)] == [True, True, False]
+
+
+# ---------------------------------------------------------------- the whole of it
+
+
+class SeeingAgents(ScriptedAgents):
+    """Two agents that solve half of the questions, of which the first sees what is right as a
+    judge and the second says the same of all."""
+
+    async def generate(self, request: Request) -> Generation:
+        [number] = re.findall(r"What is (\d+) \+ 1\?", request.prompt)
+        gold = rf"\boxed{{{int(number) + 1}}}"
+        if request.role == "evaluation":
+            return said("As you say.")
+        if request.role == "scoring":
+            sees = request.agent_index == 0
+            return said(f"<score>{(3 if gold in request.prompt else 1) if sees else 2}</score>")
+        is_right = request.seed % 2
+        return Generation(
+            (5,), (7, 1), gold if is_right else r"\boxed{0}", (is_right - 2.0,) * 2, "stop", 0
+        )
+
+
+@pytest.fixture
+def arguments(tmp_path) -> list[str]:
+    models = [save_tiny_model(tmp_path / name, name) for name in FAMILIES]
+    questions = write_records(tmp_path / "questions.jsonl", [record(i) for i in range(30)])
+    held_out = write_records(tmp_path / "held_out.jsonl", [record(i) for i in range(40, 43)])
+    return [
+        str(QUICKSTART),
+        f"saves={tmp_path / 'saves'}",
+        f"society.models=[{models[0]},{models[1]}]",
+        f"data.train={questions}",
+        f"data.validation={held_out}",
+        "data.probe=null",
+        "cluster.device=cpu",
+    ]
+
+
+def test_a_trial_tells_who_sees_and_keeps_nothing(arguments, tmp_path, monkeypatch, caplog):
+    monkeypatch.setattr(command, "agents_of", lambda *_: SeeingAgents(Recoveries(0)))
+    assert command.main(["--trial", *arguments]) == 0
+    rows = {line[:30].strip(): line[30:].split() for line in caplog.messages}
+    assert rows["agent 0 as a judge"][:3] == ["1.00", "[1.00,", "1.00]"]
+    assert rows["agent 1 as a judge"][:4] == ["0.50", "[0.50,", "0.50]", "0.50"]
+    assert rows["likelihood"][0] == "1.00"
+    assert rows["readable as a judge"] == ["100%", "100%", "100%"]
+    assert "96 discussions of 30 questions" in caplog.text
+    assert "policies with an advantage of some response over another: 0% of 2" in caplog.text
+    assert "verdict: the judges of this society can tell right from wrong" in caplog.text
+    assert "memory, ranks      2 of up to 1.5 GiB" in caplog.text
+    assert not (tmp_path / "saves").exists()
+
+
+@pytest.mark.parametrize(
+    ("overrides", "says"),
+    [
+        (["reward.scheme=majority", "interaction.criticism=none"], "the reward of this society"),
+        (["reward.scheme=verifier"], "the reward is made of verdicts, which tell right"),
+        (["interaction.schedule=debate", "interaction.criticism=none", "reward.scheme=maporl"],
+         "the reward is made of verdicts"),
+        (["society.num_agents=1", "society.models=[{model}]", "interaction.num_rounds=1"],
+         "judges"),
+    ],
+    ids=["ttrl", "verifier", "maporl", "one agent"],
+)  # fmt: skip
+def test_societies_without_judges_of_their_own_are_told_what_can_be_told(
+    arguments, monkeypatch, caplog, overrides, says
+):
+    model = arguments[2].partition("[")[2].partition(",")[0]
+    monkeypatch.setattr(command, "agents_of", lambda *_: SeeingAgents(Recoveries(0)))
+    assert command.main(["--trial", *arguments, *(o.format(model=model) for o in overrides)]) == 0
+    [told] = [line for line in caplog.messages if line.startswith("verdict: ")]
+    assert says in told
+
+
+def test_a_lost_engine_ends_a_trial_without_a_word_of_resuming(arguments, monkeypatch, caplog):
+    class LostAgents(SeeingAgents):
+        def begin_update(self, buffers, *, step):
+            raise LostEngineError("rank 0 of policy 1 died")
+
+    monkeypatch.setattr(command, "agents_of", lambda *_: LostAgents(Recoveries(0)))
+    assert command.main(["--trial", *arguments]) == EXIT_MACHINE
+    assert "rank 0 of policy 1 died" in caplog.text
+    assert "to continue" not in caplog.text
+
+
+def test_a_large_batch_is_tried_in_part(arguments):
+    prepared = prepare(load_config(arguments[0], arguments[1:]))
+    part = in_part(prepared, 10)
+    assert (part.config.rollout.batch_size, part.sizes.num_turns) == (10, 120)
+    assert in_part(prepared, 48).config == prepared.config
+
+
+@pytest.mark.stack
+def test_a_trial_of_the_quick_start_measures_its_engines_and_writes_nothing(saves):
+    before = sorted(saves.iterdir())
+    told = subprocess.run(
+        [sys.executable, "-m", "comas", "--trial", str(QUICKSTART), f"saves={saves}"],
+        cwd=REPOSITORY,
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=True,
+    ).stderr
+    assert sorted(saves.iterdir()) == before
+    right, *_ = re.findall(r"right solutions +(\d+)%", told)
+    assert 20 <= int(right) <= 70  # as its models are taught
+    aucs = re.findall(r"(?:as a judge|all judges|vote|likelihood|as paid) +(\d\.\d\d) \[", told)
+    assert len(aucs) == 7 and all(0.3 < float(auc) < 1 for auc in aucs)
+    rollout, update, step = (
+        float(re.findall(rf"  {part} +(\d+\.\d) s", told)[0])
+        for part in ("rollout of a step", "update", "a step")
+    )
+    assert step == pytest.approx(rollout + update, abs=0.5)
+    assert re.search(r"memory, rollout engines +2 of up to [01]\.[1-9] GiB\n", told)
+    assert "policies with an advantage of some response over another: 100% of 2" in told
