@@ -54,6 +54,10 @@ def main(arguments: Sequence[str]) -> int:
         config = _configure(options.arguments)
         if options.export_best and config.resume is None:
             raise ValueError(f"{EXPORT_BEST} wants resume=saves/<run>, the run to export from")
+        if options.trial and config.resume is not None:
+            raise ValueError(
+                f"{TRIAL} tries a run from its start: leave out resume={config.resume}"
+            )
         prepared = prepare(config)
         if options.trial:
             _try(prepared)

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from scripted_agents import ScriptedAgents
-from small_runs import FAMILIES, REPOSITORY, record, write_records
+from small_runs import FAMILIES, REPOSITORY, make_run, record, write_records
 from tiny_models import save_tiny_model
 
 from comas import __main__ as command
@@ -31,7 +31,7 @@ from comas.types import (
     Turn,
     UpdateStats,
 )
-from comas.utils.terminal import EXIT_MACHINE
+from comas.utils.terminal import EXIT_FAULT, EXIT_MACHINE
 
 QUICKSTART = REPOSITORY / "configs/quickstart.yaml"
 
@@ -317,6 +317,12 @@ def test_a_lost_engine_ends_a_trial_without_a_word_of_resuming(arguments, monkey
     assert command.main(["--trial", *arguments]) == EXIT_MACHINE
     assert "rank 0 of policy 1 died" in caplog.text
     assert "to continue" not in caplog.text
+
+
+def test_a_run_that_has_begun_is_not_tried(tmp_path, caplog):
+    run = make_run(tmp_path)
+    assert command.main(["--trial", f"resume={run}", "resume_foreign=true"]) == EXIT_FAULT
+    assert "--trial tries a run from its start: leave out resume=" in caplog.text
 
 
 def test_a_large_batch_is_tried_in_part(arguments):
