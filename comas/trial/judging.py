@@ -104,9 +104,9 @@ def find_sources(
         rewards = each(lambda d, turn: paid[d.discussion_id, turn.turn_id])
         found["reward"] = source("the reward as paid", rewards)
     weights = mean_values(every)
-    votes: dict[str, tuple[str, Weigh]] = {"vote": ("majority vote", one_vote)}
+    votes: dict[str, tuple[str, Weigh]] = {"vote": ("majority vote, math", one_vote)}
     if judges:
-        name = "vote weighed by judges"
+        name = "vote weighed by judges, math"
         votes["weighed vote"] = name, lambda d, turn: weights.get((d.discussion_id, turn.turn_id))
     for key, (name, weigh) in votes.items():
         agrees = partial(_agrees, elect(discussions, weigh))
