@@ -77,24 +77,3 @@ def test_a_tokenizer_of_another_model_is_told_with_the_numbers(arguments, caplog
     path.write_text(json.dumps(json.loads(path.read_text()) | {"vocab_size": 100}))
     text = failure(arguments, caplog)
     assert "has token 258, but the model knows those below 100 (vocab_size in config.json)" in text
-
-
-@cases(
-    "key, content, said",
-    ("train", json.dumps(RECORD) + "\n{not json\n", ", line 2"),
-    ("train", json.dumps(RECORD | {"task": "choice", "answer": "A"}), "lists no options"),
-    ("validation", "", " holds no record"),
-    ids=["no JSON", "a choice", "empty"],
-)
-def test_questions_that_cannot_be_used_are_named(arguments, caplog, tmp_path, key, content, said):
-    path = tmp_path / "broken.jsonl"
-    path.write_text(content)
-    text = failure([*arguments, f"data.{key}={path}"], caplog)
-    assert str(path) in text and said in text
-
-
-def test_a_saves_folder_that_cannot_be_made_is_an_error(arguments, caplog, tmp_path):
-    blocked = tmp_path / "file"
-    blocked.touch()
-    assert main([*arguments, f"saves={blocked}/saves"]) == EXIT_FAULT
-    assert str(blocked) in caplog.text

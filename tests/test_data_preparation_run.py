@@ -299,21 +299,6 @@ def test_a_dataset_that_fails_stops_no_other_but_the_blend_waits(
     assert files_of(tmp_path)["train.jsonl"]["recipe"]["apart_from"].keys() == others
 
 
-def test_what_was_built_before_an_interruption_stays(copies, tmp_path, monkeypatch, caplog):
-    failing = failing_load("openai/openai_humaneval", KeyboardInterrupt())
-    monkeypatch.setattr(build, "load_rows", failing)
-    assert run(copies, tmp_path) == 130
-    assert {path.stem for path in tmp_path.glob("benchmarks/*.jsonl")} == {"gsm8k", "math-500"}
-    assert "Rerun the command" in caplog.text
-
-
-@pytest.mark.parametrize("arguments", ["--only gsm9k", "--from /no/folder", "--train-size 1 -2 3"])
-def test_wrong_arguments_end_with_2(arguments, capsys):
-    with pytest.raises(SystemExit, match="2"):
-        script.main(arguments.split())
-    assert "usage: " in capsys.readouterr().err
-
-
 def test_help_needs_no_environment_and_names_every_dataset(tmp_path):
     printed = subprocess.run(
         ["bash", str(SCRIPT), "--help"],

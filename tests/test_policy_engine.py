@@ -39,10 +39,9 @@ from transformers import (
 )
 
 from comas.config.schema import Algorithm, Custom, Dpo, Grpo, Optimization, Policy, ReinforcePP
-from comas.engines import LOOPBACK_GROUPS
 from comas.engines.policy import engine as engine_module
 from comas.engines.policy.architecture import check_trainable
-from comas.engines.policy.deepspeed_options import deepspeed_config, process_environment
+from comas.engines.policy.deepspeed_options import deepspeed_config
 from comas.engines.policy.optimizers import forget_host_buffers
 from comas.engines.policy.trainer import PolicyTrainer
 from comas.policy_optimization.advantages import compute_advantages
@@ -364,20 +363,6 @@ def test_the_update_does_not_depend_on_micro_batches(qwen2, split):
     assert largest_difference(*wholes) > 1e-4
 
 
-def test_only_what_is_over_the_budget_is_computed_twice(qwen2):
-    trainer = make_trainer(qwen2, gradient_checkpointing=None, micro_batch_tokens=18)
-    seen = []
-
-    def look(_: Any, args: tuple[Any, ...]) -> None:
-        if torch.is_grad_enabled():
-            is_over = args[0].input_ids.numel() > 18
-            seen.append((is_over, trainer._language_model.is_gradient_checkpointing))
-
-    trainer._engine.module.register_forward_pre_hook(look)
-    trainer.update(make_samples(), step=0)
-    assert set(seen) == {(True, True), (False, False)}
-
-
 @stages
 @dtypes
 def test_equal_rewards_give_no_gradient(qwen2, zero_stage, dtype):
@@ -571,16 +556,6 @@ def test_ratios_to_the_rollout_are_reported_and_corrected(qwen2, train_batch_siz
     assert stats.rollout_ratio_mean == pytest.approx(1 - 2 / 3 * num_far / num_tokens, abs=1e-5)
     assert stats.corrected_share == pytest.approx(num_far / num_tokens)
     assert update("seq_mask_tis").corrected_share == pytest.approx(num_far / num_tokens)
-
-
-def test_what_a_correction_leaves_out_does_not_move_the_policy(qwen2):
-    samples = make_samples()
-    apart = [replace(s, rollout_logprobs=(0.0,) * len(s.rollout_logprobs)) for s in samples]
-    trainer = make_trainer(qwen2, algorithm=ReinforcePP(rollout_correction="icepop"))
-    before = weights_of(trainer)
-    stats = trainer.update(apart, step=0)
-    assert (stats.corrected_share, stats.gradient_norm) == (1.0, 0.0)
-    assert largest_difference(before, weights_of(trainer)) == 0
 
 
 @in_one_step_or_several
@@ -786,20 +761,6 @@ def test_the_optimiser_is_offloaded_on_gpus_only_and_the_buffer_of_gradients_is_
     assert zero["reduce_bucket_size"] == bucket
     assert zero.get("offload_optimizer", {}).get("device") == ("cpu" if device == "cuda" else None)
     assert config["bf16"] == {"enabled": True}
-
-
-@cases("device, known, threads", ("cpu", None, "1"), ("cuda", None, "16"), ("cuda", "8", "8"))
-def test_a_rank_computes_on_one_thread_on_cpu_and_on_its_part_of_a_gpus_host(
-    monkeypatch, device, known, threads
-):
-    """Unless the environment asks for others."""
-    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
-    if known is not None:
-        monkeypatch.setenv("OMP_NUM_THREADS", known)
-    environment = process_environment(device, host_threads=16)
-    segments = {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"} if device == "cuda" else {}
-    expected = {"DS_ACCELERATOR": device, "OMP_NUM_THREADS": threads, **LOOPBACK_GROUPS}
-    assert environment == expected | segments
 
 
 # ---- Two ranks ----

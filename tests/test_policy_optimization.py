@@ -20,8 +20,6 @@ from comas.policy_optimization.batching import (
     StepTotals,
     assemble,
     num_optimizer_steps,
-    response_mask,
-    rollout_logprobs,
     split_into_steps,
 )
 from comas.policy_optimization.logprobs import token_logprobs
@@ -385,20 +383,6 @@ def test_pairs_stay_together_in_optimiser_steps_and_micro_batches():
     # Pairs of 5 + 2, 4 + 4 and 3 + 3 tokens, each alone: 8 | 7, then 6 to the rank of 7.
     shares = split_into_micro_batches([5, 2, 4, 4, 3, 3], micro_batch_tokens=8, num_ranks=2, unit=2)
     assert shares == [[[2, 3], []], [[0, 1], [4, 5]]]
-
-
-def test_an_empty_micro_batch_predicts_nothing():
-    batch = assemble([], device=CPU)
-    assert batch.input_ids.shape == batch.position_ids.shape == (1, 1)
-    assert (batch.boundaries.tolist(), batch.longest) == ([0, 1], 1)
-    assert not len(batch.predicting) and not len(batch.response_ids)
-    assert not batch.mask.any()
-
-
-def test_rollout_logprobs_stand_where_the_mask_is_true():
-    samples = [sample(response=1), sample(response=3)]
-    assert rollout_logprobs(samples).tolist() == [[-0.5, 0.0, 0.0], [-0.5, -1.5, -2.5]]
-    assert response_mask(samples).int().tolist() == [[1, 0, 0], [1, 1, 1]]
 
 
 def test_only_sampled_tokens_are_predicted():

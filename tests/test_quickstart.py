@@ -129,14 +129,6 @@ def test_a_solution_has_a_mistake_exactly_when_its_answer_is_wrong(domain, held_
             assert verdict == ("wrong" if worked.mistake else "correct"), (problem, worked)
 
 
-def test_a_slip_is_one_digit_of_the_right_way():
-    said = {slip(Random(i), PROBLEMS["science"]).text for i in range(300)}
-    assert "In minutes: 7*60=420, 420+43=463. \\boxed{563}" in said  # miswritten
-    assert "In minutes: 7*60=420, 420+83=503. \\boxed{503}" in said  # miscopied
-    assert RIGHT["science"] not in said
-    assert "In minutes: 7*60=420, 420+43=463. \\boxed{465}" not in said  # within 5 %
-
-
 def test_nobody_is_ever_shown_the_unseen_kind(monkeypatch):
     """Solvers that make no other mistake learn to make it, but no prompt quotes it."""
     mixture = Mixture(habit=0.0, other_mistake=0.0, unseen_mistake=1.0)

@@ -131,13 +131,6 @@ def test_a_run_of_other_settings_is_refused(tmp_path):
     assert plan(tmp_path, *chosen)[0].finished
 
 
-def test_an_option_that_there_is_not_starts_nothing(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(reproduction, "make_runs", lambda runs, **_: pytest.fail("started"))
-    with pytest.raises(SystemExit, match="2"):
-        reproduction.main(["--lst", f"saves={tmp_path}", f"results={tmp_path}"])
-    assert "error: unrecognized arguments: --lst" in capsys.readouterr().err
-
-
 @pytest.mark.stack
 def test_what_has_begun_is_resumed_and_what_fails_is_told_with_its_log(tmp_path, monkeypatch):
     planned = plan(tmp_path, "only=[muted]", "seeds=[0,1,2]", "num_steps=9")

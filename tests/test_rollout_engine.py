@@ -191,16 +191,6 @@ def test_a_sharded_engine_starts_a_worker_for_each_gpu_and_divides_the_cache_of_
     assert arguments_of("shared_memory", tensor_parallel=2)["kv_cache_memory_bytes"] == 32 << 20
 
 
-def test_no_engine_starts_processes_and_only_cpu_engines_limit_threads():
-    for device in ("cpu", "cuda"):
-        environment = engine_environment(device)
-        assert environment["VLLM_ENABLE_V1_MULTIPROCESSING"] == "0"
-        assert environment["GLOO_SOCKET_IFNAME"] == environment["NCCL_SOCKET_IFNAME"] == "lo"
-    assert engine_environment("cpu")["OMP_NUM_THREADS"] == "1"
-    assert "OMP_NUM_THREADS" not in engine_environment("cuda")
-    assert "TORCHDYNAMO_DISABLE" not in engine_environment("cuda")
-
-
 @pytest.mark.parametrize(("spec", "setting"), [(None, "0"), (object(), None)])
 def test_engines_on_gpus_sample_without_flashinfer_where_it_is_missing(monkeypatch, spec, setting):
     monkeypatch.setattr(vllm_options, "find_spec", {"flashinfer": spec}.get)

@@ -1,6 +1,8 @@
-"""Nothing of a command stays in the temporary folder or goes on running, however it ended."""
+"""Processes that end, temporary folders, files that survive kills and full disks, and locks."""
 
+import json
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -11,8 +13,34 @@ from pathlib import Path
 
 import psutil
 import pytest
+from waiting import wait_until
 
+from comas.utils.files import FileError, append_lines, locked, read_lines, write_files
+from comas.utils.processes import command_line, is_alive, is_resource_tracker, name
 from comas.utils.temporary import outer_folder, temporary_folder
+
+
+def test_a_process_that_has_ended_has_no_words_and_is_not_alive():
+    child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    process = psutil.Process(child.pid)
+    assert is_alive(process) and name(process) == process.name()
+    assert not is_resource_tracker(process)
+    assert child.stdin is not None
+    child.stdin.write(b"\n")
+    child.stdin.close()
+    wait_until(lambda: process.status() == psutil.STATUS_ZOMBIE)
+    assert command_line(process) == [] and not is_alive(process)
+    child.wait()
+    assert command_line(process) == [] and not is_alive(process)
+    assert name(process) == ""
+
+
+def test_a_resource_tracker_is_known_by_its_command():
+    words = [sys.executable, "-c", "input()", "multiprocessing.resource_tracker"]
+    with subprocess.Popen(words, stdin=subprocess.PIPE) as child:
+        wait_until(lambda: command_line(psutil.Process(child.pid)) == words)
+        assert is_resource_tracker(psutil.Process(child.pid))
+
 
 SLEEPS = [sys.executable, "-S", "-c", "import time; time.sleep(60)"]
 HOLDS_A_FOLDER = """
@@ -118,3 +146,74 @@ def test_ctrl_c_again_and_again_changes_nothing_and_shows_no_traceback(outer):
     assert "ending the engines: a moment" in errors
     assert "Traceback" not in errors
     assert list(outer.iterdir()) == []
+
+
+TRIES_TO_LOCK = """
+import sys
+from pathlib import Path
+from comas.utils.files import locked
+with locked(Path(sys.argv[1]), remedy="wait for it"):
+    pass
+"""
+
+
+def numbers(path: Path) -> list[int]:
+    return read_lines(path, json.loads, remedy="Delete it")
+
+
+def test_of_several_files_none_is_replaced_when_one_cannot_be_written(tmp_path):
+    (tmp_path / "a").write_text("old")
+    with pytest.raises(FileError, match=r"cannot write .*missing/b: No such file"):
+        write_files({tmp_path / "a": "new", tmp_path / "missing" / "b": "new"})
+    assert (tmp_path / "a").read_text() == "old"
+
+
+def test_a_file_is_replaced_at_once(tmp_path):
+    path = tmp_path / "a"
+    path.write_text("old")
+    with path.open() as reader:
+        write_files({path: "new"})
+        assert reader.read() == "old"
+    assert path.read_text() == "new"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.parametrize("whole", [b"", b"1\n2\n"])
+def test_a_line_that_a_kill_cut_off_is_not_read_and_the_next_one_replaces_it(tmp_path, whole):
+    path = tmp_path / "log.jsonl"
+    append_lines(path, whole.splitlines())
+    with path.open("ab") as file:
+        file.write(b"[3, ")
+    assert numbers(path) == [int(line) for line in whole.splitlines()]
+    append_lines(path, [])
+    assert path.read_bytes() == whole
+    append_lines(path, [b"4"])
+    assert path.read_bytes() == whole + b"4\n"
+
+
+def test_a_full_disk_keeps_the_whole_lines_and_no_half_one(tmp_path):
+    path = tmp_path / "log.jsonl"
+    append_lines(path, [b"1"])
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (10, limits[1]))
+    try:
+        with pytest.raises(
+            FileError,
+            match=r"cannot write .*log.jsonl: File too large \(\d+ MiB and \d+ inodes are",
+        ):
+            append_lines(path, [b"22", b"33333333"])
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert path.read_bytes() == b"1\n22\n"
+
+
+def test_a_lock_holds_against_other_processes_and_a_second_attempt_of_this_one(tmp_path):
+    command = [sys.executable, "-c", TRIES_TO_LOCK, str(tmp_path)]
+    with locked(tmp_path, remedy=""):
+        with pytest.raises(FileError, match="written by process"), locked(tmp_path, remedy=""):
+            pass
+        refused = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert f"is being written by process {os.getpid()}: wait for it" in refused.stderr
+    subprocess.run(command, check=True)
+    with locked(tmp_path, remedy=""):
+        pass

@@ -1,0 +1,210 @@
+"""The strict verifiers: what is the same answer, and what is not; the answer in a response."""
+
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from tables import cases, pairs, texts
+
+from comas.verification.boxed import last_boxed, last_boxed_list
+from comas.verification.choice import read_letter, verify_choice
+from comas.verification.math import MAX_ANSWER_CHARS, verify_math
+from comas.verification.science import read_number, verify_science
+
+NONE = [r"\boxed{}", r"\boxed{\boxed{}}", r"\boxed{ ", "the answer is 8"]
+
+
+@cases("answer, response", *pairs("boxes", "last"), *((None, text) for text in NONE))
+def test_the_last_balanced_box_is_the_answer(answer, response):
+    assert last_boxed(response) == answer
+
+
+@cases("answer, response", *pairs("boxes", "list"), *((None, text) for text in NONE))
+def test_boxes_joined_by_a_connective_are_one_list(answer, response):
+    assert last_boxed_list(response) == answer
+
+
+@cases(
+    "response",
+    *(r"\boxed{" * 30_000, r"\boxed 1{" * 30_000, r"\boxed " * 30_000),
+    *(r"\boxed{1}, " * 15_000, "{" * 60_000, "}" * 60_000),
+)
+def test_a_box_is_found_in_linear_time(response):
+    started = time.process_time()
+    last_boxed(response)
+    last_boxed_list(response)
+    assert time.process_time() - started < 2
+
+
+@pytest.mark.parametrize(("gold", "answer"), [*pairs("math", "same"), ("25", "25\\ ")])
+def test_the_same_answer_in_another_form_is_correct(gold, answer):
+    assert verify_math(rf"So it is \boxed{{{answer}}}.", gold) == "correct"
+
+
+@pytest.mark.parametrize(("gold", "answer"), pairs("math", "another"))
+def test_another_answer_is_wrong(gold, answer):
+    assert verify_math(rf"\boxed{{{answer}}}", gold) == "wrong"
+
+
+@pytest.mark.parametrize("gold", texts("math", "same"))
+def test_a_gold_can_be_read_and_is_its_own_answer(gold):
+    assert verify_math(rf"\boxed{{{gold}}}", gold) == "correct"
+    assert verify_math("I give up.", gold) == "unanswered"
+
+
+@cases(
+    "response, verdict",
+    *((text, "unanswered") for text in ("It is 13.", r"\boxed{}", r"\boxed{13")),
+    *(
+        (rf"\boxed{{{text}}}", "wrong")
+        for text in ("13 &", r"\frac{13}", "13)", "13 = ", "???", r"\{13", "1.3.1")
+    ),
+    (r"\boxed{" + "1+" * MAX_ANSWER_CHARS + "1}", "wrong"),
+)
+def test_without_a_box_it_is_unanswered_and_a_box_that_cannot_be_read_is_wrong(response, verdict):
+    with ThreadPoolExecutor() as other_thread:  # as of a verifier's caller
+        assert other_thread.submit(verify_math, response, "13").result() == verdict
+
+
+@pytest.mark.parametrize("gold", [r"\heartsuit \& 13", r"(1, \& 13)", r"2, \& 13"])
+def test_a_gold_that_cannot_be_read_is_an_error_unless_it_is_repeated(gold):
+    assert verify_math(rf"\boxed{{{gold}}}", gold) == "correct"
+    with pytest.raises(ValueError, match=r"gold answer .* cannot be read as math"):
+        verify_math("I give up.", gold)
+    for empty in ("", " ", ".", ","):
+        with pytest.raises(ValueError, match="cannot be read as math"):
+            verify_math(r"\boxed{,}", empty)
+
+
+@cases(
+    "answer",
+    *("9^{9^{9^9}}", "(10^{10})!", r"\binom{10^9}{10^8}", r"\prod_{n=1}^{10^9} n"),
+    *(r"10^{-10^{10^{10}}}", r"\sqrt{2}^{9^{9^9}} + \pi", "x < 9^{9^{9^9}}"),
+)
+def test_what_is_too_large_to_compute_is_wrong_within_a_second(answer):
+    started = time.process_time()
+    assert verify_math(rf"\boxed{{{answer}}}", r"[0, \infty)") == "wrong"
+    assert verify_math(rf"\boxed{{{answer}}}", r"\frac{2}{7}") == "wrong"
+    assert time.process_time() - started < 1
+
+
+@pytest.mark.parametrize(("value", "text"), pairs("science", "numbers"))
+def test_a_number_is_read_in_every_usual_notation(value, text):
+    assert read_number(text) == (pytest.approx(float(value), rel=1e-12),)
+
+
+@pytest.mark.parametrize("text", texts("science", "read both ways"))
+def test_a_percent_sign_is_read_both_ways(text):
+    assert read_number(text) == (6.25, pytest.approx(0.0625))
+
+
+@pytest.mark.parametrize("text", [*texts("science", "no single number"), ""])
+def test_what_holds_no_single_number_is_not_read(text):
+    assert read_number(text) == ()
+    assert verify_science(rf"\boxed{{{text}}}", "2.5") == "unanswered"
+
+
+@pytest.mark.parametrize(("gold", "answer"), pairs("science", "within five percent"))
+def test_a_number_within_five_percent_is_correct(gold, answer):
+    assert verify_science(rf"Hence \boxed{{{answer}}}", f" {gold} ") == "correct"
+
+
+@pytest.mark.parametrize(("gold", "answer"), pairs("science", "further off"))
+def test_a_number_further_off_is_wrong(gold, answer):
+    assert verify_science(rf"\boxed{{{answer}}}", gold) == "wrong"
+
+
+@pytest.mark.parametrize("joint", [" or ", ", ", r"\text{ or }"])
+def test_boxes_joined_to_one_answer_hold_several_numbers(joint):
+    assert verify_science(rf"\boxed{{1}}{joint}\boxed{{2.5}}", "2.5") == "unanswered"
+    assert verify_science(rf"\boxed{{2.5}}{joint}\boxed{{2.5}}", "2.5") == "correct"
+
+
+@pytest.mark.parametrize("gold", ["swift", "", "1e999", "nan", r"\frac{1}{2}"])
+def test_a_science_gold_that_is_no_number_is_an_error(gold):
+    with pytest.raises(ValueError, match=r"gold answer .* is not a number"):
+        verify_science(r"\boxed{1}", gold)
+
+
+B = [*texts("choice", "B"), " B ", "\uff22", "\u24b7", "\U0001d401"]
+NOT_ONE_LETTER = texts("choice", "not one letter")
+
+
+@pytest.mark.parametrize("answer", B)
+def test_a_letter_is_read_however_it_is_boxed(answer):
+    assert read_letter(answer) == "B"
+    assert verify_choice(rf"So it is \boxed{{{answer}}}.", "B") == "correct"
+    assert verify_choice(rf"\boxed{{{answer}}}", "C") == "wrong"
+
+
+@pytest.mark.parametrize("answer", NOT_ONE_LETTER)
+def test_a_box_that_names_no_letter_or_several_is_unanswered_whatever_the_options(answer):
+    assert read_letter(answer) is None
+    for gold in ("B", "B\n(A) cat\n(B) hen\n(C) cow"):
+        assert verify_choice(rf"\boxed{{{answer}}}", gold) == "unanswered"
+
+
+OPTIONS = {
+    "A": "dog",
+    "B": "Not wrong, Wrong",
+    "C": "A dog",
+    "D": "To or from (A) only",
+    "E": "(i)",
+    "F": "C",
+    "G": r"$\frac{1}{2}$",
+    "H": "but\nnot A or B",
+    "I": "-5",
+    "J": "ADP",
+}
+LISTED = "\n".join(f"({letter}) {text}" for letter, text in OPTIONS.items())
+WITH_OPTION = [
+    *("{0}. {1}", "({0}) {1}", "{0}) {1}.", "{0}: {1}", "{0}, {1}", "{0} - {1}", "{0} ({1})"),
+    *("{0} {1}", r"{0}\ \text{{{1}}}", r"\textbf{{({0})}} {1}", "Option {0}: {1}"),
+    "The answer is ({0}) {1}",
+]
+
+
+@pytest.mark.parametrize("template", WITH_OPTION)
+def test_a_letter_may_be_followed_by_any_text_that_is_its_options(template):
+    for letter, text in OPTIONS.items():
+        answer = rf"So it is \boxed{{{template.format(letter, text)}}}."
+        assert verify_choice(answer, f"{letter}\n{LISTED}") == "correct"
+        assert verify_choice(answer, f"Z\n{LISTED}") == "wrong"
+
+
+@pytest.mark.parametrize("template", WITH_OPTION)
+def test_a_letter_with_another_options_text_names_two(template):
+    for letter, other in zip("ABCDE", "JIHGB", strict=True):
+        answer = rf"\boxed{{{template.format(letter, OPTIONS[other])}}}"
+        for gold in (letter, other):
+            assert verify_choice(answer, f"{gold}\n{LISTED}") == "unanswered"
+
+
+@pytest.mark.parametrize("empty", ["{}", "()", "[]", "", "' '", "*"])
+def test_an_option_of_signs_alone_is_not_named_by_every_letter(empty):
+    listed = f"(A) {empty}\n(B) [1]\n(C) None"
+    for letter in "ABC":
+        for answer in (letter, f"({letter})", rf"\text{{{letter}}}"):
+            assert verify_choice(rf"\boxed{{{answer}}}", f"{letter}\n{listed}") == "correct"
+
+
+@pytest.mark.parametrize("response", ["It is B.", r"\boxed{}", r"\boxed{B"])
+def test_a_letter_without_a_box_is_unanswered(response):
+    assert verify_choice(response, "B") == "unanswered"
+
+
+def test_of_several_boxes_the_last_counts():
+    assert verify_choice(r"Not \boxed{C} but \boxed{z}", " Z ") == "correct"
+    assert verify_choice(r"Not \boxed{B} but \boxed{B or C}", "B") == "unanswered"
+
+
+@pytest.mark.parametrize("joint", [" or ", ", ", r"\text{ or }", " and ", "/"])
+def test_boxes_joined_to_one_answer_name_several_letters(joint):
+    assert verify_choice(rf"\boxed{{A}}{joint}\boxed{{B}}", "B") == "unanswered"
+    assert verify_choice(rf"\boxed{{B}}{joint}\boxed{{B}}", "B") == "correct"
+
+
+@pytest.mark.parametrize("gold", ["", "AB", "(A)", "a", "1"])
+def test_a_choice_gold_that_is_no_letter_is_an_error(gold):
+    with pytest.raises(ValueError, match="is not a letter from A to Z"):
+        verify_choice(r"\boxed{A}", gold)
