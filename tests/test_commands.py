@@ -1,16 +1,25 @@
-"""The command line: ``comas`` and its subcommands, and the scripts that start them."""
+"""Commands and their scripts: options, help, how they end; and the harness of benchmarks."""
 
 import os
+import re
 import shutil
 import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from pkgutil import resolve_name
 
 import pytest
 from small_runs import REPOSITORY
+from tables import cases
 
 from comas.commands import MAINS, start
 from comas.utils.invocation import SCRIPTS, help_of, start_of
+from comas.utils.terminal import printable
+from scripts.benchmarks._turns import Ratio, Report, take_turns
+from scripts.command import read_arguments
 
 OTHER_MAINS = {
     "reproduce.sh": "comas.reproduction.__main__:main",
@@ -98,3 +107,180 @@ def test_a_script_hands_an_unknown_option_on_or_shows_its_usage(script, tmp_path
     else:
         assert told.returncode == 2
         assert told.stderr.startswith("usage: ")
+
+
+WAITS = """
+import os, signal, time
+from comas.utils.terminal import start_command, deferred_signals
+start_command("told")
+try:
+    with deferred_signals("tidying"):
+        os.kill(os.getpid(), signal.SIGHUP)
+    os.kill(os.getpid(), signal.SIGHUP)
+    print("went on")
+except KeyboardInterrupt:
+    print("interrupted")
+"""
+
+LEAVES = """
+import atexit, sys, threading, time
+from comas.utils.terminal import leave
+class Told:
+    def __del__(self): print("cleared")
+told = Told()
+sys.modules["kept"] = told
+atexit.register(print, "tidied")
+threading.Thread(target=lambda: (time.sleep(0.2), print("worked"))).start()
+sys.stdout.write("said ")
+leave(3)
+"""
+
+ANSWERS = """
+import logging, subprocess, sys
+from comas.utils.terminal import command, run_command
+@command("told")
+def main(arguments):
+    logging.getLogger("told").info("told")
+    subprocess.run(["sh", "-c", "echo child"], check=False)
+    sys.stdout.write("answer")
+    return 0
+run_command(main)
+"""
+
+
+@pytest.mark.usefixtures("session_that_can_close")
+def test_a_closed_session_ends_a_command_as_ctrl_c_does_but_not_under_nohup():
+    def said(*before: str) -> str:
+        command = [*before, sys.executable, "-c", WAITS]
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+    assert said() == "interrupted\n"
+    assert said("nohup") == "went on\n"
+
+
+def test_a_command_leaves_when_all_is_done_and_clears_no_modules():
+    left = subprocess.run([sys.executable, "-c", LEAVES], capture_output=True, text=True)
+    assert (left.returncode, left.stdout, left.stderr) == (3, "said worked\ntidied\n", "")
+
+
+HELP = "-m comas.commands --help"
+NO_TEMPORARY = "error: no temporary file can be written (No usable temporary directory found"
+
+
+@cases(
+    "ending, program, status, out, err",
+    ("", "ulimit -f 0; -c", 1, "", NO_TEMPORARY),
+    ("", f"ulimit -f 0; {HELP}", 1, "", NO_TEMPORARY),
+    ("", "-c", 0, "child\nanswer", "told\n"),
+    (">/dev/full", "-c", 1, "", "told\n"),
+    (">/dev/full", HELP, 0, "", ""),  # argparse does not mind
+)
+def test_a_disk_or_a_standard_output_that_is_full_causes_no_traceback(
+    ending, program, status, out, err
+):
+    *limit, program = program.split("; ")
+    what = f"-c '{ANSWERS}'" if program == "-c" else program
+    line = "; ".join([*limit, f"{sys.executable} {what} {ending}"])
+    told = subprocess.run(["sh", "-c", line], capture_output=True, text=True)
+    assert told.returncode == status
+    assert told.stdout.startswith(out) and bool(told.stdout) == bool(out)
+    assert told.stderr.startswith(err)
+    assert "Traceback" not in told.stderr
+    assert len(re.findall("^error: ", told.stderr, re.MULTILINE)) == (status != 0)
+
+
+@cases(
+    "text, shown",
+    ("so 7,\n\tor \u00e9\u4e09", "so 7,\n\tor \u00e9\u4e09"),
+    ("\x1b[2J\x1b]0;title\x07fine", r"\x1b[2J\x1b]0;title\x07fine"),
+    ("wrong\rright", r"wrong\rright"),
+    ("a\u202eb\u200bc\x9b", r"a\u202eb\u200bc\x9b"),
+)
+def test_what_a_model_says_moves_no_cursor(text, shown):
+    assert printable(text) == shown
+
+
+REPOSITORY = Path(__file__).parents[1]
+
+
+def benchmark(*arguments: str) -> subprocess.CompletedProcess[str]:
+    command = ["bash", str(REPOSITORY / "scripts/benchmark.sh"), *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+def test_help_lists_every_benchmark_with_a_line():
+    listed = benchmark("--help").stdout
+    files = {path.stem for path in (REPOSITORY / "scripts/benchmarks").glob("[!_]*.py")}
+    assert {"society", "peers"} <= files
+    for name in files:
+        assert f"\n  {name} " in listed
+
+
+@pytest.mark.parametrize("name", ["speed", "__init__", "../prepare_data"])
+def test_an_unknown_benchmark_is_an_error_that_lists_the_known_ones(name):
+    result = benchmark(name)
+    assert result.returncode == 2
+    assert f"no benchmark is named {name}" in result.stderr
+    assert "\n  peers " in result.stderr
+
+
+@dataclass
+class Arguments:
+    num: int = 3
+    path: str | None = None
+
+
+@pytest.fixture
+def read(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Arguments]:
+    def read(*arguments: str) -> Arguments:
+        monkeypatch.setattr("sys.argv", ["benchmark", *arguments])
+        return read_arguments(Arguments, about="Measures nothing.")
+
+    return read
+
+
+def test_keys_replace_defaults(read):
+    assert read() == Arguments(3, None)
+    assert read("num=5", "path=a") == Arguments(5, "a")
+
+
+@pytest.mark.parametrize("argument", ["count=5", "num=five", "num", "--num=5"])
+def test_what_is_no_key_or_no_value_for_it_is_an_error_with_the_keys(read, capsys, argument):
+    with pytest.raises(SystemExit, match="2"):
+        read(argument)
+    error = capsys.readouterr().err
+    assert error.startswith(f"error: {argument}: ")
+    assert "\n  num=3\n" in error
+
+
+def test_help_of_a_benchmark_names_its_keys(read, capsys):
+    with pytest.raises(SystemExit, match="0"):
+        read("--help")
+    said = "Measures nothing.\nKeys and their defaults:\n  num=3\n  path=None\n"
+    assert capsys.readouterr().out == said
+
+
+def test_ways_take_turns_in_an_order_that_is_reversed_each_time():
+    taken = []
+    ways = {name: partial(taken.append, name) for name in "ab"}
+    turns = take_turns(ways, repeats=2, measure=lambda way: way() or {"seconds": len(taken)})
+    assert taken == ["a", "b", "b", "a"]
+    assert turns == {"a": [{"seconds": 1}, {"seconds": 4}], "b": [{"seconds": 2}, {"seconds": 3}]}
+
+
+def test_ratios_are_taken_turn_by_turn_and_a_missed_mark_is_the_exit_status(capsys):
+    turns = {
+        "one": [{"seconds": 2.0}, {"seconds": 6.0}, {"seconds": 9.0}],
+        "other": [{"seconds": 1.0}, {"seconds": 4.0}, {"seconds": 3.0}],
+    }
+    for at_most, status, verdict in ((2.0, 0, "reached"), (1.9, 1, "MISSED")):
+        report = Report()
+        report.add("Two ways", turns, ratios=[Ratio("one", "other", at_most=at_most)])
+        assert report.end() == status
+        lines = capsys.readouterr().out.splitlines()
+        assert lines[0] == "Two ways; median of 3"
+        assert lines[2].split() == ["one", "6"] and lines[3].split() == ["other", "3"]
+        # Ratios 2, 1.5 and 3; not 6 / 3.
+        assert lines[4] == (
+            f"one : other, seconds: 2.00 x (1.50 to 3.00) (at most {at_most:g}: {verdict})"
+        )

@@ -1,5 +1,9 @@
-"""Training rows become records or stated reasons; copies are read or refused with the remedy."""
+"""Training rows become records or stated reasons; copies are read; one's own files checked."""
 
+import json
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
 from unittest.mock import Mock, call
 
 import datasets
@@ -8,13 +12,16 @@ from local_copies import kodcode_row, math_row, webinstruct_row, write_card, wri
 from small_runs import write_records
 from tables import cases, pairs, texts
 
-from comas.data import DataError
+from comas.data import RECORDS, DataError
 from comas.data.preparation import Item, LeftOut, Source
+from comas.data.preparation.check import check_questions, main
 from comas.data.preparation.kodcode import KODCODE, checker_from_pytest
 from comas.data.preparation.loading import load_rows, missing_copies
 from comas.data.preparation.math_train import MATH
+from comas.data.preparation.overlap import OverlapIndex, words_of
 from comas.data.preparation.record_set import convert_rows, is_decimal_number
 from comas.data.preparation.webinstruct import WEBINSTRUCT, split_unit
+from comas.verification import Verifier
 
 
 def test_a_math_row_takes_what_its_solution_boxes_last():
@@ -192,3 +199,149 @@ def test_the_hub_is_asked_for_the_pinned_commit_of_every_config(monkeypatch):
         call(MATH.source.hub_name, name=name, split="train", revision=MATH.source.revision)
         for name in MATH.source.configs
     ]
+
+
+LONG = "one two three four five six seven eight nine ten eleven twelve thirteen fourteen"
+WORDS = LONG.split()
+
+
+def index_of(*texts: str) -> OverlapIndex:
+    index = OverlapIndex()
+    for text in texts:
+        index.add(text)
+    return index
+
+
+def test_words_ignore_case_marks_and_drawings():
+    words = words_of(r"Find $\frac{1}{2}+x_1$ [asy]draw(A--B);[/asy]!")
+    assert words == ["find", "frac", "1", "2", "x", "1"]
+
+
+def test_the_same_words_overlap_however_short():
+    assert index_of("Find x!").has_same("find  X")
+    assert index_of("Find x!").overlaps("find  X")
+    assert not index_of("Find x!").overlaps("find x now")
+
+
+@pytest.mark.parametrize(("shared", "overlaps"), [(12, False), (13, True)])
+def test_thirteen_words_in_a_row_overlap_and_twelve_do_not(shared, overlaps):
+    words = WORDS[:shared]
+    index = index_of("apples", f"Before: {' '.join(words)}, after")
+    other = f"quite another start, {' '.join(words).upper()} and another end of the question"
+    assert index.overlaps(other) == overlaps
+    assert not index.has_same(other)
+
+
+@pytest.mark.parametrize(("length", "overlaps"), [(7, False), (8, True), (12, True)])
+def test_a_short_question_overlaps_when_all_of_it_stands_in_another(length, overlaps):
+    index = index_of("apples", f"Say: {LONG}", "pears")
+    assert index.overlaps(" ".join(WORDS[1 : 1 + length])) == overlaps
+
+
+def test_a_short_question_is_not_found_across_two_others():
+    assert not index_of("a b c d e", "f g h i j").overlaps("c d e f g h i j")
+
+
+GOOD = [
+    {"id": "m", "task": "math", "prompt": "?", "answer": r"\frac{1}{2}", "source": "mine"},
+    {"id": "s", "task": "science", "prompt": "?", "answer": "-1.5e-3", "source": "mine"},
+    {"id": "c", "task": "coding", "prompt": "?", "answer": "assert f(1) == 2", "source": "other"},
+]
+
+
+@pytest.fixture(scope="module")
+def verifier() -> Iterator[Verifier]:
+    with Verifier(num_workers=2) as one:
+        yield one
+
+
+def reasons(path: Path, verifier: Verifier) -> dict[str, str]:
+    return check_questions(str(path), RECORDS, verifier=verifier).faults
+
+
+def test_a_good_file_is_counted_and_gives_the_command_that_trains_on_it(tmp_path, capsys):
+    path = write_records(tmp_path / "own.jsonl", GOOD)
+    assert main([str(path)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[:4] == [
+        f"{path}: 3 records, 0 of them faulty",
+        "        1 coding, source other",
+        "        1 math, source mine",
+        "        1 science, source mine",
+    ]
+    assert lines[-2:] == [
+        "to train on it:",
+        f"  bash scripts/train_comas.sh configs/comas.yaml data.train={path}",
+    ]
+
+
+def test_the_first_questions_are_shown_as_they_will_be_asked(tmp_path, capsys):
+    rows = ["question,answer", "What is 48 + 23?,The sum #### 71", "1 + 1?,#### 2", "2 + 2?,#### 4"]
+    path = tmp_path / "own.csv"
+    path.write_text("\n".join(rows))
+    settings = [
+        *("data.columns.prompt=question", "data.domain=math", "data.answer_after='####'"),
+        "rollout.system_prompt=You are careful.",
+    ]
+    assert main([str(path), *settings]) == 0
+    output = capsys.readouterr().out
+    shown = """own/1, as the first agent will read it:
+  system:
+    You are careful.
+  user:
+    You and other experts discuss a math problem."""
+    assert shown in output
+    assert "    # Problem\n    What is 48 + 23?\n" in output
+    assert "  and its answer, for the verifier alone:\n    71\n" in output
+    assert "own/2, as" in output and "own/3, as" not in output
+    command = output.splitlines()[-1]
+    assert shlex.split(command)[-4:] == settings
+
+
+def test_a_wrong_setting_is_told_before_anything_is_read(tmp_path, capsys):
+    assert main([str(tmp_path / "nowhere.csv"), "data.columns.promt=question"]) == 1
+    assert "must be one of prompt, answer, task, choices, labels" in capsys.readouterr().out
+
+
+@cases(
+    "task, answer, part",
+    ("math", r"\boxed{2}", "without it"),
+    ("science", "9.81 m", "is not a decimal number"),
+    ("math", "nan", "is how a missing value is written"),
+    ("coding", "assert f(1) ==", "not Python"),
+    ("coding", "import torch\nassert f(1) == 2", "imports torch"),
+    ("coding", "def test_f():\n    assert f(1) == 2", "does it call its tests?"),
+    ("coding", "hello", "no assert"),
+    ("math", r"\heartsuit \& 13", "nothing but the same letters would be correct"),
+)
+def test_an_answer_that_cannot_judge_is_a_fault(tmp_path, verifier, task, answer, part):
+    record = {"id": "x", "task": task, "prompt": "?", "answer": answer, "source": "mine"}
+    found = reasons(write_records(tmp_path / "own.jsonl", [*GOOD, record]), verifier)
+    assert list(found) == ["line 4"]
+    assert part in found["line 4"]
+
+
+def test_every_faulty_line_is_listed_and_not_the_first_twenty_alone(tmp_path, verifier):
+    poems = [{"id": f"{n}", "task": "poetry", "prompt": "?", "answer": "-"} for n in range(40)]
+    path = write_records(tmp_path / "own.jsonl", ['{"id": ', *GOOD, *GOOD, *poems])
+    report = check_questions(str(path), RECORDS, verifier=verifier)
+    assert len(report.faults) == 44  # the cut line, the 3 repeated ids, the 40 poems
+    assert list(report.faults)[:4] == ["line 1", "line 5", "line 6", "line 7"]
+    assert report.faults["line 5"] == "id 'm' is already that of line 2"
+    assert "task: Input should be" in report.faults["line 47"]
+    assert len(report.sound) == 3
+
+
+@pytest.mark.parametrize("content", [None, "[1,"])
+def test_a_file_that_cannot_be_used_at_all_is_a_fault_and_the_next_is_checked(
+    tmp_path, capsys, content
+):
+    bad = tmp_path / "bad.json"
+    if content is not None:
+        bad.write_text(content)
+    good = tmp_path / "good.json"
+    good.write_text(json.dumps([*GOOD, 7]))
+    assert main([str(bad), str(good)]) == 1
+    output = capsys.readouterr().out
+    assert str(bad) in output.splitlines()[0]
+    assert f"{good}: 4 records, 1 of them faulty" in output and "record 4: " in output

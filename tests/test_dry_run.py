@@ -1,13 +1,23 @@
-"""What a dry run says: needs, placement, sizes, and that nothing is made."""
+"""What a dry run says, what a user may get wrong, and where programs cannot be isolated."""
 
+import json
+import logging
+from pathlib import Path
+
+import pytest
 from small_runs import FAMILIES, REPOSITORY, record, write_records
+from tables import cases
 from tiny_models import save_tiny_model
 
 from comas.__main__ import main
+from comas.preflight import survey
 from comas.preflight.configuration import load_config
+from comas.preflight.machine import settle_isolation
 from comas.preflight.needs import faults_of, table
 from comas.preflight.survey import survey_run
 from comas.utils.terminal import EXIT_FAULT
+from comas.verification.sandbox import Sandbox, SandboxError
+from comas.verification.sandbox.sandbox import _warn_of_what_is_missing
 
 
 def test_a_dry_run_says_everything_and_makes_nothing(tmp_path, caplog):
@@ -68,3 +78,131 @@ def test_memory_is_planned_before_model_data_and_gpus_are_there(tmp_path, monkey
     said = ["none.jsonl cannot be read", "GPU memory, update", "GPU memory, sampling"]
     said += ["Qwen/Qwen2.5-7B-Instruct", "update: ZeRO-3, Adam's states in host memory"]
     assert [words for words in said if words not in caplog.text] == []
+
+
+RECORD = {"id": "q/1", "task": "math", "prompt": "1 + 1?", "answer": "2", "source": "test"}
+
+
+@pytest.fixture
+def arguments(tmp_path: Path) -> list[str]:
+    """A run that would start: two tiny models and enough questions."""
+    models = [save_tiny_model(tmp_path / family, family) for family in ("tied", "untied")]
+    questions = tmp_path / "questions.jsonl"
+    questions.write_text("".join(json.dumps(RECORD | {"id": f"q/{i}"}) + "\n" for i in range(30)))
+    return [
+        "configs/quickstart.yaml",
+        f"saves={tmp_path / 'saves'}",
+        f"society.models=[{','.join(models)}]",
+        f"data.train={questions}",
+        f"data.validation={questions}",
+    ]
+
+
+def failure(arguments: list[str], caplog: pytest.LogCaptureFixture) -> str:
+    """What a run that must fail says; it must not have begun a run directory."""
+    assert main(arguments) == EXIT_FAULT
+    saves = Path(arguments[1].removeprefix("saves="))
+    assert not (saves / "latest").exists()
+    return caplog.text
+
+
+SETTINGS: list[tuple[list[str], list[str]]] = [
+    (["society.models=[./nowhere]"], ["'./nowhere'", "Hugging Face format"]),
+    (["validation.num_questions=31"], ["holds 30 questions", "validation.num_questions = 31"]),
+    (["rollout.batch_size=31"], ["holds 30 questions", "31"]),
+    (["data.train=nowhere.jsonl"], ["nowhere.jsonl"]),
+    (["cluster.device=cuda"], ["cluster.device=cpu"]),
+    (["rollout.temprature=1", "seed=-1"], ["rollout.temperature", "seed"]),
+]
+
+
+@pytest.mark.parametrize(("settings", "said"), SETTINGS, ids=[" ".join(s) for s, _ in SETTINGS])
+def test_a_setting_that_cannot_be_is_named_with_the_numbers_or_what_to_do(
+    arguments, caplog, settings, said
+):
+    text = failure([*arguments, *settings], caplog)
+    assert [part for part in said if part not in text] == []
+
+
+@cases(
+    "name, content, said",
+    ("model.safetensors", None, ["{folder}", "lacks *.safetensors"]),
+    ("model.safetensors", "not weights", ["{path} cannot be read"]),
+    ("chat_template.jinja", None, ["{folder} has no chat template", "add chat_template.jinja"]),
+    ("tokenizer.json", '{"version": "1.0"}', ["the tokenizer in {folder} cannot be read"]),
+    ("config.json", "[1]", ["{folder}", "get the model again"]),
+)
+def test_a_damaged_model_is_named_with_its_fault(arguments, caplog, tmp_path, name, content, said):
+    path = tmp_path / "untied" / name
+    path.unlink()
+    if content is not None:
+        path.write_text(content)
+    text = failure(arguments, caplog)
+    said = [part.format(path=path, folder=path.parent) for part in said]
+    assert [part for part in said if part not in text] == []
+
+
+def test_a_tokenizer_of_another_model_is_told_with_the_numbers(arguments, caplog, tmp_path):
+    path = tmp_path / "tied/config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"vocab_size": 100}))
+    text = failure(arguments, caplog)
+    assert "has token 258, but the model knows those below 100 (vocab_size in config.json)" in text
+
+
+CONFIGS = Path(__file__).parents[1] / "configs"
+KEY = "verification.sandbox"
+
+
+@pytest.fixture(params=[True, False], ids=["namespaces", "no namespaces"])
+def has_namespaces(request, monkeypatch):
+    def launch(self, mode, missing):
+        if mode == "isolated" and not request.param:
+            raise SandboxError("[Errno 1] unshare: Operation not permitted")
+
+    monkeypatch.setattr(Sandbox, "_launch", launch)
+    return request.param
+
+
+def test_isolation_is_required_wherever_the_machine_can(has_namespaces):
+    expected = "require_namespaces" if has_namespaces else "allow_degraded"
+    assert settle_isolation(None, key=KEY) == expected
+    assert settle_isolation("allow_degraded", key=KEY) == "allow_degraded"
+
+
+def test_where_namespaces_are_required_nothing_runs_without(has_namespaces):
+    if has_namespaces:
+        assert settle_isolation("require_namespaces", key=KEY) == "require_namespaces"
+        return
+    with pytest.raises(SandboxError, match="unshare"):
+        Sandbox(isolation="require_namespaces").run("", checker="")
+    with pytest.raises(ValueError, match=f"{KEY}=require_namespaces, but .* cannot run here") as e:
+        settle_isolation("require_namespaces", key=KEY)
+    assert f"{KEY}=allow_degraded" in str(e.value)
+
+
+@pytest.mark.parametrize("domain", ["math", "coding"])
+def test_a_run_without_coding_questions_asks_for_no_isolation(tmp_path, monkeypatch, domain):
+    monkeypatch.setattr(survey, "settle_isolation", lambda wanted, key: (wanted, key))
+    answer = "assert f() == 1" if domain == "coding" else "1"
+    record = {"id": "a", "source": "s", "task": domain, "prompt": "?", "answer": answer}
+    questions = tmp_path / "questions.jsonl"
+    questions.write_text(json.dumps(record) + "\n")
+    config = load_config(
+        CONFIGS / "quickstart.yaml",
+        [
+            f"saves={tmp_path}",
+            f"data.train={questions}",
+            f"data.validation={questions}",
+            "verification.sandbox=allow_degraded",
+        ],
+    )
+    expected = ("allow_degraded", KEY) if domain == "coding" else None
+    assert survey_run(config).isolation == expected
+
+
+def test_what_landlock_does_not_cover_is_said_and_nothing_where_nothing_is_missing(caplog):
+    with caplog.at_level(logging.WARNING):
+        _warn_of_what_is_missing({}, landlock=None, isolated=True)
+        assert caplog.text == ""
+        _warn_of_what_is_missing({}, landlock=3, isolated=False)
+    assert "Landlock has version 3: it does not cover modes, owners and times" in caplog.text

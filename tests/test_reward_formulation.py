@@ -1,18 +1,23 @@
-"""Equations 7 and 8, computed by hand."""
+"""Rewards of equations 7 and 8, of the controls and of a majority, computed by hand."""
 
 import time
+from collections import Counter
 from dataclasses import replace
+from random import Random
 
 import pytest
 from builders import discussion, sample, turn
+from hypothesis import given
+from hypothesis import strategies as st
 from tables import cases
 
+from comas.policy_optimization.samples import collect_samples
 from comas.reward_formulation import REWARD_SCHEMES, RewardScheme, offer_evidence
 from comas.reward_formulation.interaction_reward import interaction_reward, parse_score
 from comas.reward_formulation.judgment_reward import parse_judgment
 from comas.reward_formulation.self_rewarding import parse_rating
 from comas.run.metrics.step import rollout_metrics
-from comas.types import RewardedDiscussion, Rewards
+from comas.types import Discussion, Domain, Question, RewardedDiscussion, Rewards
 
 NUM_REPEATED = 50_000
 
@@ -173,3 +178,146 @@ def test_judgments_are_counted():
         [discussion(turn("r0.s0"), *evaluations)], evidence={}
     ).metrics
     assert metrics == {"judgment/approval_rate": 0.25, "judgment/invalid_rate": 0.5}
+
+
+def scored(number: int, score: int | None) -> Discussion:
+    """A solution, its evaluation and its scoring."""
+    said = "no idea" if score is None else f"<score>{score}</score>"
+    turns = turn("r0.s0"), turn("r0.s0.e0"), turn("r0.s0.e0.t0", said)
+    return discussion(*turns, name=f"d{number}")
+
+
+def rewards(name: str, *scores: int | None, verdicts=(), seed: int = 0):
+    discussions = [scored(number, score) for number, score in enumerate(scores)]
+    of_turns = {(f"d{number}", "r0.s0"): verdict for number, verdict in enumerate(verdicts)}
+    evidence = offer_evidence(lambda: of_turns, seed=seed, step=1)
+    rewarded = REWARD_SCHEMES[name](discussions, evidence=evidence)
+    assert [item.discussion for item in rewarded.discussions] == discussions
+    assert rewarded.metrics == {
+        "scoring/invalid_rate": sum(score is None for score in scores) / len(scores)
+    }
+    return [item.rewards for item in rewarded.discussions]
+
+
+@cases(
+    "name, of_3, of_2, of_1, of_none",
+    # (score - 1) / 2, the rest to the evaluator
+    ("interaction", (1.0, 0.0, 0.0), (0.5, 0.5, 0.0), (0.0, 1.0, 0.0), (0.0, 0.0, -1.0)),
+    # 1 - (3 - 1) / 2 = 0 and 1 - 0 = 1; 1 - 0 = 1 and 1 - 1 = 0
+    ("flipped", (0.0, 1.0, 0.0), (0.5, 0.5, 0.0), (1.0, 0.0, 0.0), (0.0, 0.0, -1.0)),
+    # (2 - 1) / 2 whatever is said, and the format still counts
+    ("constant", (0.5, 0.5, 0.0), (0.5, 0.5, 0.0), (0.5, 0.5, 0.0), (0.5, 0.5, -1.0)),
+    # (3 - 1) / 2
+    ("approving", (1.0, 0.0, 0.0), (1.0, 0.0, 0.0), (1.0, 0.0, 0.0), (1.0, 0.0, -1.0)),
+)
+def test_what_a_control_makes_of_each_score(name, of_3, of_2, of_1, of_none):
+    assert rewards(name, 3, 2, 1, None) == [of_3, of_2, of_1, of_none]
+
+
+def test_the_verifier_is_a_scorer_who_is_always_right():
+    verdicts = ("correct", "wrong", "unanswered", "failed", "correct")
+    assert rewards("verifier", 1, 3, 3, 3, None, verdicts=verdicts) == [
+        (1.0, 0.0, 0.0),  # scored 1, and correct: as if it were 3
+        (0.0, 1.0, 0.0),
+        (0.0, 1.0, 0.0),
+        (None, None, None),  # nothing is known of it
+        (1.0, 0.0, -1.0),  # the format still counts
+    ]
+
+
+@given(st.lists(st.sampled_from([1, 2, 3, None]), min_size=1), st.integers(0, 5))
+def test_shuffled_rewards_are_those_of_the_paper_dealt_anew(scores, seed):
+    plain, shuffled = rewards("interaction", *scores), rewards("shuffled", *scores, seed=seed)
+    for place in range(2):  # solutions, evaluations
+        assert Counter(r[place] for r in shuffled) == Counter(r[place] for r in plain)
+    assert [r[2] for r in shuffled] == [r[2] for r in plain]
+
+
+def test_a_shuffle_follows_the_seed_and_breaks_the_tie_between_score_and_reward():
+    scores = [1, 3] * 50
+    first, again, other = (rewards("shuffled", *scores, seed=seed) for seed in (0, 0, 1))
+    assert first == again != other
+    same = sum(r[0] == (score - 1) / 2 for r, score in zip(first, scores, strict=True))
+    # Hypergeometric: mean 50, standard deviation 5.
+    assert 25 < same < 75
+    pairs = Counter(solution + evaluation for solution, evaluation, _ in first)
+    assert set(pairs) > {1.0}  # solutions and evaluations are dealt apart
+
+
+def test_what_has_no_reward_is_dealt_none():
+    discussions = [discussion(turn("r0.s0")), scored(1, 3)]
+    rewarded = REWARD_SCHEMES["shuffled"](discussions, evidence={"rng": lambda: Random(0)})
+    assert [item.rewards for item in rewarded.discussions] == [(None,), (1.0, 0.0, 0.0)]
+
+
+def test_only_the_upper_bound_sees_verdicts():
+    controls = ("flipped", "shuffled", "constant", "approving")
+    assert not any(REWARD_SCHEMES[name].sees_verdicts for name in controls)
+    assert REWARD_SCHEMES["verifier"].sees_verdicts
+
+
+SCHEME = REWARD_SCHEMES["majority"]
+
+
+def held(question_id: str, *texts: str, domain: Domain = "math") -> Discussion:
+    """A discussion of a question in which these solutions were said."""
+    question = Question(question_id, domain, "?")
+    return discussion(*(turn(f"r0.s{i}", text) for i, text in enumerate(texts)), question=question)
+
+
+def boxed(answer: str) -> str:
+    return f"So it is \\boxed{{{answer}}}."
+
+
+def labelled(*discussions: Discussion) -> list[tuple[float | None, ...]]:
+    return [item.rewards for item in SCHEME(discussions, evidence={}).discussions]
+
+
+NESTED = "{" * 50_000 + "7" + "}" * 50_000
+
+
+@cases(
+    "answers, expected",
+    ([["7"], ["8"], ["7"], ["9"], ["7"]], [(1,), (0,), (1,), (0,), (1,)]),  # 3 of 5 votes
+    # Rounds and agents vote as copies do: 8 has 2 of 3.
+    ([["7", "8"], ["8"]], [(0, 1), (1,)]),
+    # The first given wins a tie.
+    ([["8"], ["7"], ["7"], ["8"]], [(1,), (0,), (0,), (1,)]),
+    # Spelled alike; and what is too long to be an answer, in which to look would take hours.
+    ([[r"\dfrac{1}{2}", r" \frac 12 ", "3"]], [(1, 1, 0)]),
+    ([[NESTED, NESTED, "7"]], [(1, 1, 0)]),
+    ids=["copies", "rounds", "tie", "spellings", "too long"],
+)
+def test_the_majority_of_all_copies_is_the_label(answers, expected):
+    copies = [held("q", *map(boxed, own)) for own in answers]
+    assert labelled(*copies) == expected
+    # A question has a majority of its own.
+    assert labelled(*copies, *[held("b", boxed("2"))] * 9) == expected + [(1,)] * 9
+
+
+def test_what_has_no_box_has_no_vote():
+    assert labelled(held("q", "7", "7", boxed("8"))) == [(0.0, 0.0, 1.0)]
+    assert labelled(held("q", "no idea"), held("q", "\\boxed{}")) == [(None,)] * 2
+
+
+def test_the_share_of_the_majority_is_a_mean_over_questions_that_voted():
+    discussions = [
+        held("a", boxed("7"), boxed("7"), "x", "y"),
+        held("b", boxed("1")),
+        held("c", "no idea"),
+        held("d", boxed("1"), domain="science"),
+    ]
+    assert SCHEME(discussions, evidence={}).metrics == {"majority/share": (2 / 4 + 1 / 1) / 2}
+
+
+@pytest.mark.parametrize("domain", ["coding", "science"])
+def test_coding_and_science_contribute_no_gradient(domain):
+    """No sample, so no advantage: a constant reward beside those of math would become one."""
+    discussions = [held("other", boxed("7"), domain=domain), held("math", boxed("7"), boxed("8"))]
+    rewarded = SCHEME(discussions, evidence={}).discussions
+    assert rewarded[0].rewards == (None,)
+    [buffer] = collect_samples(rewarded, policy_of_agent=[0], mask_truncated=True)
+    assert {sample.question_id for sample in buffer} == {"math"}
+    assert collect_samples(rewarded[:1], policy_of_agent=[0], mask_truncated=True) == [[]]
+    metrics = rollout_metrics(rewarded[:1], num_agents=1)
+    assert metrics["reward/solution"] is None and metrics["response_length"] == 1

@@ -1,0 +1,342 @@
+"""What metrics of a run count, computed by hand, and that each has one meaning."""
+
+import math
+import re
+from dataclasses import replace
+from typing import Any
+
+import page_runs
+import pytest
+from builders import discussion, turn
+from small_runs import REPOSITORY
+from tables import cases
+
+from comas.ideas.confident_majority import confidence
+from comas.interaction.prompts import APPROVALS
+from comas.preflight.configuration import load_config
+from comas.run.metrics.instruments import Rewarded, entropy, instruments, reliability, reward_noise
+from comas.run.metrics.meanings import as_regex, meanings
+from comas.run.metrics.reward_effectiveness import false_accusations, reward_effectiveness
+from comas.run.metrics.step import step_metrics
+from comas.types import Discussion, Question, RewardedDiscussion, Rewards, Turn, UpdateStats
+
+
+def said(turn_id: str, text: str = "", *, agent: int = 0, probability: float = 0.5) -> Turn:
+    spoken = turn(turn_id, text, agent=agent)
+    logprobs = (math.log(probability),)
+    return replace(spoken, generation=replace(spoken.generation, rollout_logprobs=logprobs))
+
+
+def judged(name: str, *, solver: int, probability: float, reward: float) -> RewardedDiscussion:
+    """A solution that the other one of two agents evaluates and its solver scores."""
+    said_of_it = discussion(
+        said("r0.s0", rf"\boxed{{{name}}}", agent=solver, probability=probability),
+        said("r0.s0.e0", "It is wrong.", agent=1 - solver),
+        said("r0.s0.e0.t0", f"<score>{round(1 + 2 * reward)}</score>", agent=solver),
+        name=name,
+    )
+    return RewardedDiscussion(said_of_it, (reward, 1 - reward, 0.0))
+
+
+BATCH = [
+    judged("a", solver=0, probability=0.9, reward=1.0),
+    judged("b", solver=0, probability=0.3, reward=0.0),
+    judged("c", solver=1, probability=0.6, reward=0.5),
+    judged("d", solver=1, probability=0.6, reward=1.0),
+]
+VERDICTS = {
+    (name, "r0.s0"): verdict
+    for name, verdict in zip("abcd", ("wrong", "correct", "unanswered", "correct"), strict=True)
+}
+
+
+def test_noise_its_skew_and_its_self_bias_are_those_counted_by_hand():
+    known = [
+        Rewarded(1.0, 0.9, 0.0),
+        Rewarded(0.0, 0.3, 1.0),
+        Rewarded(0.5, 0.6, 0.0),
+        Rewarded(1.0, 0.6, 1.0),
+    ]
+    # Errors 1, -1, 1/2, 0 of mean 1/8; confidences 0.9, 0.3, 0.6, 0.6 of mean 0.6.
+    covariance = 0.3 * 7 / 8 + 0.3 * 9 / 8
+    norms = math.sqrt(2 * 0.3**2) * math.sqrt((7**2 + 9**2 + 3**2 + 1) / 8**2)
+    assert reward_noise([Rewarded(1.0, 0.9, 1.0)]) == {
+        "instruments/noise": 0.0,
+        "instruments/skew": None,
+        "instruments/self_bias": None,
+    }
+    assert reward_noise([*known, Rewarded(1.0, 0.1, None)]) == pytest.approx(
+        {
+            "instruments/noise": 2.5 / 4,
+            "instruments/skew": 0.5 / 2.5,
+            "instruments/self_bias": covariance / norms,
+        }
+    )
+
+
+def test_tokens_of_a_tool_make_no_solution_more_confident():
+    item = judged("a", solver=0, probability=0.25, reward=1.0)
+    generation = item.discussion.turns[0].generation
+    with_tool = replace(
+        generation, rollout_logprobs=(math.log(0.25), 0.0, 0.0), sampled=(True, False, False)
+    )
+    assert list(with_tool.sampled_logprobs) == [math.log(0.25)]
+    solution = replace(item.discussion.turns[0], generation=with_tool)
+    turns = (solution, *item.discussion.turns[1:])
+    spoken = replace(item, discussion=replace(item.discussion, turns=turns))
+    plain = judged("a", solver=0, probability=0.25, reward=1.0)
+    measured = [
+        instruments([first, *BATCH[1:]], verdicts=VERDICTS, num_agents=2)
+        for first in (spoken, plain)
+    ]
+    assert measured[0] == measured[1]
+    assert confidence(spoken.discussion, solution) == pytest.approx(0.25)
+
+
+@cases(
+    "answers, expected",
+    # Equal answers are 0.5 apart, different ones 1 and 0.5.
+    ({"q": [("7", 1.0), ("7", 0.5), ("8", 0.0)]}, 1 - 0.25 / ((1 + 0.25) / 2)),
+    ({"q": [("7", 1.0), ("7", 1.0), ("8", 0.0)]}, 1.0),
+    # Other questions are not compared with: those two pairs alone.
+    ({"q": [("7", 1.0), ("7", 0.0)], "r": [("7", 1.0), ("8", 0.0)]}, 0.0),
+    ({"q": [("7", 1.0), ("8", 0.0)]}, None),
+    ({"q": [("7", 1.0), ("7", 1.0), ("8", 1.0)]}, None),
+    ({}, None),
+)
+def test_a_reward_is_reliable_where_it_depends_on_the_answer(answers, expected):
+    found = reliability(answers)
+    assert found == (None if expected is None else pytest.approx(expected))
+
+
+def test_the_entropy_of_scores_is_zero_where_all_are_the_same():
+    assert entropy([3, 3, 3]) == 0.0
+    assert entropy([1, 1, 3, 3]) == pytest.approx(math.log(2))
+    assert entropy([None, 1, 2, 3]) == pytest.approx(math.log(4))
+    assert entropy([]) is None
+
+
+def test_a_batch_shows_what_its_judges_do():
+    shown = instruments(BATCH, verdicts=VERDICTS, num_agents=2)
+    # Scores 3, 1, 2, 3; every evaluation is the same; one solution in each discussion.
+    assert shown["instruments/score_entropy"] == pytest.approx(
+        0.5 * math.log(2) + 0.5 * math.log(4)
+    )
+    assert shown["instruments/commonest_evaluation"] == 1.0
+    assert shown["instruments/diversity"] is None
+    assert shown["instruments/noise"] == pytest.approx(2.5 / 4)
+    # Agent 1 evaluated the solutions with 1 and 0, agent 0 those with 0.5 and 1.
+    assert shown["agent_0/influence/evaluation"] == pytest.approx(0.25)
+    assert shown["agent_1/influence/evaluation"] == pytest.approx(-0.25)
+    assert shown["agent_0/influence/scoring"] == pytest.approx(-0.25)
+    assert shown["response_length/scoring"] == 1.0
+
+
+def test_coupling_needs_no_verdicts():
+    shown = instruments(BATCH, verdicts={}, num_agents=2)
+    # Rewards 1, 0, 1/2, 1 of mean 5/8; confidences as above.
+    covariance = 0.3 * 3 / 8 + 0.3 * 5 / 8
+    norms = math.sqrt(2 * 0.3**2) * math.sqrt((3**2 + 5**2 + 1 + 3**2) / 8**2)
+    assert shown["instruments/coupling"] == pytest.approx(covariance / norms)
+    assert shown["instruments/noise"] is None
+
+
+def test_reliability_compares_the_solutions_of_a_question_in_all_its_discussions():
+    first, second = (
+        discussion(*(said(f"r0.s{i}", rf"\boxed{{{n}}}") for i, n in enumerate(numbers)))
+        for numbers in ((7, 7, 8), (8, 8))
+    )
+    rewarded = [RewardedDiscussion(first, (1.0, 0.5, 0.0)), RewardedDiscussion(second, (0.5, None))]
+    shown = instruments(rewarded, verdicts={}, num_agents=1)
+    # By pairs within a discussion: 7 and 7, 7 and 8, 7 and 8, and 8 and 8.
+    assert shown["instruments/diversity"] == pytest.approx(2 / 4)
+    assert shown["agent_0/influence/evaluation"] is None
+    # Sevens are 0.5 apart, eights, too; a seven and an eight 1, 0.5, 0.5 and 0.
+    assert shown["instruments/reliability"] == pytest.approx(1 - 0.25 / (1.5 / 4))
+
+
+SOLUTION = "r0.s0"
+
+
+def scored(name: str, *, scores: list[str], rewards: tuple[float | None, ...]):
+    """One solution, and for each score an evaluation with its scoring."""
+    turns = [turn(SOLUTION)]
+    for i, text in enumerate(scores):
+        turns += [turn(f"{SOLUTION}.e{i}"), turn(f"{SOLUTION}.e{i}.t0", text)]
+    return RewardedDiscussion(discussion(*turns, name=name), rewards)
+
+
+def simple(name: str, reward: float) -> RewardedDiscussion:
+    score = f"<score>{round(1 + 2 * reward)}</score>"
+    return scored(name, scores=[score], rewards=(reward, 1 - reward, 0.0))
+
+
+def verdicts_on(**verdicts: str) -> dict[tuple[str, str], str]:
+    """The verdicts on the solutions of discussions."""
+    return {(name, SOLUTION): verdict for name, verdict in verdicts.items()}
+
+
+def qualities(metrics: dict[str, float | None], threshold: str) -> dict[str, float | None]:
+    prefix = f"reward_effectiveness/{threshold}/"
+    return {k.removeprefix(prefix): v for k, v in metrics.items() if k.startswith(prefix)}
+
+
+def test_the_qualities_of_both_thresholds_are_those_counted_by_hand():
+    rewards = (1.0, 0.5, 1.0, 0.0, 0.0, 0.5)
+    rewarded = [simple(name, r) for name, r in zip("abcdef", rewards, strict=True)]
+    verdicts = verdicts_on(
+        a="correct", b="correct", c="wrong", d="correct", e="unanswered", f="wrong"
+    )
+    metrics = reward_effectiveness(rewarded, verdicts=verdicts)
+    # Truly correct: a, b, d. From score 2 on a, b, c, f are said to be: TP 2, FP 2, FN 1, TN 1.
+    assert qualities(metrics, "from_score_2") == pytest.approx(
+        {
+            "accuracy": 3 / 6,
+            "balanced_accuracy": (2 / 3 + 1 / 3) / 2,
+            "precision": 2 / 4,
+            "recall": 2 / 3,
+            "specificity": 1 / 3,
+            "f1": 2 * 2 / (2 * 2 + 2 + 1),
+        }
+    )
+    # From score 3 on only a and c: TP 1, FP 1, FN 2, TN 2.
+    assert qualities(metrics, "from_score_3") == pytest.approx(
+        {
+            "accuracy": 3 / 6,
+            "balanced_accuracy": (1 / 3 + 2 / 3) / 2,
+            "precision": 1 / 2,
+            "recall": 1 / 3,
+            "specificity": 2 / 3,
+            "f1": 2 * 1 / (2 * 1 + 1 + 2),
+        }
+    )
+
+
+def test_of_several_scorings_all_must_be_3_for_the_higher_threshold():
+    scores = ["<score>3</score>", "<score>2</score>"]
+    rewards = (0.75, 0.0, 0.0, 0.5, 0.0)  # (1 + 0.5) / 2 for the solution
+    item = scored("a", scores=scores, rewards=rewards)
+    metrics = reward_effectiveness([item], verdicts=verdicts_on(a="correct"))
+    assert qualities(metrics, "from_score_2")["recall"] == 1
+    assert qualities(metrics, "from_score_3")["recall"] == 0
+
+
+def test_the_confusion_table_counts_every_scoring_of_a_solution():
+    scores = ["<score>3</score>", "<score>1</score>", "no score"]
+    rewards = (1 / 3, 0.0, 0.0, 1.0, 0.0, 0.0, -1.0)  # (1 + 0 + 0) / 3 for the solution
+    right = scored("a", scores=scores, rewards=rewards)
+    wrong = scored("b", scores=["<score>2</score>"], rewards=(0.5, 0.5, 0.0))
+    metrics = reward_effectiveness([right, wrong], verdicts=verdicts_on(a="correct", b="wrong"))
+    table = {
+        key.removeprefix("scoring/confusion/"): value
+        for key, value in metrics.items()
+        if key.startswith("scoring/confusion/") and value
+    }
+    assert table == {
+        "score_3/correct": 1,
+        "score_1/correct": 1,
+        "invalid/correct": 1,
+        "score_2/incorrect": 1,
+    }
+
+
+def test_what_the_verifier_failed_on_counts_neither_way():
+    metrics = reward_effectiveness([simple("a", 1.0)], verdicts=verdicts_on(a="failed"))
+    assert set(qualities(metrics, "from_score_2").values()) == {None}
+    assert not any(v for k, v in metrics.items() if k.startswith("scoring/confusion"))
+
+
+def test_rewards_that_are_made_of_the_verdicts_predict_nothing_but_scores_are_counted():
+    verdicts = verdicts_on(a="correct")
+    metrics = reward_effectiveness([simple("a", 1.0)], verdicts=verdicts, sees_verdicts=True)
+    assert set(qualities(metrics, "from_score_2").values()) == {None}
+    assert metrics["scoring/confusion/score_3/correct"] == 1
+
+
+def test_a_solution_without_a_reward_is_no_prediction():
+    unscored = scored("a", scores=[], rewards=(None,))
+    metrics = reward_effectiveness([unscored], verdicts=verdicts_on(a="correct"))
+    assert set(qualities(metrics, "from_score_3").values()) == {None}
+
+
+LOST = "Mistake: a carry is lost."
+RATE, ACCEPTED = "evaluation/false_accusation_rate", "scoring/false_accusations_accepted"
+
+
+def criticised(name: str, *criticism: tuple[str, str | None]) -> Discussion:
+    """One solution with these evaluations, each scored or not."""
+    turns = [turn("r0.s0")]
+    for i, (evaluation, score) in enumerate(criticism):
+        turns.append(turn(f"r0.s0.e{i}", evaluation))
+        if score is not None:
+            turns.append(turn(f"r0.s0.e{i}.t0", f"<score>{score}</score>"))
+    return discussion(*turns, name=name)
+
+
+def test_only_accusations_of_correct_solutions_count():
+    approval = (APPROVALS["math"], "1")
+    discussions = [
+        criticised("a", (LOST, "1"), approval),
+        criticised("b", (LOST, "3"), (LOST, "2"), approval),
+        criticised("c", (LOST, "4"), ("Never scored.", None)),
+        criticised("wrong", (LOST, "1")),
+        criticised("failed", (LOST, "1")),
+    ]
+    verdicts = {(name, "r0.s0"): "correct" for name in "abc"}
+    verdicts |= {("wrong", "r0.s0"): "wrong", ("failed", "r0.s0"): "failed"}
+    metrics = false_accusations(discussions, verdicts=verdicts)
+    # Of six scored evaluations two approve. Of four accusations one is accepted; the score of
+    # one cannot be read.
+    assert metrics == {RATE: 4 / 6, ACCEPTED: 1 / 4}
+
+
+def test_where_nobody_accuses_nothing_is_accepted():
+    approved = criticised("a", (APPROVALS["math"], "3"))
+    metrics = false_accusations([approved], verdicts={("a", "r0.s0"): "correct"})
+    assert metrics == {RATE: 0.0, ACCEPTED: None}
+    assert false_accusations([], verdicts={}) == {RATE: None, ACCEPTED: None}
+
+
+@pytest.mark.parametrize("domain", ["math", "choice", "reasoning"])
+def test_only_the_approval_of_its_domain_is_one(domain):
+    for text, rate in ((APPROVALS[domain], 0.0), (APPROVALS["coding"], 1.0)):
+        told = replace(criticised("a", (text, "3")), question=Question("q", domain, "?"))
+        metrics = false_accusations([told], verdicts={("a", "r0.s0"): "correct"})
+        assert metrics[RATE] == rate
+
+
+def meanings_of(name: str) -> list[str]:
+    return [each.text for each in meanings() if re.fullmatch(as_regex(each.pattern), name)]
+
+
+@cases(
+    "name, begins",
+    ("agent_1/validation/greedy/accuracy/choice", ["Correct held-out answers, each agent alone"]),
+    ("agent_0/probe/names/coding/off by one", ["Planted wrong solutions whose mistake the eval"]),
+    ("agent_12/policy/kl", ["Mean k1 estimate of KL(policy, reference) "]),
+    ("policy/kl", []),  # which no run writes
+    ("train/accuracy/music", []),
+)
+def test_a_metric_is_found_by_the_pattern_that_its_name_fits(name, begins):
+    assert [text[:42] for text in meanings_of(name)] == [text[:42] for text in begins]
+
+
+def test_every_line_of_the_table_is_whole():
+    for each in meanings():
+        assert each.text and not each.text.endswith("."), each
+        assert each.better in ("higher", "lower", ""), each
+    names = [name for each in meanings() for name in re.findall(r"<(\w+)>", as_regex(each.pattern))]
+    assert names == []
+
+
+def test_every_metric_of_a_step_has_exactly_one_meaning():
+    item = page_runs.discussion(1)
+    rows: dict[str, Any] = step_metrics(
+        Rewards([item], {"scoring/invalid_rate": 0.0}),
+        {0: [], 1: []},
+        {policy: UpdateStats(learning_rate=0.1) for policy in (0, 1)},
+        page_runs.verdicts_of(item),
+        config=load_config(REPOSITORY / "configs/quickstart.yaml", []),
+    )
+    assert len(rows) > 80
+    assert [name for name in rows if len(meanings_of(name)) != 1] == []
