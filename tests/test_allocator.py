@@ -43,6 +43,7 @@ def test_engines_get_none_as_their_sleep_has_a_pool_of_its_own():
     assert not any(name in environment for name in VARIABLES)
     # And start on WSL2, which vLLM leaves without pinned memory.
     assert environment["VLLM_WSL2_ENABLE_PIN_MEMORY"] == "1"
+    assert environment["GLOO_SOCKET_IFNAME"] == environment["NCCL_SOCKET_IFNAME"] == "lo"
 
 
 @pytest.mark.parametrize("name", VARIABLES)

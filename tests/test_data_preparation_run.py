@@ -8,7 +8,6 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable
 from hashlib import sha256
 from pathlib import Path
 
@@ -272,24 +271,18 @@ def test_too_few_questions_are_told_with_the_numbers_and_the_reasons(copies, tmp
     assert (tmp_path / "benchmarks/mmlu.jsonl").exists()
 
 
-def failing_load(name: str, error: BaseException) -> Callable[..., object]:
-    """Reads every dataset but one."""
-    real = build.load_rows
-
-    def load(source: Source, **keywords: object) -> object:
-        if source.hub_name == name:
-            raise error
-        return real(source, **keywords)
-
-    return load
-
-
 def test_a_dataset_that_fails_stops_no_other_but_the_blend_waits(
     copies, tmp_path, monkeypatch, caplog
 ):
+    load_rows = build.load_rows
+
+    def load(source: Source, **keywords: object) -> object:
+        if source.hub_name == "Idavidrein/gpqa":
+            raise DataError("not today")
+        return load_rows(source, **keywords)
+
     with monkeypatch.context() as patch:
-        failing = failing_load("Idavidrein/gpqa", DataError("not today"))
-        patch.setattr(build, "load_rows", failing)
+        patch.setattr(build, "load_rows", load)
         assert run(copies, tmp_path) == 1
     others = BENCHMARKS.keys() - {"gpqa"}
     assert {path.stem for path in tmp_path.glob("benchmarks/*.jsonl")} == others
@@ -299,13 +292,7 @@ def test_a_dataset_that_fails_stops_no_other_but_the_blend_waits(
     assert files_of(tmp_path)["train.jsonl"]["recipe"]["apart_from"].keys() == others
 
 
-def test_help_needs_no_environment_and_names_every_dataset(tmp_path):
-    printed = subprocess.run(
-        ["bash", str(SCRIPT), "--help"],
-        cwd=tmp_path,
-        env={**os.environ, "PYTHON": "/no/such/python"},
-        capture_output=True,
-        text=True,
-    ).stdout
+def test_help_names_every_dataset():
+    printed = subprocess.check_output(["bash", str(SCRIPT), "--help"], text=True)
     [names] = [line for line in printed.splitlines() if line.startswith("Names: ")]
     assert sorted(names.split()[1:]) == sorted(["train", *BENCHMARKS])

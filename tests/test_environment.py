@@ -18,23 +18,18 @@ REPOSITORY = Path(__file__).parents[1]
 VERSIONS = ("3.11", "3.12")
 
 
+def sourcing(function: str) -> list[str]:
+    """The command that runs a function of scripts/environment.sh."""
+    source = (REPOSITORY / "scripts/environment.sh").read_text()
+    source = source.replace("\nensure_environment\n", f"\n{function}\n")
+    return ["bash", "-c", f"set -euo pipefail\n{source}"]
+
+
 def call(function: str, folder: Path, **environment: str) -> subprocess.CompletedProcess[str]:
     """What a function of scripts/environment.sh says in ``folder``."""
-    source = (
-        (REPOSITORY / "scripts/environment.sh").read_text().replace("\nensure_environment\n", "\n")
-    )
-    known = {
-        k: v
-        for k, v in os.environ.items()
-        if k not in ("PYTHON", "REQUIREMENTS") and not k.startswith("UV_")
-    }
+    known = {k: v for k, v in os.environ.items() if not k.startswith(("PYTHON", "REQUIREM", "UV_"))}
     return subprocess.run(
-        ["bash", "-c", f"set -euo pipefail\n{source}\n{function}"],
-        cwd=folder,
-        env=known | environment,
-        capture_output=True,
-        text=True,
-        check=False,
+        sourcing(function), cwd=folder, env=known | environment, capture_output=True, text=True
     )
 
 
@@ -107,23 +102,26 @@ def pretend_nvidia(folder: Path, driver: str) -> str:
 INSTALL = "install_requirements() { echo installs $1; }; ensure_environment"
 
 
-@pytest.mark.parametrize(("driver", "is_enough"), [("535.104.05", False), ("580.65.06", True)])
-def test_the_driver_is_compared_before_anything_is_installed(tmp_path, driver, is_enough):
-    for file in ("requirements.txt", "requirements-cpu.txt", "setup.py"):
+PINS = ("requirements.txt", "requirements-cpu.txt", "mine.txt")
+
+
+@cases(
+    "driver, named, installed",
+    ("535.104.05", None, None),
+    ("580.65.06", None, "requirements.txt"),
+    *(("535.104.05", pins, pins) for pins in PINS),
+)
+def test_the_driver_is_compared_before_pins_that_nobody_named_are_installed(
+    tmp_path, driver, named, installed
+):
+    for file in (*PINS, "setup.py"):
         (tmp_path / file).touch()
-    told = call(INSTALL, tmp_path, PATH=pretend_nvidia(tmp_path, driver))
-    assert (told.returncode == 0) == is_enough
-    assert told.stdout == ("installs requirements.txt\n" if is_enough else "")
+    chosen = {"REQUIREMENTS": named} if named else {}
+    told = call(INSTALL, tmp_path, PATH=pretend_nvidia(tmp_path, driver), **chosen)
+    assert (told.returncode == 0) == (installed is not None)
+    assert told.stdout == (f"installs {installed}\n" if installed else "")
     for part in ("driver 535.104.05 is too old for CUDA 13", "Install driver 580 or newer"):
-        assert (part in told.stderr) == (not is_enough)
-
-
-@pytest.mark.parametrize("pins", ["requirements.txt", "requirements-cpu.txt", "mine.txt"])
-def test_pins_that_are_named_are_taken_as_they_are(tmp_path, pins):
-    for file in (pins, "setup.py"):
-        (tmp_path / file).touch()
-    told = call(INSTALL, tmp_path, PATH=pretend_nvidia(tmp_path, "535.104.05"), REQUIREMENTS=pins)
-    assert (told.returncode, told.stdout) == (0, f"installs {pins}\n")
+        assert (part in told.stderr) == (installed is None)
 
 
 def pretend_environment(folder: Path, made_from: str = "", packages: tuple[str, ...] = ()) -> str:
@@ -196,9 +194,8 @@ def test_each_file_of_pins_has_an_environment_of_its_own(
     assert before.items() <= after.items()
     assert (after == before) == (folder != ".venv")
     assert f"into {folder} " in told.stdout
-    assert ("environment: .venv stays as it is, for other pins" in told.stdout) == (
-        folder != ".venv"
-    )
+    stays = "environment: .venv stays as it is, for other pins" in told.stdout
+    assert stays == (folder != ".venv")
     # This installation came to nothing, and its pins are known all the same.
     assert (tmp_path / folder / "requirements.name").read_text() == f"{pins.removeprefix('./')}\n"
     again = call(f"{INSTALLED}; echo $VENV", tmp_path, PYTHON=python, REQUIREMENTS=pins)
@@ -292,10 +289,8 @@ def test_the_environment_of_a_copied_or_moved_checkout_is_made_to_work_there(
 @contextmanager
 def running(function: str, folder: Path) -> Iterator[int]:
     """The id of a process that has the environment, with what a script would become by exec."""
-    source = (REPOSITORY / "scripts/environment.sh").read_text()
-    source = source.replace("\nensure_environment\n", f"\n{function}\n")
     process = subprocess.Popen(
-        ["bash", "-c", f"set -euo pipefail\n{source}\nexec sh -c 'echo runs; exec sleep 60'"],
+        sourcing(f"{function}\nexec sh -c 'echo runs; exec sleep 60'"),
         cwd=folder,
         env=os.environ | {"REQUIREMENTS": "requirements.txt"},
         stdout=subprocess.PIPE,

@@ -39,9 +39,10 @@ from transformers import (
 )
 
 from comas.config.schema import Algorithm, Custom, Dpo, Grpo, Optimization, Policy, ReinforcePP
+from comas.engines import LOOPBACK_GROUPS
 from comas.engines.policy import engine as engine_module
 from comas.engines.policy.architecture import check_trainable
-from comas.engines.policy.deepspeed_options import deepspeed_config
+from comas.engines.policy.deepspeed_options import deepspeed_config, process_environment
 from comas.engines.policy.optimizers import forget_host_buffers
 from comas.engines.policy.trainer import PolicyTrainer
 from comas.policy_optimization.advantages import compute_advantages
@@ -761,6 +762,15 @@ def test_the_optimiser_is_offloaded_on_gpus_only_and_the_buffer_of_gradients_is_
     assert zero["reduce_bucket_size"] == bucket
     assert zero.get("offload_optimizer", {}).get("device") == ("cpu" if device == "cuda" else None)
     assert config["bf16"] == {"enabled": True}
+
+
+def test_a_rank_computes_on_its_part_of_the_host_and_meets_on_the_loopback_interface(monkeypatch):
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    for device, threads in (("cpu", "1"), ("cuda", "16")):
+        expected = {"DS_ACCELERATOR": device, "OMP_NUM_THREADS": threads, **LOOPBACK_GROUPS}
+        assert process_environment(device, host_threads=16).items() >= expected.items()
+    monkeypatch.setenv("OMP_NUM_THREADS", "8")
+    assert process_environment("cuda", host_threads=16)["OMP_NUM_THREADS"] == "8"
 
 
 # ---- Two ranks ----
