@@ -5,19 +5,11 @@ from typing import Any
 
 import pytest
 import torch
+import transformers
 from small_runs import REPOSITORY, record, write_records
 from tables import cases
 from tiny_models import CHAT_TEMPLATE, SHAPE, byte_tokenizer
 from transformers import AutoModelForCausalLM as Models
-from transformers import (
-    Gemma2Config,
-    GemmaConfig,
-    GPT2Config,
-    LlamaConfig,
-    PretrainedConfig,
-    Qwen2Config,
-    Qwen3Config,
-)
 
 from comas.preflight.configuration import load_config
 from comas.preflight.inputs import check_model
@@ -41,14 +33,14 @@ NO_SYSTEM = (
     + CHAT_TEMPLATE
 )
 
-ARCHITECTURES: dict[str, tuple[type[PretrainedConfig], dict[str, Any], str | None]] = {
-    "qwen3": (Qwen3Config, {"tie_word_embeddings": True}, QWEN_3),
-    "llama": (LlamaConfig, {"tie_word_embeddings": False}, DEEPSEEK),
-    "gemma": (GemmaConfig, {"tie_word_embeddings": True}, NO_SYSTEM),
-    "qwen2": (Qwen2Config, {"tie_word_embeddings": True}, CHAT_TEMPLATE),
-    "gemma2": (Gemma2Config, {}, NO_SYSTEM),
-    "gpt2": (GPT2Config, {"n_embd": 64, "n_head": 2, "n_layer": 2}, CHAT_TEMPLATE),
-    "no template": (Qwen2Config, {}, None),
+ARCHITECTURES: dict[str, tuple[type[transformers.PretrainedConfig], dict[str, Any], str | None]] = {
+    "qwen3": (transformers.Qwen3Config, {"tie_word_embeddings": True}, QWEN_3),
+    "llama": (transformers.LlamaConfig, {"tie_word_embeddings": False}, DEEPSEEK),
+    "gemma": (transformers.GemmaConfig, {"tie_word_embeddings": True}, NO_SYSTEM),
+    "qwen2": (transformers.Qwen2Config, {"tie_word_embeddings": True}, CHAT_TEMPLATE),
+    "gemma2": (transformers.Gemma2Config, {}, NO_SYSTEM),
+    "gpt2": (transformers.GPT2Config, {"n_embd": 64, "n_head": 2, "n_layer": 2}, CHAT_TEMPLATE),
+    "no template": (transformers.Qwen2Config, {}, None),
 }
 THINKING = (QWEN_3, DEEPSEEK)
 

@@ -6,16 +6,11 @@ from textwrap import indent
 import pytest
 from tables import cases
 
-from comas.verification.coding import (
-    examine_checker,
-    last_python_block,
-    verify_coding,
-    verify_coding_published,
-)
+from comas.verification import coding
 
 SQUARE = "def f(x):\n    return x * x\n"
 CHECKER = "def test_f():\n    assert f(2) == 4\n    assert f(-3) == 9\n\ntest_f()\n"
-GRADERS = [verify_coding, verify_coding_published]
+GRADERS = [coding.verify_coding, coding.verify_coding_published]
 
 
 def in_block(code: str) -> str:
@@ -54,7 +49,7 @@ def test_code_is_run_with_its_checker(grade):
     ids=["check(candidate)", "test functions"],
 )
 def test_checkers_in_the_manner_of_the_benchmarks(grade, right, wrong, checker):
-    if "solution" in checker and grade is verify_coding_published:
+    if "solution" in checker and grade is coding.verify_coding_published:
         pytest.skip("there is no module in one namespace")
     assert grade(in_block(right), checker) == "correct"
     assert grade(in_block(wrong), checker) == "wrong"
@@ -63,10 +58,10 @@ def test_checkers_in_the_manner_of_the_benchmarks(grade, right, wrong, checker):
 def test_of_several_blocks_the_last_counts_and_as_published_any():
     wrong = in_block("def f(x): return 4")
     right = in_block(SQUARE)
-    assert verify_coding(f"{wrong}\nBetter:\n{right}", CHECKER) == "correct"
-    assert verify_coding(f"{right}\nBetter:\n{wrong}", CHECKER) == "wrong"
-    assert verify_coding_published(f"{right}\nBetter:\n{wrong}", CHECKER) == "correct"
-    assert verify_coding_published(f"{wrong}\nWorse:\n{wrong}", CHECKER) == "wrong"
+    assert coding.verify_coding(f"{wrong}\nBetter:\n{right}", CHECKER) == "correct"
+    assert coding.verify_coding(f"{right}\nBetter:\n{wrong}", CHECKER) == "wrong"
+    assert coding.verify_coding_published(f"{right}\nBetter:\n{wrong}", CHECKER) == "correct"
+    assert coding.verify_coding_published(f"{wrong}\nWorse:\n{wrong}", CHECKER) == "wrong"
 
 
 @cases(
@@ -90,7 +85,7 @@ def test_of_several_blocks_the_last_counts_and_as_published_any():
     ("```py\na\n```", None),
 )
 def test_the_last_closed_python_block_is_the_program(response, code):
-    assert last_python_block(response) == code
+    assert coding.last_python_block(response) == code
 
 
 @pytest.mark.parametrize("before", ["", "So:\n", "So:\n\n", "- So:\n", "10. So:\n\n"])
@@ -98,21 +93,21 @@ def test_the_last_closed_python_block_is_the_program(response, code):
 def test_a_block_may_be_indented_as_a_list_or_a_model_indents_it(before, indentation):
     code = 'def f(x):\n    """As in\n\n    ```\n    f(1)\n    ```\n    """\n    return x\n'
     block = f"```python\n{code}```\n"
-    assert last_python_block(f"{before}{indent(block, indentation)}Done.") == code
-    assert last_python_block(indent(f"{before}{block}Done.", indentation)) == code
+    assert coding.last_python_block(f"{before}{indent(block, indentation)}Done.") == code
+    assert coding.last_python_block(indent(f"{before}{block}Done.", indentation)) == code
 
 
 @pytest.mark.parametrize("unit", ["```python\n", "```", "```python\na\n```\n", "- ", "> "])
 def test_a_block_is_found_in_linear_time(unit):
     started = time.process_time()
-    last_python_block("```" + unit * 20_000)
+    coding.last_python_block("```" + unit * 20_000)
     assert time.process_time() - started < 2
 
 
 @pytest.mark.parametrize("grade", GRADERS)
 def test_a_forgery_passes_as_published_only(grade):
     forged = "class A:\n    def __eq__(self, other): return True\ndef f(x): return A()"
-    expected = "correct" if grade is verify_coding_published else "wrong"
+    expected = "correct" if grade is coding.verify_coding_published else "wrong"
     assert grade(in_block(forged), CHECKER) == expected
 
 
@@ -141,11 +136,11 @@ def test_a_checker_that_cannot_run_is_an_error(grade, checker, reason):
     ("import math as m\nx = lambda y: y\nassert str(m.pi) == x('3')", True),
 )
 def test_whose_name_is_meant(checker, may_shadow):
-    assert examine_checker(checker) is may_shadow
+    assert coding.examine_checker(checker) is may_shadow
 
 
 def test_a_function_with_the_name_of_a_builtin_can_be_checked():
     program = "def sum(a, b): return a * b"
-    assert verify_coding(in_block(program), "assert sum(10, 15) == 150") == "correct"
-    assert verify_coding(in_block(program), "assert sum(10, 15) == 25") == "wrong"
-    assert verify_coding(in_block(SQUARE), "assert sum([f(1), f(2)]) == 5") == "correct"
+    assert coding.verify_coding(in_block(program), "assert sum(10, 15) == 150") == "correct"
+    assert coding.verify_coding(in_block(program), "assert sum(10, 15) == 25") == "wrong"
+    assert coding.verify_coding(in_block(SQUARE), "assert sum([f(1), f(2)]) == 5") == "correct"

@@ -7,42 +7,28 @@ from pathlib import Path
 import pytest
 from tables import cases
 
-from comas.run.guards import (
-    MAX_EMPTY_UPDATES,
-    MAX_SKIPPED_UPDATES,
-    UpdateGuard,
-    Watch,
-    closing_line,
-)
+from comas import types
+from comas.run import guards
 from comas.run.metrics.step import step_lines
-from comas.types import (
-    Discussion,
-    Generation,
-    Question,
-    RewardedDiscussion,
-    TrainingSample,
-    Turn,
-    UpdateStats,
-)
 
 
-def said(agent: int, text: str = "?", *, role: str = "solution", cut: bool = False) -> Turn:
-    generation = Generation((1,), (2,), text, (-0.1,), "length" if cut else "stop", 1)
-    return Turn(f"r0.s{agent}", None, 0, role, agent, "Solve it", generation)  # type: ignore[arg-type]
+def said(agent: int, text: str = "?", *, role: str = "solution", cut: bool = False) -> types.Turn:
+    generation = types.Generation((1,), (2,), text, (-0.1,), "length" if cut else "stop", 1)
+    return types.Turn(f"r0.s{agent}", None, 0, role, agent, "Solve it", generation)  # type: ignore[arg-type]
 
 
-def discussed(*turns: Turn, reward: float | None) -> RewardedDiscussion:
-    question = Question("math/17", "math", "What is 48 + 23?")
-    whole = Discussion("step1/math/17/copy0", question, turns)
-    return RewardedDiscussion(whole, (reward,) * len(turns))
+def discussed(*turns: types.Turn, reward: float | None) -> types.RewardedDiscussion:
+    question = types.Question("math/17", "math", "What is 48 + 23?")
+    whole = types.Discussion("step1/math/17/copy0", question, turns)
+    return types.RewardedDiscussion(whole, (reward,) * len(turns))
 
 
-SAMPLE = TrainingSample(0, "q", "d", "r0.s0", 0, "solution", (1,), (2,), (-0.1,), 1.0)
+SAMPLE = types.TrainingSample(0, "q", "d", "r0.s0", 0, "solution", (1,), (2,), (-0.1,), 1.0)
 
 
-def updated(*, applied: int = 0, skipped: int = 0) -> UpdateStats:
+def updated(*, applied: int = 0, skipped: int = 0) -> types.UpdateStats:
     steps = {"num_optimizer_steps": applied, "num_skipped_steps": skipped}
-    return UpdateStats(learning_rate=1e-6, **steps)
+    return types.UpdateStats(learning_rate=1e-6, **steps)
 
 
 EMPTY = ({0: [], 1: [SAMPLE]}, {})
@@ -51,11 +37,11 @@ SKIPPED = ({}, {0: updated(skipped=2), 1: updated(applied=1)})
 
 @cases(
     "update, most, said",
-    (EMPTY, MAX_EMPTY_UPDATES, "0 had nothing to learn from in 5 updates in a row"),
-    (SKIPPED, MAX_SKIPPED_UPDATES, "0: no gradient was finite in 3 updates in a row"),
+    (EMPTY, guards.MAX_EMPTY_UPDATES, "0 had nothing to learn from in 5 updates in a row"),
+    (SKIPPED, guards.MAX_SKIPPED_UPDATES, "0: no gradient was finite in 3 updates in a row"),
 )
 def test_updates_that_change_nothing_end_the_run_after_several(update, most, said, caplog):
-    guard = UpdateGuard()
+    guard = guards.UpdateGuard()
     for _ in range(most - 1):
         guard.check(*update)
     skipped = ["policy 0: 2 optimiser steps skipped, whose gradients were not finite"]
@@ -66,19 +52,19 @@ def test_updates_that_change_nothing_end_the_run_after_several(update, most, sai
 
 @cases(
     "update, most, between",
-    (EMPTY, MAX_EMPTY_UPDATES, ({0: [SAMPLE]}, {})),
-    (SKIPPED, MAX_SKIPPED_UPDATES, ({}, {0: updated(applied=3, skipped=1)})),
-    (SKIPPED, MAX_SKIPPED_UPDATES, ({}, {0: updated()})),
+    (EMPTY, guards.MAX_EMPTY_UPDATES, ({0: [SAMPLE]}, {})),
+    (SKIPPED, guards.MAX_SKIPPED_UPDATES, ({}, {0: updated(applied=3, skipped=1)})),
+    (SKIPPED, guards.MAX_SKIPPED_UPDATES, ({}, {0: updated()})),
 )
 def test_a_policy_that_learns_in_between_goes_on(update, most, between):
-    guard = UpdateGuard()
+    guard = guards.UpdateGuard()
     for number in range(4 * most):
         guard.check(*(update if number % most else between))
 
 
 def told(rows: list[dict[str, float | None]], caplog, *, seen_before: int = 0) -> list[str]:
     """What is warned of in a run of these metrics, and of which steps (from 0)."""
-    watch = Watch(rows[:seen_before], mismatch_limit=0.01)
+    watch = guards.Watch(rows[:seen_before], mismatch_limit=0.01)
     caplog.clear()
     found = []
     for step, row in enumerate(rows[seen_before:], start=seen_before):
@@ -179,7 +165,7 @@ def test_a_lost_signal_is_told_at_once_with_an_example_and_what_to_change(
 
     def warnings(before: list[dict[str, float]]) -> list[str]:
         caplog.clear()
-        watch = Watch(before, mismatch_limit=0.01)
+        watch = guards.Watch(before, mismatch_limit=0.01)
         for step in rows:
             watch.see(step, [discussed(*turns, reward=-1.0)])
         return [record.getMessage() for record in caplog.records]
@@ -193,7 +179,7 @@ def test_a_lost_signal_is_told_at_once_with_an_example_and_what_to_change(
         assert f"the {turn.role} {BEGINS}" in warning and ENDS in warning
         assert f"of agent {turn.agent_index} (reward -1.00)" in warning
     assert warnings(rows) == [warning]  # a resume tells what still is so
-    level, closing = closing_line([{"step": 0}, *rows], Path("saves/x/models"))
+    level, closing = guards.closing_line([{"step": 0}, *rows], Path("saves/x/models"))
     assert level == logging.WARNING and not closing.startswith("done:")
     assert re.search(f"{says}.*, in 2 of the last 2 steps", closing)
 
@@ -202,12 +188,12 @@ def test_a_lost_signal_is_told_at_once_with_an_example_and_what_to_change(
 def test_the_last_line_speaks_of_the_latest_steps(num_bad, is_said):
     rows = [{"step": step, "reward/spread": 0.0} for step in range(1, 41)]
     rows += [{"step": step, "reward/spread": float(step <= 50 - num_bad)} for step in range(41, 51)]
-    level, line = closing_line(rows, Path("saves/x/models"))
+    level, line = guards.closing_line(rows, Path("saves/x/models"))
     assert (level, "of the last 10 steps" in line) == (
         (logging.WARNING, True) if is_said else (logging.INFO, False)
     )
     assert "saves/x/models" in line
-    done = closing_line([{"step": 0, "validation/accuracy": 0.1}], Path("m"))
+    done = guards.closing_line([{"step": 0, "validation/accuracy": 0.1}], Path("m"))
     assert done == (logging.INFO, "done: the trained agents are in m")
 
 

@@ -23,20 +23,12 @@ from typing import Any
 
 import pytest
 import torch
+import transformers
 from deepspeed.runtime.zero.offload_states import offload_adam_states
 from safetensors.torch import load_file, save_file
 from tiny_models import CHAT_TEMPLATE, save_tiny_model
 from torch import distributed
 from torch.nn.functional import cosine_similarity, logsigmoid
-from transformers import (
-    AutoModelForCausalLM,
-    AutoTokenizer,
-    BloomConfig,
-    LlamaConfig,
-    MambaConfig,
-    PhiConfig,
-    Qwen2Config,
-)
 
 from comas.config.schema import Algorithm, Custom, Dpo, Grpo, Optimization, Policy, ReinforcePP
 from comas.engines import LOOPBACK_GROUPS
@@ -181,7 +173,7 @@ def largest_difference(one: Weights, other: Weights) -> float:
 
 
 def load_plain(folder: Path) -> torch.nn.Module:
-    return AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
+    return transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
 
 
 def plain_weights(model: torch.nn.Module) -> Weights:
@@ -666,16 +658,16 @@ def test_a_saved_model_loads_as_the_trained_one(model, tmp_path, zero_stage):
     trainer = make_trainer(model, zero_stage=zero_stage)
     trainer.update(make_samples(), step=0)
     trainer.save_model(tmp_path / "saved")
-    loaded = AutoModelForCausalLM.from_pretrained(tmp_path / "saved")
+    loaded = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "saved")
     trained = weights_of(trainer)
     described = [(name, weight.dtype, tuple(weight.shape)) for name, weight in trained.items()]
     assert trainer.weight_metadata() == described
     assert largest_difference(trained, plain_weights(loaded)) == 0
     assert (loaded.lm_head.weight is loaded.model.embed_tokens.weight) == (model.name == "qwen2")
     assert set(load_file(tmp_path / "saved" / "model.safetensors")) == set(trained)
-    tokenizer = AutoTokenizer.from_pretrained(tmp_path / "saved")
+    tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path / "saved")
     assert tokenizer.chat_template == CHAT_TEMPLATE
-    assert tokenizer("abc") == AutoTokenizer.from_pretrained(model)("abc")
+    assert tokenizer("abc") == transformers.AutoTokenizer.from_pretrained(model)("abc")
     assert loaded.generation_config.temperature == 0.1
 
 
@@ -694,17 +686,23 @@ SLIDING = {"layer_types": ["full_attention", "sliding_attention"], "sliding_wind
 
 @cases(
     "config, said",
-    (Qwen2Config(final_logit_softcapping=30.0, **SHAPE), "final_logit_softcapping = 30"),
-    (LlamaConfig(attention_dropout=0.1, **SHAPE), "attention_dropout = 0.1"),
-    (LlamaConfig(sliding_window=64, **SHAPE), "sliding_window = 64"),
-    (Qwen2Config(**SLIDING, **SHAPE), "layer_types = .'full_attention', 'sliding_attention'"),
-    (MambaConfig(**SHAPE), "model_type = mamba"),
-    (BloomConfig(n_head=2, **SHAPE), "model_type = bloom"),
-    (PhiConfig(**SHAPE), "a bias in its output layer"),
+    (
+        transformers.Qwen2Config(final_logit_softcapping=30.0, **SHAPE),
+        "final_logit_softcapping = 30",
+    ),
+    (transformers.LlamaConfig(attention_dropout=0.1, **SHAPE), "attention_dropout = 0.1"),
+    (transformers.LlamaConfig(sliding_window=64, **SHAPE), "sliding_window = 64"),
+    (
+        transformers.Qwen2Config(**SLIDING, **SHAPE),
+        "layer_types = .'full_attention', 'sliding_attention'",
+    ),
+    (transformers.MambaConfig(**SHAPE), "model_type = mamba"),
+    (transformers.BloomConfig(n_head=2, **SHAPE), "model_type = bloom"),
+    (transformers.PhiConfig(**SHAPE), "a bias in its output layer"),
 )
 def test_a_model_that_would_be_trained_wrongly_is_refused(config, said):
     with torch.device("meta"), pytest.raises(ValueError, match=f" has .*{said}"):
-        check_trainable(AutoModelForCausalLM.from_config(config))
+        check_trainable(transformers.AutoModelForCausalLM.from_config(config))
 
 
 @cases("zero_stage, adam_offload", (1, False), (2, False), (2, True), (3, True))

@@ -14,14 +14,8 @@ from tables import cases
 
 from comas.config.schema import Custom, ReinforcePP
 from comas.config.schema.algorithm import AGGREGATIONS, CORRECTIONS
-from comas.policy_optimization import logprobs
+from comas.policy_optimization import batching, logprobs
 from comas.policy_optimization.balancing import split_into_micro_batches
-from comas.policy_optimization.batching import (
-    StepTotals,
-    assemble,
-    num_optimizer_steps,
-    split_into_steps,
-)
 from comas.policy_optimization.logprobs import token_logprobs
 from comas.policy_optimization.losses import (
     Surrogate,
@@ -101,8 +95,8 @@ def test_a_turn_without_a_sampled_token_is_no_sample_and_others_keep_their_mask(
 
 def totals(
     num_tokens: int, num_samples: int = 1, num_ranks: int = 1, *, longest: int = 99
-) -> StepTotals:
-    return StepTotals(num_tokens, num_samples, longest, num_ranks)
+) -> batching.StepTotals:
+    return batching.StepTotals(num_tokens, num_samples, longest, num_ranks)
 
 
 def surrogate(
@@ -334,12 +328,12 @@ def test_bfloat16_logits_give_float32_logprobs():
     (0, 64, 0),
 )
 def test_optimiser_steps_have_about_the_train_batch_size(num_samples, train_batch_size, steps):
-    assert num_optimizer_steps(num_samples, train_batch_size) == steps
+    assert batching.num_optimizer_steps(num_samples, train_batch_size) == steps
 
 
 @given(st.integers(0, 200), st.one_of(st.none(), st.integers(1, 70)))
 def test_steps_hold_every_sample_once_and_differ_by_one_at_most(num_samples, size):
-    steps = split_into_steps(num_samples, train_batch_size=size, rng=Random(0))
+    steps = batching.split_into_steps(num_samples, train_batch_size=size, rng=Random(0))
     assert sorted(i for step in steps for i in step) == list(range(num_samples))
     lengths = {len(step) for step in steps}
     assert not lengths or (max(lengths) - min(lengths) <= 1 and min(lengths) > 0)
@@ -375,7 +369,7 @@ def test_ranks_share_all_samples_in_equally_many_micro_batches(lengths, limit, r
 
 def test_pairs_stay_together_in_optimiser_steps_and_micro_batches():
     # Four samples are two pairs: 5 pairs make 2.5, which is rounded up to 3 steps.
-    steps = split_into_steps(10, train_batch_size=4, rng=Random(0), unit=2)
+    steps = batching.split_into_steps(10, train_batch_size=4, rng=Random(0), unit=2)
     assert len(steps) == 3
     assert sorted(i for indices in steps for i in indices) == list(range(10))
     pairs = [pair for step in steps for pair in zip(step[::2], step[1::2], strict=True)]
@@ -390,7 +384,7 @@ def test_only_sampled_tokens_are_predicted():
         prompt_token_ids=(5, 8), response_token_ids=(7, 9, 1), sampled=(True, False, True)
     )
     short = sample(prompt_token_ids=(5,), response_token_ids=(3,))
-    batch = assemble([tool, short], device=CPU)
+    batch = batching.assemble([tool, short], device=CPU)
     assert batch.input_ids.tolist() == [[5, 8, 7, 9, 1, 5, 3]]
     assert batch.position_ids.tolist() == [[0, 1, 2, 3, 4, 0, 1]]
     assert (batch.boundaries.tolist(), batch.longest) == ([0, 5, 7], 5)

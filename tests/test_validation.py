@@ -15,15 +15,8 @@ from comas.data import QuestionSet
 from comas.data.probe import ProbeItem, load_probe
 from comas.data.rows import DataError
 from comas.quickstart.probe import NUM_PROBE_ITEMS, probe_records
+from comas.run import validation
 from comas.run.probe import ask_probe
-from comas.run.validation import (
-    GREEDY,
-    SAMPLED,
-    answer_alone,
-    last_solutions,
-    validate,
-    validate_discussions,
-)
 from comas.types import Discussion, Generate, Generation, Question, Request, TurnKey
 
 QUESTIONS = [Question(f"q{i}", "math", f"What is {i} + {i}?") for i in range(3)]
@@ -38,7 +31,9 @@ def ask(*, num_agents: int = 2, seed: int = 0, overlong: str = "") -> list[list[
             f"agent {request.agent_index}, {question.question_id}, seed {request.seed}"
         )
 
-    return asyncio.run(answer_alone(QUESTIONS, generate=generate, num_agents=num_agents, seed=seed))
+    return asyncio.run(
+        validation.answer_alone(QUESTIONS, generate=generate, num_agents=num_agents, seed=seed)
+    )
 
 
 def test_every_agent_answers_every_question_itself():
@@ -73,10 +68,10 @@ def test_each_way_of_sampling_has_accuracies_of_its_own():
         return say
 
     ids = [question.question_id for question in QUESTIONS]
-    metrics = validate(
+    metrics = validation.validate(
         QuestionSet(tuple(QUESTIONS), dict.fromkeys(ids, "right")),
         Config(society=Society(num_agents=2)),
-        generate={SAMPLED: agents({ids[0]}), GREEDY: agents(set(ids))},
+        generate={validation.SAMPLED: agents({ids[0]}), validation.GREEDY: agents(set(ids))},
         verifier=Judge(),  # type: ignore[arg-type]
     )
     num_questions = len(ids)
@@ -117,7 +112,7 @@ SCORES = {"r0.s0": 1, "r0.s1": 2, "r1.s0": 3, "r1.s1": 2}
 
 
 def discuss(talk: Talk, *, gold: str = "right") -> dict[str, float | None]:
-    return validate_discussions(
+    return validation.validate_discussions(
         QuestionSet(tuple(QUESTIONS), {question.question_id: gold for question in QUESTIONS}),
         Config(
             society=Society(num_agents=2),
@@ -167,7 +162,7 @@ def test_a_discussion_that_could_not_be_held_is_as_many_unanswered_solutions(num
 
     discussions = [held("a", 0, 1), held("b"), held("c", 0)]
     verdicts = {(d.discussion_id, t.turn_id): "correct" for d in discussions for t in d.turns}
-    assert last_solutions(discussions, verdicts) == [  # type: ignore[arg-type]
+    assert validation.last_solutions(discussions, verdicts) == [  # type: ignore[arg-type]
         *[("math", "correct")] * num_solvers,
         *[("math", "unanswered")] * 2 * num_solvers,
     ]
