@@ -1,6 +1,5 @@
 """Commands and their scripts: options, help, how they end; and the harness of benchmarks."""
 
-import os
 import re
 import shutil
 import subprocess
@@ -12,6 +11,7 @@ from pathlib import Path
 from pkgutil import resolve_name
 
 import pytest
+from programs import run_to_end
 from small_runs import REPOSITORY
 from tables import cases
 
@@ -94,19 +94,11 @@ def test_a_script_hands_an_unknown_option_on_or_shows_its_usage(script, tmp_path
     python.write_text('#!/bin/sh\nfor last; do :; done\necho "python: $last"\n')
     python.chmod(0o755)
     (tmp_path / "scripts/environment.sh").write_text(f"PYTHON_BIN={python}\n")
-    told = subprocess.run(
-        ["bash", tmp_path / f"scripts/{script}.sh", "word", "--dryrun"],
-        cwd=Path("/"),
-        env=os.environ,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    if told.returncode == 0:
-        assert told.stdout == "python: --dryrun\n"
+    done = run_to_end("bash", tmp_path / f"scripts/{script}.sh", "word", "--dryrun", cwd="/")
+    if done.returncode == 0:
+        assert done.stdout == "python: --dryrun\n"
     else:
-        assert told.returncode == 2
-        assert told.stderr.startswith("usage: ")
+        assert done.returncode == 2 and done.stderr.startswith("usage: ")
 
 
 WAITS = """
@@ -151,15 +143,14 @@ run_command(main)
 @pytest.mark.usefixtures("session_that_can_close")
 def test_a_closed_session_ends_a_command_as_ctrl_c_does_but_not_under_nohup():
     def said(*before: str) -> str:
-        command = [*before, sys.executable, "-c", WAITS]
-        return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+        return run_to_end(*before, sys.executable, "-c", WAITS, check=True).stdout
 
     assert said() == "interrupted\n"
     assert said("nohup") == "went on\n"
 
 
 def test_a_command_leaves_when_all_is_done_and_clears_no_modules():
-    left = subprocess.run([sys.executable, "-c", LEAVES], capture_output=True, text=True)
+    left = run_to_end(sys.executable, "-c", LEAVES)
     assert (left.returncode, left.stdout, left.stderr) == (3, "said worked\ntidied\n", "")
 
 
@@ -181,7 +172,7 @@ def test_a_disk_or_a_standard_output_that_is_full_causes_no_traceback(
     *limit, program = program.split("; ")
     what = f"-c '{ANSWERS}'" if program == "-c" else program
     line = "; ".join([*limit, f"{sys.executable} {what} {ending}"])
-    told = subprocess.run(["sh", "-c", line], capture_output=True, text=True)
+    told = run_to_end("sh", "-c", line)
     assert told.returncode == status
     assert told.stdout.startswith(out) and bool(told.stdout) == bool(out)
     assert told.stderr.startswith(err)
@@ -204,8 +195,7 @@ REPOSITORY = Path(__file__).parents[1]
 
 
 def benchmark(*arguments: str) -> subprocess.CompletedProcess[str]:
-    command = ["bash", str(REPOSITORY / "scripts/benchmark.sh"), *arguments]
-    return subprocess.run(command, capture_output=True, text=True, check=False)
+    return run_to_end("bash", REPOSITORY / "scripts/benchmark.sh", *arguments)
 
 
 def test_help_lists_every_benchmark_with_a_line():

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from programs import run_to_end
 from tables import cases
 
 REPOSITORY = Path(__file__).parents[1]
@@ -28,9 +29,7 @@ def sourcing(function: str) -> list[str]:
 def call(function: str, folder: Path, **environment: str) -> subprocess.CompletedProcess[str]:
     """What a function of scripts/environment.sh says in ``folder``."""
     known = {k: v for k, v in os.environ.items() if not k.startswith(("PYTHON", "REQUIREM", "UV_"))}
-    return subprocess.run(
-        sourcing(function), cwd=folder, env=known | environment, capture_output=True, text=True
-    )
+    return run_to_end(*sourcing(function), cwd=folder, env=known | environment)
 
 
 def executable(path: Path, text: str) -> Path:
@@ -42,9 +41,9 @@ def executable(path: Path, text: str) -> Path:
 
 def pretend_python(path: Path, version: str) -> Path:
     """This interpreter, which says that it is another version."""
-    told = tuple(map(int, version.split(".")))
+    done = tuple(map(int, version.split(".")))
     run = "exec(sys.argv[sys.argv.index('-c') + 1])"
-    return executable(path, f"#!{sys.executable}\nimport sys\nsys.version_info = {told}\n{run}\n")
+    return executable(path, f"#!{sys.executable}\nimport sys\nsys.version_info = {done}\n{run}\n")
 
 
 @pytest.mark.parametrize("version", ["3.10", *VERSIONS, "3.13"])
@@ -74,8 +73,8 @@ def test_uv_is_told_the_sources_of_pip(tmp_path):
         "global.index-url='https://mirror.example/simple'\n"
         "global.timeout='60'\n",
     )
-    told = call("share_sources_with_uv; env | grep ^UV_ | sort", tmp_path, UV_FIND_LINKS="/mine")
-    assert told.stdout.splitlines() == [
+    done = call("share_sources_with_uv; env | grep ^UV_ | sort", tmp_path, UV_FIND_LINKS="/mine")
+    assert done.stdout.splitlines() == [
         "UV_DEFAULT_INDEX=https://mirror.example/simple",
         "UV_FIND_LINKS=/mine",
         "UV_INDEX=file:///a file:///b",
@@ -117,11 +116,11 @@ def test_the_driver_is_compared_before_pins_that_nobody_named_are_installed(
     for file in (*PINS, "setup.py"):
         (tmp_path / file).touch()
     chosen = {"REQUIREMENTS": named} if named else {}
-    told = call(INSTALL, tmp_path, PATH=pretend_nvidia(tmp_path, driver), **chosen)
-    assert (told.returncode == 0) == (installed is not None)
-    assert told.stdout == (f"installs {installed}\n" if installed else "")
+    done = call(INSTALL, tmp_path, PATH=pretend_nvidia(tmp_path, driver), **chosen)
+    assert (done.returncode == 0) == (installed is not None)
+    assert done.stdout == (f"installs {installed}\n" if installed else "")
     for part in ("driver 535.104.05 is too old for CUDA 13", "Install driver 580 or newer"):
-        assert (part in told.stderr) == (installed is None)
+        assert (part in done.stderr) == (installed is None)
 
 
 def pretend_environment(folder: Path, made_from: str = "", packages: tuple[str, ...] = ()) -> str:
@@ -189,12 +188,12 @@ def test_each_file_of_pins_has_an_environment_of_its_own(
     if made_from is None:
         shutil.rmtree(tmp_path / ".venv")
     before = contents(tmp_path / ".venv")
-    told = call(MAKE, tmp_path, PYTHON=python, REQUIREMENTS=pins)
+    done = call(MAKE, tmp_path, PYTHON=python, REQUIREMENTS=pins)
     after = contents(tmp_path / ".venv")
     assert before.items() <= after.items()
     assert (after == before) == (folder != ".venv")
-    assert f"into {folder} " in told.stdout
-    stays = "environment: .venv stays as it is, for other pins" in told.stdout
+    assert f"into {folder} " in done.stdout
+    stays = "environment: .venv stays as it is, for other pins" in done.stdout
     assert stays == (folder != ".venv")
     # This installation came to nothing, and its pins are known all the same.
     assert (tmp_path / folder / "requirements.name").read_text() == f"{pins.removeprefix('./')}\n"
@@ -216,8 +215,8 @@ def test_an_environment_that_is_ready_stays(tmp_path, made_from, is_named):
     python = pretend_environment(tmp_path, made_from, ("pip-25.0", "vllm-0.29.0"))
     stamp_environment(tmp_path)
     named = {"PYTHON": python} if is_named else {}
-    told = call(MAKE, tmp_path, REQUIREMENTS="requirements.txt", **named)
-    assert (told.returncode, told.stdout, told.stderr) == (0, "", "")
+    done = call(MAKE, tmp_path, REQUIREMENTS="requirements.txt", **named)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
 def checkout(folder: Path) -> str:
@@ -243,12 +242,12 @@ def test_an_environment_of_another_checkout_or_behind_a_link_is_left_as_it_is(tm
     shutil.rmtree(here / ".venv")
     (here / ".venv").symlink_to("/nowhere" if case == "dangling" else other / ".venv")
     before = contents(other)
-    told = call(MAKE, here, PYTHON=python, REQUIREMENTS="requirements.txt")
-    assert (told.returncode, told.stdout) == (1, "")
+    done = call(MAKE, here, PYTHON=python, REQUIREMENTS="requirements.txt")
+    assert (done.returncode, done.stdout) == (1, "")
     whose = "is the environment of another checkout, " if case == "linked" else "is a link to "
-    assert f"error: {here}/.venv {whose}" in told.stderr
-    assert str("/nowhere" if case == "dangling" else other) in told.stderr
-    assert told.stderr.endswith(": rm -r .venv\n")
+    assert f"error: {here}/.venv {whose}" in done.stderr
+    assert str("/nowhere" if case == "dangling" else other) in done.stderr
+    assert done.stderr.endswith(": rm -r .venv\n")
     assert contents(other) == before
     subprocess.run(["rm", "-r", ".venv"], cwd=here, check=True)
     assert CREATED in call(MAKE, here, PYTHON=python, REQUIREMENTS="requirements.txt").stdout
@@ -267,9 +266,9 @@ def test_the_environment_of_a_copied_or_moved_checkout_is_made_to_work_there(
     if is_changed:
         (here / "setup.py").unlink()
         (here / "setup.py").write_text("# changed since\n")
-    told = call(INSTALLED, here, REQUIREMENTS="requirements.txt")
-    assert told.returncode == 0, told.stderr
-    first, own, *rest = told.stdout.splitlines()
+    done = call(INSTALLED, here, REQUIREMENTS="requirements.txt")
+    assert done.returncode == 0, done.stderr
+    first, own, *rest = done.stdout.splitlines()
     assert first == f"environment: .venv was made in {there}, and is made to work here"
     assert own == "installs --no-build-isolation -e ."
     assert bool(rest) == is_changed  # nothing else is installed where nothing else differs
@@ -282,8 +281,8 @@ def test_the_environment_of_a_copied_or_moved_checkout_is_made_to_work_there(
     assert (programs / "compiled").read_bytes() == before[Path(".venv/bin/compiled")]
     if by != "mv":
         assert contents(there) | {Path(".venv.lock"): b""} == before | {Path(".venv.lock"): b""}
-    told = call(INSTALLED, here, REQUIREMENTS="requirements.txt")
-    assert (told.returncode, told.stdout, told.stderr) == (0, "", "")
+    done = call(INSTALLED, here, REQUIREMENTS="requirements.txt")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
 @contextmanager
@@ -319,12 +318,12 @@ def test_an_environment_that_something_runs_from_is_not_changed(tmp_path, change
         else:
             (here / ".venv/bin/python").unlink()
         before = contents(here / ".venv")
-        told = call(INSTALLED, here, **named)
-        assert (told.returncode, told.stdout) == (1, "")
-        assert f"error: {here}/.venv is in use (process {process}).\n" in told.stderr
+        done = call(INSTALLED, here, **named)
+        assert (done.returncode, done.stdout) == (1, "")
+        assert f"error: {here}/.venv is in use (process {process}).\n" in done.stderr
         assert contents(here / ".venv") == before
-    told = call(INSTALLED, here, **named)
-    assert (told.returncode, told.stdout.splitlines()[-1]) == (0, "environment: ready")
+    done = call(INSTALLED, here, **named)
+    assert (done.returncode, done.stdout.splitlines()[-1]) == (0, "environment: ready")
 
 
 def test_of_two_that_start_at_once_the_second_has_another_folder_for_other_pins(tmp_path):
@@ -332,7 +331,7 @@ def test_of_two_that_start_at_once_the_second_has_another_folder_for_other_pins(
     shutil.rmtree(tmp_path / ".venv")
     slowly = INSTALLED.replace("echo installs $*", "sleep 0.3")
     with ThreadPoolExecutor() as threads:
-        told = threads.map(
+        done = threads.map(
             lambda pins: call(
                 f"{slowly}; echo $VENV",
                 tmp_path,
@@ -341,7 +340,7 @@ def test_of_two_that_start_at_once_the_second_has_another_folder_for_other_pins(
             ),
             ["requirements.txt", "requirements-cpu.txt", "requirements.txt"],
         )
-    folders = [one.stdout.splitlines()[-1] for one in told]
+    folders = [one.stdout.splitlines()[-1] for one in done]
     assert folders[0] == folders[2] != folders[1]
     assert ".venv" in folders
 
@@ -357,16 +356,11 @@ def test_help_of_every_script_needs_no_environment(tmp_path, name):
         shutil.copytree(REPOSITORY / folder, here / folder)
     before = contents(tmp_path)
     script, *arguments = name.split()
-    told = subprocess.run(
-        ["bash", here / f"scripts/{script}.sh", *arguments, "--help"],
-        cwd=tmp_path,
-        env=os.environ | {"PYTHON": "/nowhere/python", "PATH": "/usr/bin:/bin"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert (told.returncode, told.stderr) == (0, "")
-    assert re.search("usage: .*scripts/|\nKeys and their defaults:\n", told.stdout)
+    environment = os.environ | {"PYTHON": "/nowhere/python", "PATH": "/usr/bin:/bin"}
+    command = ["bash", here / f"scripts/{script}.sh", *arguments, "--help"]
+    done = run_to_end(*command, cwd=tmp_path, env=environment)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert re.search("usage: .*scripts/|\nKeys and their defaults:\n", done.stdout)
     assert contents(tmp_path) == before
 
 
@@ -384,11 +378,11 @@ def test_an_environment_whose_python_or_pip_is_gone_is_made_afresh(tmp_path, fau
         inner.symlink_to({"removed": "/nowhere/python3.11", "broken": "/bin/false"}[fault])
     (tmp_path / "bin").mkdir()
     (tmp_path / "bin/python3.11").symlink_to(python)
-    told = call(
+    done = call(
         MAKE, tmp_path, REQUIREMENTS="requirements.txt", PATH=f"{tmp_path}/bin:{os.environ['PATH']}"
     )
     version = "3.12" if fault == "replaced" else "3.11"
-    assert f"environment: creating .venv with Python {version}.7\n" in told.stdout
+    assert f"environment: creating .venv with Python {version}.7\n" in done.stdout
 
 
 def interpreter(version: str) -> str:
@@ -409,20 +403,12 @@ def test_a_fresh_clone_installs_from_the_pins_and_trains_one_step(society, tmp_p
     subprocess.run(["git", "clone", "-q", str(REPOSITORY), str(clone)], check=True)
     shutil.copytree(society, clone / "saves/quickstart" / society.name)
     known = {k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "VIRTUAL_ENV")}
-    trained = subprocess.run(
-        [
-            *("bash", "scripts/train_comas.sh", "configs/quickstart.yaml"),
-            *("training.num_steps=1", "validation.num_questions=3"),
-        ],
-        cwd=clone,
-        env=known | {"PYTHON": python},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        check=False,
-    )
+    command = ["bash", "scripts/train_comas.sh", "configs/quickstart.yaml"]
+    settings = ["training.num_steps=1", "validation.num_questions=3"]
+    trained = run_to_end(*command, *settings, cwd=clone, env=known | {"PYTHON": python})
+    said = trained.stdout + trained.stderr
     shutil.rmtree(clone / ".venv")
-    if f"could not be installed for Python {version}" in trained.stdout:
+    if f"could not be installed for Python {version}" in said:
         pytest.skip(f"no source offers the CPU build of torch for Python {version}")
-    assert trained.returncode == 0, trained.stdout
-    assert "step 1/1" in trained.stdout
+    assert trained.returncode == 0, said
+    assert "step 1/1" in said

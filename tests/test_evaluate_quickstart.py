@@ -5,11 +5,10 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
-import psutil
 import pytest
+from programs import assert_nothing_is_left, start
 from small_runs import REPOSITORY, make_run
 
 from evaluation.inference_log import read_failures
@@ -17,40 +16,16 @@ from evaluation.results import Evaluation, read_evaluation
 
 pytestmark = pytest.mark.stack
 
-MARK, MARK_VALUE = "COMAS_TEST_EVALUATION", str(os.getpid())
-"""In the environment of every process that a test starts, directly or not."""
-
-
-def start(*arguments: str) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        ["bash", "scripts/evaluate_model.sh", *arguments],
-        cwd=REPOSITORY,
-        env=os.environ | {MARK: MARK_VALUE},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
+EVALUATE = ("bash", "scripts/evaluate_model.sh")
 
 
 def run(*arguments: str) -> str:
     """Run to its end; returns all it printed."""
-    process = start(*arguments)
+    process = start(*EVALUATE, *arguments)
     output, _ = process.communicate(timeout=1800)
     assert process.returncode == 0, output
     assert_nothing_is_left()
     return output
-
-
-def assert_nothing_is_left(within_s: float = 20) -> None:
-    deadline = time.monotonic() + within_s
-    while left := [
-        process
-        for process in psutil.process_iter(["environ", "status"])
-        if process.info["status"] != psutil.STATUS_ZOMBIE
-        and (process.info["environ"] or {}).get(MARK) == MARK_VALUE
-    ]:
-        assert time.monotonic() < deadline, left
-        time.sleep(0.2)
 
 
 @pytest.fixture(scope="module")
@@ -76,7 +51,7 @@ def evaluation(results: tuple[Path, str], subject: str, setup: str) -> Evaluatio
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
 def test_an_evaluation_that_is_stopped_leaves_no_server_behind(arguments, number):
-    process = start(*arguments)
+    process = start(*EVALUATE, *arguments)
     assert process.stdout is not None
     while "starting the server" not in (line := process.stdout.readline()):
         assert line, "the evaluation ended early"

@@ -3,12 +3,13 @@
 import ast
 import json
 import re
-import subprocess
 import sys
 from collections.abc import Iterator
 from functools import cache
 from graphlib import TopologicalSorter
 from pathlib import Path
+
+from programs import run_to_end
 
 REPOSITORY = Path(__file__).parents[1]
 FLOORS = {
@@ -83,10 +84,7 @@ for module in {modules}:
     found[module] = sorted({packages} & {{name.split(".")[0] for name in sys.modules}})
 print(json.dumps({{module: names for module, names in found.items() if names}}))
 """
-    result = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=True
-    )
-    return json.loads(result.stdout)
+    return json.loads(run_to_end(sys.executable, "-c", program, check=True).stdout)
 
 
 def points_up(importer: str, imported: str) -> bool:

@@ -2,13 +2,13 @@
 
 import os
 import signal
-import subprocess
 import sys
 from pathlib import Path
 
 import psutil
 import pytest
 import ray
+from programs import run_to_end
 from tables import cases
 
 from comas.engines.cluster import launch
@@ -66,8 +66,7 @@ def test_workers_start_from_a_path_that_a_shell_would_split_and_a_sigterm_as_the
     (moved / "pyvenv.cfg").write_text((environment / "pyvenv.cfg").read_text())
     (moved / "lib").symlink_to(environment / "lib")
     (moved / "bin/python").symlink_to(Path(sys.executable).resolve())
-    code = [moved / "bin/python", "-c", TERMINATED_WHILE_LEAVING]
-    run = subprocess.run(code, capture_output=True, text=True)
+    run = run_to_end(moved / "bin/python", "-c", TERMINATED_WHILE_LEAVING)
     assert (run.returncode, run.stdout) == (0, "True ['SIGTERM']\n"), run.stderr
 
 
@@ -82,13 +81,7 @@ def test_a_ray_of_ours_is_closed_to_others_and_leaves_nothing_even_of_what_is_fr
             address = ray.get_runtime_context().gcs_address
             known = {k: v for k, v in os.environ.items() if not k.startswith("RAY_AUTH")}
             known["RAY_NUM_REDIS_GET_RETRIES"] = "1"  # a second each
-            visitor = subprocess.run(
-                [sys.executable, "-c", VISITOR, address],
-                env=known,
-                capture_output=True,
-                text=True,
-                timeout=60,
-            )
+            visitor = run_to_end(sys.executable, "-c", VISITOR, address, env=known, timeout=60)
             assert "refused: ConnectionError" in visitor.stdout
             assert "InvalidAuthToken" in visitor.stderr
             assert (folder / "ray").is_dir()

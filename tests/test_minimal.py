@@ -1,11 +1,11 @@
 """The method in one file against the whole implementation: the same numbers from the same turns."""
 
-import subprocess
 import sys
 from random import Random
 
 import pytest
 import torch
+from programs import run_to_end
 
 from comas import minimal, types
 from comas.config.schema import Interaction, ReinforcePP
@@ -94,9 +94,7 @@ def test_a_quoted_response_writes_no_structure():
 
 @pytest.mark.stack
 def test_the_society_unlearns_its_habit():
-    result = subprocess.run(
-        [sys.executable, "-m", "comas.minimal"], capture_output=True, text=True, check=True
-    )
+    result = run_to_end(sys.executable, "-m", "comas.minimal", check=True)
     lines = [line.split() for line in result.stdout.splitlines() if line.startswith("step")]
     first, last = (float(line[4]) for line in (lines[0], lines[-1]))
     assert first < 0.5 < 0.8 < last

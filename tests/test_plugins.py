@@ -4,13 +4,13 @@ import json
 import os
 import pickle
 import re
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 from builders import discussion, turn
+from programs import run_to_end
 from small_runs import REPOSITORY, record, write_records
 from tables import cases
 from tiny_models import save_tiny_model
@@ -188,8 +188,6 @@ EXITS = "import sys\n{}:\n    sys.exit(0)\n"
 @cases(
     "key, definition, said",
     ("reward.scheme", EXITS.format("def x(discussions)"), ": SystemExit: "),
-    ("algorithm.estimator", EXITS.format("def x(inputs)"), ": SystemExit: "),
-    ("algorithm.loss", EXITS.format("def x(inputs)"), ": SystemExit: "),
     (
         "interaction.schedule",
         "import sys\n\n\nasync def talk():\n    sys.exit(0)\n\n\n"
@@ -198,7 +196,6 @@ EXITS = "import sys\n{}:\n    sys.exit(0)\n"
     ),
     ("verification.verifiers.math", EXITS.format("def x(response, gold)"), ": SystemExit: "),
     ("reward.scheme", None, "it returned NoneType; let it return Rewards"),
-    ("algorithm.estimator", None, "returned NoneType"),
     ("algorithm.estimator", "def x(inputs):\n    return inputs.rewards\n", "Tensor [2]; let"),
     ("algorithm.estimator", "def x(inputs):\n    return inputs.rewards[:, None]\n", "[2, 1]; let"),
     ("algorithm.loss", "def x(inputs):\n    return inputs.logprobs.sum()\n", "returned Tensor []"),
@@ -386,13 +383,8 @@ def test_the_worked_example_trains_from_outside_the_checkout(tmp_path, society):
         "algorithm.name=custom",
         f"algorithm.estimator={written(tmp_path / 'half.py', HALF)}:half",
     ]
-    done = subprocess.run(
-        [*command, *settings],
-        cwd=tmp_path,
-        env=os.environ | {"PYTHONPATH": str(REPOSITORY)},
-        capture_output=True,
-        text=True,
-    )
+    environment = os.environ | {"PYTHONPATH": str(REPOSITORY)}
+    done = run_to_end(*command, *settings, cwd=tmp_path, env=environment)
     assert done.returncode == 0, done.stderr
     run = tmp_path / "saves/latest"
     rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]

@@ -6,7 +6,6 @@ Cases on real vLLM engines are in rollout_engine_cases.py, which the last test r
 import asyncio
 import os
 import stat
-import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
@@ -20,6 +19,7 @@ import pytest
 import ray
 import torch
 from builders import request
+from programs import run_to_end
 from tables import cases
 from tiny_models import END_OF_TURN, byte_tokenizer
 from vllm.distributed.weight_transfer import ParamMeta, WeightSource
@@ -364,17 +364,10 @@ def test_every_engine_is_called_and_its_workers_join_the_nccl_group_with_ranks_o
 
 def test_the_cases_on_real_engines_hold_in_a_process_of_their_own():
     cases = Path(__file__).with_name("rollout_engine_cases.py")
-    result = subprocess.run(
-        [sys.executable, "-m", "pytest", "--color=no", str(cases)],
-        env=os.environ | engine_environment("cpu"),
-        cwd=cases.parents[1],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        timeout=600,
-        check=False,
-    )
-    assert result.returncode == 0, result.stdout
+    environment = os.environ | engine_environment("cpu")
+    command = [sys.executable, "-m", "pytest", "--color=no", cases]
+    result = run_to_end(*command, env=environment, cwd=cases.parents[1], timeout=600)
+    assert result.returncode == 0, result.stdout + result.stderr
 
 
 class TransformedExperts(QuantizeMethodBase):

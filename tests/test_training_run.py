@@ -1,6 +1,5 @@
 """The main job as its users start it: the quick-start society through the whole real stack."""
 
-import os
 import re
 import signal
 import subprocess
@@ -8,9 +7,9 @@ import sys
 import time
 from pathlib import Path
 
-import psutil
 import pytest
-from small_runs import REPOSITORY, rows_of
+from programs import assert_nothing_is_left, descendants, start
+from small_runs import rows_of
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from comas.run.metrics.meanings import as_regex, meanings
@@ -31,49 +30,20 @@ SETTINGS = (
 )
 """Short, but with every event of a long run: validations, checkpoints, several steps."""
 
-MARK, MARK_VALUE = "COMAS_TEST_RUN", str(os.getpid())
-"""In the environment of every process that a test starts, directly or not."""
 
-
-def start(saves: Path, *arguments: str) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [sys.executable, "-m", "comas", *arguments, f"saves={saves}"],
-        cwd=REPOSITORY,
-        env=os.environ | {MARK: MARK_VALUE},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
+def train(saves: Path, *arguments: str) -> subprocess.Popen[str]:
+    return start(sys.executable, "-m", "comas", *arguments, f"saves={saves}")
 
 
 def run(saves: Path, *arguments: str, timeout_s: float = 900) -> tuple[int, str]:
     """Run to its end: (exit status, all it printed). Asserts that it leaves no process behind."""
-    process = start(saves, *arguments)
+    process = train(saves, *arguments)
     try:
         output, _ = process.communicate(timeout=timeout_s)
     finally:
         process.kill()
     assert_nothing_is_left()
     return process.returncode, output
-
-
-def descendants() -> list[psutil.Process]:
-    """Every process that a run of this test module started, whoever its parent is by now."""
-    return [
-        process
-        for process in psutil.process_iter(["environ", "status"])
-        if process.info["status"] != psutil.STATUS_ZOMBIE
-        and (process.info["environ"] or {}).get(MARK) == MARK_VALUE
-    ]
-
-
-def assert_nothing_is_left(within_s: float = 20) -> None:
-    """After a SIGKILL nobody cleans up: Ray's agents notice for themselves, within a minute or
-    two."""
-    deadline = time.monotonic() + within_s
-    while left := descendants():
-        assert time.monotonic() < deadline, left
-        time.sleep(0.2)
 
 
 def wait_for_step(run_directory: Path, step: int, process: subprocess.Popen[str]) -> None:
@@ -144,7 +114,7 @@ def test_the_run_directory_holds_what_a_researcher_needs(finished, saves):
 def test_a_run_that_loses_an_engine_and_then_its_driver_ends_as_if_it_had_not(finished, saves):
     """SIGKILL of a rollout engine after step 1, and of the driver after step 3."""
     undisturbed, _ = finished
-    process = start(saves, "configs/quickstart.yaml", *SETTINGS, "name=disturbed")
+    process = train(saves, "configs/quickstart.yaml", *SETTINGS, "name=disturbed")
     disturbed = wait_for_run_directory(saves, "disturbed", process)
     wait_for_step(disturbed, 1, process)
     engines = [p for p in descendants() if "RolloutActor" in " ".join(command_line(p))]
@@ -163,7 +133,7 @@ def test_a_run_that_loses_an_engine_and_then_its_driver_ends_as_if_it_had_not(fi
 
 
 def test_a_run_that_is_terminated_while_its_engines_start_leaves_nothing_behind(saves):
-    process = start(saves, "configs/quickstart.yaml", *SETTINGS, "name=terminated")
+    process = train(saves, "configs/quickstart.yaml", *SETTINGS, "name=terminated")
     terminated = wait_for_run_directory(saves, "terminated", process)
     while not any("RolloutActor" in " ".join(command_line(each)) for each in descendants()):
         assert process.poll() is None, process.communicate()[0]

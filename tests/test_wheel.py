@@ -11,6 +11,7 @@ from zipfile import ZipFile
 import pytest
 from packaging.metadata import parse_email
 from packaging.requirements import Requirement
+from programs import run_to_end
 from small_runs import REPOSITORY, record, write_records
 from test_pins import pins_of
 
@@ -53,17 +54,9 @@ def comas(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def start(*command: Path | str, folder: Path) -> str:
     """What a command that must go well says, called from ``folder``."""
     known = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    done = subprocess.run(
-        command,
-        cwd=folder,
-        env=known,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout
-    return done.stdout
+    done = run_to_end(*command, cwd=folder, env=known)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout + done.stderr
 
 
 def test_every_file_of_the_packages_and_of_configs_is_packed(wheel):
