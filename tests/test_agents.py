@@ -224,9 +224,7 @@ def _workers() -> list[psutil.Process]:
     ]
 
 
-def test_adapters_of_one_base_share_its_engines_and_each_is_served_to_its_own_agent(
-    models, tmp_path
-):
+def test_adapters_of_one_base_share_its_engines_and_each_is_served_to_its_agent(models, tmp_path):
     """Agents 0 and 1 adapt the model that agent 2, who is frozen, stays; two ranks and engines."""
     config = society_config(num_agents=3, update_every=[1, 1, 0])
     config.policy.zero_stage = 2

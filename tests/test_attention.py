@@ -58,9 +58,7 @@ def attend(states):
 
 @pytest.mark.parametrize("kernel", [of_torch_2_11, of_torch_2_13])
 @pytest.mark.parametrize("num_kv_heads", [4, 2, 1])
-def test_a_gpus_kernel_gets_what_it_takes_and_gives_the_numbers_of_a_cpu(
-    monkeypatch, kernel, num_kv_heads
-):
+def test_a_gpus_kernel_is_asked_rightly_and_gives_a_cpus_numbers(monkeypatch, kernel, num_kv_heads):
     monkeypatch.setattr(attention, "varlen_attn", kernel)
     torch.manual_seed(0)
     states = [

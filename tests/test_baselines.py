@@ -172,9 +172,7 @@ def test_every_agent_rates_its_own_solution_as_often_as_configured(schedule):
     (["<rating>4</rating>", "no idea", "<rating>5</rating>"], 0.9, 1 / 3),
     (["no idea", "<rating>9</rating>"], None, 1.0),  # no candidate
 )
-def test_a_solution_is_rewarded_with_the_mean_of_its_valid_ratings_and_nothing_else_is(
-    closings, reward, invalid_rate
-):
+def test_a_solution_alone_is_rewarded_with_its_mean_valid_rating(closings, reward, invalid_rate):
     discussions, _ = rate(closings, num_evaluations=len(closings))
     rewards = REWARD_SCHEMES["mean_rating"](discussions, evidence={})
     assert rewards.discussions[0].rewards == (

@@ -118,9 +118,7 @@ def test_a_second_ctrl_c_gives_it_up_and_keeps_the_one_before(run, monkeypatch):
 
 
 @pytest.mark.parametrize(("ends", "said"), [(True, "rank 0 died"), (False, "it takes too long")])
-def test_a_failure_is_not_hidden_by_that_of_the_checkpoint_nor_by_one_that_hangs(
-    run, monkeypatch, caplog, ends, said
-):
+def test_a_failure_is_not_hidden_by_that_of_the_checkpoint(run, monkeypatch, caplog, ends, said):
     monkeypatch.setattr(checkpoints_of, "GRACE_S", 0.01 if not ends else 10)
     ranks = Ranks()
     with pytest.raises(RuntimeError, match="engine 1"), writer(run, ranks) as checkpoints:

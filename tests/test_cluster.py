@@ -61,9 +61,7 @@ def test_a_run_of_one_machine_listens_on_the_loopback_address_alone():
     ([HEAD], "auto", "cpu", [HEAD]),
     ([HEAD], "cuda", None, []),
 )
-def test_a_head_node_without_gpus_holds_no_engine_of_theirs(
-    monkeypatch, tmp_path, nodes, wanted, device, holders
-):
+def test_a_head_without_gpus_holds_no_engine(monkeypatch, tmp_path, nodes, wanted, device, holders):
     def on_nodes(nodes, function, *arguments):
         asked.append(nodes)
         if function is not describe_machine:

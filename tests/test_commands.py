@@ -166,9 +166,7 @@ NO_TEMPORARY = "error: no temporary file can be written (No usable temporary dir
     (">/dev/full", "-c", 1, "", "told\n"),
     (">/dev/full", HELP, 0, "", ""),  # argparse does not mind
 )
-def test_a_disk_or_a_standard_output_that_is_full_causes_no_traceback(
-    ending, program, status, out, err
-):
+def test_a_disk_or_an_output_that_is_full_causes_no_traceback(ending, program, status, out, err):
     *limit, program = program.split("; ")
     what = f"-c '{ANSWERS}'" if program == "-c" else program
     line = "; ".join([*limit, f"{sys.executable} {what} {ending}"])

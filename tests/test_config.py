@@ -148,9 +148,7 @@ def depth_of(value: Any) -> int:
 
 @settings(max_examples=25, phases=[Phase.explicit, Phase.generate])
 @given(prompt=TEXTS, names=st.lists(TEXTS, max_size=3), kwargs=MAPPINGS, rate=st.floats(0, 1))
-def test_whatever_a_config_holds_is_written_so_that_it_reads_back_equal(
-    prompt, names, kwargs, rate
-):
+def test_whatever_a_config_holds_is_written_so_that_it_reads_equal(prompt, names, kwargs, rate):
     config = Config(seed=7)
     config.rollout.system_prompt, config.rollout.chat_template_kwargs = prompt, kwargs
     config.logging.trackers, config.society.chat_template_kwargs = names, [kwargs, {}]

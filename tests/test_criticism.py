@@ -51,7 +51,7 @@ def of_question(discussions: list[Discussion], name: str) -> Discussion:
     ("muted", 1, ["s0", "s0.e0", "s0.e0.t0"]),
     ("exchanged", 1, ["s0", "s0.e0", "s0.e1", "s0.e1.t0"]),
 )
-def test_every_schedule_criticises_as_is_chosen(
+def test_schedules_criticise_as_is_chosen(
     schedule, criticism, num_evaluations, turns_of_a_solution
 ):
     discussion = discuss(schedule=schedule, criticism=criticism, num_evaluations=num_evaluations)[0]
@@ -114,9 +114,7 @@ def test_exchanged_evaluations_come_from_the_same_place_of_a_discussion_of_the_d
 
 @pytest.mark.parametrize("schedule", CRITICISED)
 @pytest.mark.parametrize("overlong", ["r0.s0", "r0.s1", "r0.s0.e0", "r1.s0", "r1.s0.e0"])
-def test_discussions_that_exchange_never_wait_for_a_turn_that_nobody_is_asked_for(
-    schedule, overlong
-):
+def test_discussions_that_exchange_never_wait_for_a_turn_that_never_comes(schedule, overlong):
     """Each of two discussions lacks a turn that the other would wait for."""
 
     async def refuse(request):

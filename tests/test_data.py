@@ -121,9 +121,7 @@ def test_a_file_that_is_missing_broken_or_empty_is_told(tmp_path, content, said)
     (64, 1, None, 1),
     (2000, 1, 50, 50),
 )
-def test_a_run_has_as_many_steps_as_its_epochs_have_whole_batches(
-    num_questions, num_epochs, num_steps, expected
-):
+def test_a_run_has_a_step_for_each_whole_batch(num_questions, num_epochs, num_steps, expected):
     steps = count_steps(num_questions, batch_size=64, num_epochs=num_epochs, num_steps=num_steps)
     assert steps == expected
 
@@ -134,7 +132,7 @@ def test_fewer_questions_than_a_batch_is_an_error_with_the_numbers():
 
 
 @given(num_questions=st.integers(1, 40), batch_size=st.integers(1, 40), epoch=st.integers(0, 3))
-def test_an_epoch_asks_every_question_at_most_once_in_whole_batches(
+def test_an_epoch_asks_each_question_at_most_once_in_whole_batches(
     num_questions, batch_size, epoch
 ):
     batch_size = min(batch_size, num_questions)

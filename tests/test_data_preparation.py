@@ -333,9 +333,7 @@ def test_every_faulty_line_is_listed_and_not_the_first_twenty_alone(tmp_path, ve
 
 
 @pytest.mark.parametrize("content", [None, "[1,"])
-def test_a_file_that_cannot_be_used_at_all_is_a_fault_and_the_next_is_checked(
-    tmp_path, capsys, content
-):
+def test_a_file_that_cannot_be_used_is_a_fault_and_the_next_is_checked(tmp_path, capsys, content):
     bad = tmp_path / "bad.json"
     if content is not None:
         bad.write_text(content)

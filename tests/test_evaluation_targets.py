@@ -43,9 +43,7 @@ def test_held_out_questions_are_asked_as_in_training(tmp_path):
     (True, False, True, "gsm8k"),  # the paper's, which are not all there
     (False, False, False, "gsm8k"),
 )
-def test_what_is_asked_by_default_fits_the_model(
-    tmp_path, held_out, is_quickstart, is_built, chosen
-):
+def test_what_is_asked_by_default_fits_it(tmp_path, held_out, is_quickstart, is_built, chosen):
     if is_built:
         write_records(tmp_path / "benchmarks/gsm8k.jsonl", [record(0)])
 
@@ -78,7 +76,7 @@ OF_SHARED = {"agent_0": (0,), "agent_1": (0,), "agent_2": (1,), "society": (0, 0
     (FROZEN, 1, "trained", ["agent_0", "untied"], EACH),  # it ended as it began
     (FROZEN, 1, "untrained", ["tied", "untied"], EACH),
 )
-def test_a_run_has_its_agents_and_the_society_as_subjects(
+def test_subjects_are_agents_and_society(
     tmp_path, overrides, num_trained, weights, folders, subjects
 ):
     run = make_run(tmp_path, *overrides, num_trained=num_trained)

@@ -110,7 +110,7 @@ EARLIER = (answer("a", "1"), answer("b", "9"), answer("d", "?"))
     ([], [task("a", "7"), *TASKS[1:]], (0,), "1", 0),  # another gold
     ([answer("a", "9", seed=1)], TASKS, (0, 1), "9", 1),
 )
-def test_only_what_is_new_or_has_changed_is_judged_again_and_what_a_grader_failed_on(
+def test_only_what_is_new_changed_or_failed_is_judged(
     folder, later, tasks, seeds, judged, num_correct
 ):
     answers_are(folder, *EARLIER)
@@ -142,9 +142,7 @@ def _imported_grading():
     return module
 
 
-def test_code_that_comes_to_the_disk_while_an_evaluation_runs_has_judged_nothing(
-    folder, tmp_path, monkeypatch
-):
+def test_code_that_is_edited_while_an_evaluation_runs_judges_nothing(folder, tmp_path, monkeypatch):
     package = tmp_path / "verification"
     shutil.copytree(Path(comas.verification.__file__).parent, package)
     monkeypatch.setattr(comas.verification, "__file__", str(package / "__init__.py"))

@@ -155,9 +155,7 @@ NOTHING = ("nothing that was said is learnt from", (MOST_TOKENS, "reward.scheme"
     ({f"agent_{i}/policy/no_advantage_share": 1.0 for i in (0, 1)}, None, *EQUAL),
     ({"agent_0/policy/num_samples": 0}, None, *NOTHING),
 )
-def test_a_lost_signal_is_told_at_once_with_an_example_and_what_to_change(
-    row, turn, says, remedies, caplog
-):
+def test_a_lost_signal_is_told_with_an_example_and_a_remedy(row, turn, says, remedies, caplog):
     readable = said(0, READABLE, role="solution" if turn is None else turn.role)
     is_picked = any(name in str(row) for name in ("invalid_rate", "truncated_rate"))
     turns = [readable] * is_picked + [turn or readable]

@@ -57,9 +57,7 @@ print(of_worker == sys.executable, received)
 
 
 @pytest.mark.stack
-def test_workers_start_from_a_path_that_a_shell_would_split_and_a_sigterm_as_they_end_is_handled(
-    tmp_path,
-):
+def test_workers_start_from_a_path_with_spaces_and_a_sigterm_as_they_end_is_handled(tmp_path):
     environment = Path(sys.prefix)
     moved = tmp_path / "my $HOME work"
     (moved / "bin").mkdir(parents=True)

@@ -208,7 +208,7 @@ EXITS = "import sys\n{}:\n    sys.exit(0)\n"
     ),
     ("verification.verifiers.math", None, "it says None; let it say one of correct, wrong"),
 )
-def test_what_ends_the_process_or_returns_something_else_is_told_by_a_dry_run(
+def test_what_ends_or_returns_otherwise_is_told_by_a_dry_run(
     tmp_path, caplog, key, definition, said
 ):
     name = "builtins:print"

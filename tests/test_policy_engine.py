@@ -293,9 +293,7 @@ def model(request: pytest.FixtureRequest, qwen2: Path) -> Path:
     (2, False, Grpo()),
     (2, False, DR_GRPO),
 )
-def test_two_optimiser_steps_equal_plain_pytorch(
-    model, zero_stage, gradient_checkpointing, algorithm
-):
+def test_optimiser_steps_equal_plain_pytorch(model, zero_stage, gradient_checkpointing, algorithm):
     settings = replace(OPTIMIZATION, train_batch_size=6)
     found = updated_weights(
         model,
@@ -370,9 +368,7 @@ def test_equal_rewards_give_no_gradient(qwen2, zero_stage, dtype):
 
 @cases("algorithm, samples", (REINFORCE_PP, []), (Dpo(), make_candidates()), ids=["none", "dpo"])
 @stages
-def test_an_empty_buffer_and_one_without_a_pair_change_nothing(
-    qwen2, zero_stage, algorithm, samples
-):
+def test_an_empty_buffer_or_one_without_a_pair_is_nothing(qwen2, zero_stage, algorithm, samples):
     trainer = make_trainer(qwen2, zero_stage=zero_stage, algorithm=algorithm)
     before = weights_of(trainer)
     stats = trainer.update([replace(s, reward=0.5) for s in samples], step=0)
@@ -436,9 +432,7 @@ def one_group(parameters, optimization):
 
 
 @pytest.mark.parametrize("zero_stage", [0, 2])
-def test_an_optimiser_of_two_groups_may_be_a_file_and_follows_the_schedule(
-    qwen2, tmp_path, zero_stage
-):
+def test_an_optimiser_of_two_groups_may_be_a_file_on_a_schedule(qwen2, tmp_path, zero_stage):
     (tmp_path / "my.py").write_text(TWO_GROUPS)
     changes = {"optimizer": f"{tmp_path}/my.py:two_groups", "learning_rate": 0.1}
     settings = replace(OPTIMIZATION, warmup_steps=2, **changes)
@@ -510,9 +504,7 @@ def test_exact_rollout_logprobs_give_the_update_of_recomputed_ones(qwen2, train_
     (ReinforcePP(rollout_correction="ratio"), {"epochs_per_buffer": 2}, 0),
     (ReinforcePP(rollout_correction="ratio", kl_coef=0.1), {"train_batch_size": 4}, 2),
 )
-def test_only_log_probs_that_an_update_needs_beforehand_take_a_pass(
-    qwen2, algorithm, changes, num_passes, monkeypatch
-):
+def test_only_needed_log_probs_take_a_pass(qwen2, algorithm, changes, num_passes, monkeypatch):
     passes = []
     compute = PolicyTrainer._logprobs
     monkeypatch.setattr(PolicyTrainer, "_logprobs", lambda *a: passes.append(a) or compute(*a))
@@ -706,9 +698,7 @@ def test_a_model_that_would_be_trained_wrongly_is_refused(config, said):
 
 
 @cases("zero_stage, adam_offload", (1, False), (2, False), (2, True), (3, True))
-def test_offloaded_states_are_saved_whole_and_come_back_unchanged(
-    qwen2, tmp_path, monkeypatch, zero_stage, adam_offload
-):
+def test_offloaded_states_are_saved_whole(qwen2, tmp_path, monkeypatch, zero_stage, adam_offload):
     """As in training on shared GPUs, where the rollout engine is awake when a step is saved."""
     config = partial(shard_every_parameter, offload=adam_offload)
     monkeypatch.setattr(engine_module, "deepspeed_config", config)
@@ -751,9 +741,7 @@ def test_a_loaded_optimiser_makes_its_host_buffers_anew():
     ("cuda", 60_000_000, 60_000_000),  # an adapter: 0.1 GB and not 1
     ("cpu", 3 * 10**9, 50_000_000),
 )
-def test_the_optimiser_is_offloaded_on_gpus_only_and_the_buffer_of_gradients_is_small(
-    device, num_trained, bucket
-):
+def test_the_optimiser_is_offloaded_on_gpus_and_its_bucket_is_small(device, num_trained, bucket):
     paper = Policy(zero_stage=3, adam_offload=True, dtype="bfloat16")
     config = deepspeed_config(paper, OPTIMIZATION, device=device, num_trained=num_trained)
     zero = config["zero_optimization"]

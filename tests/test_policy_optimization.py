@@ -350,9 +350,7 @@ def test_steps_hold_every_sample_once_and_differ_by_one_at_most(num_samples, siz
     ([3, 3, 3, 3], 6, 2, [[[0, 2]], [[1, 3]]]),
     ([3], 8, 2, [[[0]], [[]]]),
 )
-def test_as_few_micro_batches_as_hold_the_samples_are_of_like_cost_on_all_ranks(
-    lengths, limit, ranks, shares
-):
+def test_as_few_micro_batches_as_hold_samples_cost_ranks_alike(lengths, limit, ranks, shares):
     found = split_into_micro_batches(lengths, micro_batch_tokens=limit, num_ranks=ranks)
     assert found == shares
 

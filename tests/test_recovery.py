@@ -223,9 +223,7 @@ def test_the_exit_status_tells_whose_fault_it_was(error, status):
     assert exit_status(error) == status
 
 
-def test_an_error_blames_the_engines_that_it_names_and_shows_the_end_of_their_logs(
-    caplog, tmp_path
-):
+def test_an_error_blames_the_engines_that_it_names_and_shows_their_logs(caplog, tmp_path):
     log = tmp_path / "worker.err"
     log.write_text("".join(f"line {i}\n" for i in range(1000)))
     config = Config(society=Society(num_agents=13))

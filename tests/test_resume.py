@@ -175,9 +175,7 @@ def test_a_checkpoint_with_new_contents_and_a_new_list_of_them_is_foreign(config
             newest(path)
 
 
-def test_a_run_of_somebody_else_needs_a_word_and_is_compared_all_the_same(
-    config, monkeypatch, tmp_path, caplog
-):
+def test_a_run_of_somebody_else_needs_a_word_and_is_compared(config, monkeypatch, tmp_path, caplog):
     path = make_run(config, checkpoints=(4, 6), reached=6)
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "of somebody else"))
     with pytest.raises(ValueError, match=r"was not sealed with .*resume_foreign=true"):
@@ -189,9 +187,7 @@ def test_a_run_of_somebody_else_needs_a_word_and_is_compared_all_the_same(
     assert "weights is not what was written" in caplog.text
 
 
-def test_a_strangers_run_is_refused_before_anything_acts_on_its_config(
-    config, monkeypatch, tmp_path, caplog
-):
+def test_a_strangers_run_is_refused_before_its_config_acts(config, monkeypatch, tmp_path, caplog):
     """Preflight would join a Ray cluster, and the file trusts itself."""
 
     def joined(*_: object, **__: object) -> None:

@@ -59,9 +59,7 @@ ONE, TWO, THREE = (f"Fine. <score>{score}</score>" for score in (1, 2, 3))
         (1.0, 0.0, 0.0, None),
     ),
 )
-def test_solver_and_evaluator_share_a_point_by_the_score_and_an_invalid_one_costs_the_scorer(
-    said, rewards
-):
+def test_solver_and_evaluator_share_a_point_and_an_invalid_score_costs_its_scorer(said, rewards):
     assert rewarded("interaction", said).rewards == rewards
 
 

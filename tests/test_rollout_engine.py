@@ -150,9 +150,7 @@ def arguments_of(transfer: WeightTransfer, **changes: int) -> dict[str, Any]:
 
 
 @cases("transfer, can_sleep", ("shared_memory", None), ("ipc", True), ("nccl", False))
-def test_only_an_engine_that_shares_its_gpu_can_sleep_and_one_on_a_cpu_has_a_cache_in_mib(
-    transfer, can_sleep
-):
+def test_only_an_engine_that_shares_its_gpu_can_sleep_and_a_cpus_has_mib(transfer, can_sleep):
     arguments = arguments_of(transfer)
     assert EngineArgs(**arguments).weight_transfer_config.backend == transfer
     assert arguments.get("enable_sleep_mode") is can_sleep
@@ -337,9 +335,7 @@ def test_weights_are_woken_and_synced_before_the_kv_cache():
 
 
 @pytest.mark.parametrize("workers_each", [1, 3])
-def test_every_engine_is_called_and_its_workers_join_the_nccl_group_with_ranks_of_their_own(
-    workers_each, monkeypatch
-):
+def test_every_engine_is_called_and_its_workers_have_ranks_of_their_own(workers_each, monkeypatch):
     """vLLM adds the worker's number within its engine: 1, 2, 3 and 4, 5, 6."""
     monkeypatch.setattr(ray, "get", waited := Mock())
     actors = [Mock(**{"call.remote.side_effect": lambda name, *_: name}) for _ in range(2)]

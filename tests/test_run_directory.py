@@ -87,9 +87,7 @@ def test_a_saves_folder_that_cannot_be_made_is_a_clear_error(config, tmp_path):
         RunDirectory.create(config)
 
 
-def test_the_log_takes_what_is_said_while_the_run_is_open_until_the_disk_is_full(
-    config, caplog, capsys
-):
+def test_the_log_takes_what_is_said_in_a_run_until_the_disk_is_full(config, caplog, capsys):
     with RunDirectory.create(config) as run:
         logging.getLogger("comas.somewhere").warning("inside")
         files = [h for h in logging.getLogger().handlers if isinstance(h, logging.FileHandler)]
@@ -269,9 +267,7 @@ def test_the_key_is_made_once_and_the_users_alone(monkeypatch, tmp_path):
     ("/proc", "(No such file or directory|Permission denied)"),  # where nobody makes a folder
     ("taken", "Is a directory"),
 )
-def test_a_run_without_a_place_for_its_key_ends_before_it_begins(
-    config, monkeypatch, tmp_path, state, said
-):
+def test_a_run_without_a_place_for_its_key_is_none(config, monkeypatch, tmp_path, state, said):
     (tmp_path / "file").touch()
     (tmp_path / "taken/comas/seal.key").mkdir(parents=True)
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / state))

@@ -92,9 +92,7 @@ def others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(name.upper(), raising=False)
 
 
-def test_an_endpoint_is_asked_with_its_key_through_the_proxy_whatever_netrc_says(
-    others, monkeypatch, tmp_path
-):
+def test_an_endpoint_is_asked_with_its_key_through_the_proxy(others, monkeypatch, tmp_path):
     with ScriptedServer(model) as server:
         proxy = server.base_url.removesuffix("/v1")
         monkeypatch.setenv("http_proxy", proxy.replace("://", "://me:pass@"))
@@ -123,9 +121,7 @@ class RefusingProxy(BaseHTTPRequestHandler):
         pass
 
 
-def test_the_password_of_a_proxy_that_refuses_is_shown_to_nobody(
-    others, tmp_path, monkeypatch, caplog, capfd
-):
+def test_the_password_of_a_proxy_is_shown_to_nobody(others, tmp_path, monkeypatch, caplog, capfd):
     with HTTPServer(("127.0.0.1", 0), RefusingProxy) as proxy:
         monkeypatch.setenv("https_proxy", f"http://alice:hunter2@127.0.0.1:{proxy.server_port}")
         serving = threading.Thread(target=proxy.serve_forever)

@@ -93,9 +93,7 @@ def test_an_end_of_the_server_is_an_error_and_the_next_run_starts_another():
 
 
 @pytest.mark.parametrize("is_isolated", [True, False])
-def test_programs_have_what_the_server_has_imported_and_no_others_have_packages(
-    bare, tmp_path, is_isolated
-):
+def test_programs_have_what_the_server_has_imported_and_no_more(bare, tmp_path, is_isolated):
     helper = tmp_path / "helper.py"
     helper.write_text("import packaging.version\nNEWEST = packaging.version.parse('3')\n")
     program = "from helper import NEWEST\nimport packaging.tags\nNEWEST = str(NEWEST)"

@@ -152,9 +152,7 @@ def play(
 
 
 @pytest.mark.stack
-def test_gold_answers_are_on_record_and_reach_neither_prompts_nor_rewards(
-    saves, tmp_path, monkeypatch
-):
+def test_gold_answers_are_on_record_and_reach_no_prompt_or_reward(saves, tmp_path, monkeypatch):
     prompts: list[str] = []
     generate = ScriptedAgents.generate
 
@@ -200,9 +198,7 @@ def left_by(run: Path) -> dict[str, Any]:
 
 @pytest.mark.stack
 @pytest.mark.parametrize(("killed_in", "staleness"), [(4, 0), (6, 1), (5, 2)])
-def test_a_run_that_was_killed_ends_as_one_that_nobody_disturbed(
-    saves, monkeypatch, killed_in, staleness
-):
+def test_a_killed_run_ends_as_one_that_nobody_disturbed(saves, monkeypatch, killed_in, staleness):
     ahead = [f"training.max_staleness={staleness}", "algorithm.rollout_correction=ratio"]
     settings = [f"saves={saves}", *SETTINGS, *ahead]
     undisturbed = play(monkeypatch, [*settings, f"name=undisturbed-{staleness}"])

@@ -155,9 +155,7 @@ def test_a_prompt_over_the_context_is_told_apart_from_other_errors(servers):
         replies(servers, ["x" * 600], seeds=[0], at_once=1)
 
 
-def test_an_endpoint_says_which_model_it_has_and_how_long_its_context_is(
-    servers, model, monkeypatch
-):
+def test_an_endpoint_says_which_model_it_has_and_how_much_it_reads(servers, model, monkeypatch):
     monkeypatch.setenv("OPENAI_API_KEY", servers.endpoints[0].api_key)
     target = find_remote(servers.endpoints[0].base_url, model=None)
     assert target.models[0].endpoint.model == str(model.folder)
@@ -198,9 +196,7 @@ def stand_in(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGSTOP, signal.SIGKILL])
-def test_nothing_is_left_of_a_server_that_is_frozen_or_dies(
-    model, stand_in, tmp_path, monkeypatch, number
-):
+def test_nothing_is_left_of_a_frozen_or_dead_server(model, stand_in, tmp_path, monkeypatch, number):
     monkeypatch.setattr(server, "GRACE_S", 0.2)
     with served(model, tmp_path) as servers:
         process = psutil.Process(servers._started[0]._process.pid)
@@ -253,9 +249,7 @@ def test_the_cause_is_found_above_the_end_of_a_log():
     (3, "0,1,2", 2, ["0,1", "0,1", "0,1"], 0.8 / 3),
     (1, "GPU-5a,GPU-77", 1, ["GPU-5a"], 0.8),
 )
-def test_servers_get_gpus_of_their_own_or_share_them(
-    monkeypatch, count, visible, tensor_parallel_size, gpus, share
-):
+def test_servers_have_or_share_gpus(monkeypatch, count, visible, tensor_parallel_size, gpus, share):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
     config = dataclasses.replace(CONFIG, tensor_parallel_size=tensor_parallel_size)
     slots = plan_slots(count, config=config, device="cuda")

@@ -143,9 +143,7 @@ def test_autogen_flips_the_roles_for_the_user_proxy_and_ends_after_three_turns()
     ("turn 1, user proxy", 4, "turn 1, assistant"),
     ("turn 2, assistant", 5, "turn 2, assistant TERMINATE"),
 )
-def test_either_side_ends_autogen_and_the_assistants_last_message_answers(
-    ending, num_calls, response
-):
+def test_either_side_ends_autogen_and_the_assistants_last_word_answers(ending, num_calls, response):
     script = Script(lambda label: f"{label} TERMINATE" if label == ending else label)
     assert answer("autogen", script) == response
     assert len(script.chats) == num_calls

@@ -53,9 +53,7 @@ def encoder(style: str, **rules) -> ChatEncoder:
     (OPENED, "", "", "", True),
     (OPENED, "8 + 3</think>", "8 + 3</think>", "", False),
 )
-def test_an_answer_is_what_stands_outside_of_the_marks(
-    marks, response, thinking, answer, is_unfinished
-):
+def test_an_answer_stands_outside_of_the_marks(marks, response, thinking, answer, is_unfinished):
     assert marks.split(response) == Said(thinking, answer)
     assert marks.is_unfinished(response) == is_unfinished
 
