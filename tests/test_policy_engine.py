@@ -125,15 +125,16 @@ def make_trainer(
     rank: int = 0,
     rendezvous: Path | None = None,
     num_optimizer_steps: int | None = None,
-    **policy: Any,
+    **keys: Any,
 ) -> PolicyTrainer:
-    """A rank whose policy has these keys other than ``POLICY``."""
-    changed = replace(POLICY, **policy)
+    """A rank with these keys other than those of ``POLICY`` and ``OPTIMIZATION``."""
+    of_update = {key: keys.pop(key) for key in [*keys] if hasattr(OPTIMIZATION, key)}
+    changed = replace(POLICY, **keys)
     return PolicyTrainer(
         str(model),
         policy=changed,
         algorithm=algorithm,
-        optimization=optimization,
+        optimization=replace(optimization, **of_update),
         temperature=temperature,
         max_response_tokens=15,
         device="cpu",
@@ -397,11 +398,10 @@ def test_a_gradient_that_is_not_finite_is_skipped_and_leaves_no_trace(qwen2, zer
 
 @stages
 def test_bfloat16_training_moves_with_float32(qwen2, zero_stage):
-    settings = replace(OPTIMIZATION, learning_rate=2e-3)
     start = torch.cat([weight.flatten() for weight in plain_weights(load_plain(qwen2)).values()])
 
     def movement(dtype: str) -> torch.Tensor:
-        trainer = make_trainer(qwen2, optimization=settings, zero_stage=zero_stage, dtype=dtype)
+        trainer = make_trainer(qwen2, learning_rate=2e-3, zero_stage=zero_stage, dtype=dtype)
         trainer.update(make_samples(), step=0)
         weights = weights_of(trainer).values()
         assert {str(weight.dtype) for weight in weights} == {f"torch.{dtype}"}
@@ -411,8 +411,9 @@ def test_bfloat16_training_moves_with_float32(qwen2, zero_stage):
 
 
 def test_epochs_multiply_the_optimiser_steps_and_later_ones_clip(qwen2):
-    settings = replace(OPTIMIZATION, train_batch_size=6, epochs_per_buffer=3, learning_rate=1e-2)
-    stats = make_trainer(qwen2, optimization=settings).update(make_samples(), step=0)
+    stats = make_trainer(qwen2, train_batch_size=6, epochs_per_buffer=3, learning_rate=1e-2).update(
+        make_samples(), step=0
+    )
     assert stats.num_optimizer_steps == 6
     assert 0 < stats.clip_fraction < 1
 
@@ -456,9 +457,8 @@ def test_an_optimiser_of_two_groups_may_be_a_file_on_a_schedule(qwen2, tmp_path,
 
 @cases("train_batch_size, correction", (None, "none"), (4, "none"), (None, "ratio"))
 def test_the_mismatch_is_that_before_the_update(qwen2, train_batch_size, correction):
-    settings = replace(OPTIMIZATION, train_batch_size=train_batch_size)
     algorithm = ReinforcePP(rollout_correction=correction)
-    trainer = make_trainer(qwen2, optimization=settings, algorithm=algorithm)
+    trainer = make_trainer(qwen2, train_batch_size=train_batch_size, algorithm=algorithm)
     exact = logprobs_of(trainer, make_samples())
     samples = sampled_with([row - 0.25 * (i == 0) for i, row in enumerate(exact)])
     stats = trainer.update(samples, step=0)
@@ -468,9 +468,10 @@ def test_the_mismatch_is_that_before_the_update(qwen2, train_batch_size, correct
 
 
 def test_without_a_pass_beforehand_the_mismatch_is_that_of_the_first_optimiser_step(qwen2):
-    settings = replace(OPTIMIZATION, train_batch_size=4, epochs_per_buffer=2, learning_rate=1e-2)
     algorithm = Grpo(rollout_correction="ratio", kl_coef=0.1)
-    trainer = make_trainer(qwen2, optimization=settings, algorithm=algorithm)
+    trainer = make_trainer(
+        qwen2, train_batch_size=4, epochs_per_buffer=2, learning_rate=1e-2, algorithm=algorithm
+    )
     exact = logprobs_of(trainer, make_samples())
     [first, *_] = split_into_steps(len(exact), train_batch_size=4, rng=Random("0/0/0"))
     # Those of the first step are off by 0.25, which later steps would change; others by 2.
@@ -485,9 +486,8 @@ def test_without_a_pass_beforehand_the_mismatch_is_that_of_the_first_optimiser_s
 @in_one_step_or_several
 def test_exact_rollout_logprobs_give_the_update_of_recomputed_ones(qwen2, train_batch_size):
     samples = sampled_with(logprobs_of(make_trainer(qwen2), make_samples()))
-    settings = replace(OPTIMIZATION, train_batch_size=train_batch_size)
     recomputed, found = (
-        updated_weights(qwen2, samples, optimization=settings, algorithm=algorithm)
+        updated_weights(qwen2, samples, train_batch_size=train_batch_size, algorithm=algorithm)
         for algorithm in (REINFORCE_PP, ReinforcePP(rollout_correction="ratio"))
     )
     assert largest_difference(recomputed, found) < 1e-6
@@ -508,8 +508,7 @@ def test_only_needed_log_probs_take_a_pass(qwen2, algorithm, changes, num_passes
     passes = []
     compute = PolicyTrainer._logprobs
     monkeypatch.setattr(PolicyTrainer, "_logprobs", lambda *a: passes.append(a) or compute(*a))
-    settings = replace(OPTIMIZATION, **changes)
-    trainer = make_trainer(qwen2, algorithm=algorithm, optimization=settings)
+    trainer = make_trainer(qwen2, algorithm=algorithm, **changes)
     trainer.update(make_candidates(), step=0)
     assert len(passes) == num_passes
 
@@ -529,11 +528,10 @@ def test_ratios_to_the_rollout_are_reported_and_corrected(qwen2, train_batch_siz
     rows = logprobs_of(make_trainer(qwen2), make_samples())
     samples = sampled_with([row + (math.log(3) if i % 2 else 0.0) for i, row in enumerate(rows)])
     num_far, num_tokens = (sum(map(len, some)) for some in (rows[1::2], rows))
-    settings = replace(OPTIMIZATION, train_batch_size=train_batch_size)
 
     def update(correction: str) -> UpdateStats:
         algorithm = ReinforcePP(rollout_correction=correction)
-        trainer = make_trainer(qwen2, optimization=settings, algorithm=algorithm)
+        trainer = make_trainer(qwen2, train_batch_size=train_batch_size, algorithm=algorithm)
         return trainer.update(samples, step=0)
 
     stats = update("icepop")
@@ -547,8 +545,9 @@ def test_ratios_to_the_rollout_are_reported_and_corrected(qwen2, train_batch_siz
 def test_the_entropy_is_the_mean_over_response_tokens(qwen2, train_batch_size):
     samples = make_samples()
     # So small a learning rate leaves the policy as it was for all optimiser steps.
-    settings = replace(OPTIMIZATION, train_batch_size=train_batch_size, learning_rate=1e-9)
-    stats = make_trainer(qwen2, optimization=settings).update(samples, step=0)
+    stats = make_trainer(qwen2, train_batch_size=train_batch_size, learning_rate=1e-9).update(
+        samples, step=0
+    )
     plain = load_plain(qwen2)
     entropies = torch.cat([plain_distributions(plain, one).entropy() for one in samples])
     assert stats.entropy == pytest.approx(entropies.mean().item(), rel=1e-5)
@@ -560,8 +559,7 @@ def test_a_kl_coef_pulls_back_to_the_reference(qwen2, algorithm):
         replace(s, response_token_ids=s.response_token_ids[:1], rollout_logprobs=(-5.0,))
         for s in make_samples()
     ]
-    settings = replace(OPTIMIZATION, learning_rate=1e-3)
-    trainer = make_trainer(qwen2, optimization=settings, algorithm=algorithm)
+    trainer = make_trainer(qwen2, learning_rate=1e-3, algorithm=algorithm)
     reference = torch.cat(logprobs_of(trainer, samples))
 
     def moved() -> torch.Tensor:
@@ -590,12 +588,7 @@ def test_a_kl_coef_pulls_back_to_the_reference(qwen2, algorithm):
 def test_a_resumed_run_equals_an_uninterrupted_one(qwen2, tmp_path, zero_stage, dtype):
     changes = {"train_batch_size": 6, "warmup_steps": 2, "lr_schedule": "cosine"}
     make = partial(
-        make_trainer,
-        qwen2,
-        optimization=replace(OPTIMIZATION, **changes),
-        num_optimizer_steps=8,
-        zero_stage=zero_stage,
-        dtype=dtype,
+        make_trainer, qwen2, **changes, num_optimizer_steps=8, zero_stage=zero_stage, dtype=dtype
     )
     buffers = [make_samples(seed=step) for step in range(4)]
     straight, stopped, resumed = (make() for _ in range(3))
@@ -831,10 +824,7 @@ def assert_alike(one: UpdateStats, other: UpdateStats) -> None:
 @stages
 def test_two_ranks_equal_one_and_resume_exactly(qwen2, two_ranks, zero_stage):
     alone = make_trainer(
-        qwen2,
-        optimization=replace(OPTIMIZATION, train_batch_size=6),
-        algorithm=ReinforcePP(kl_coef=0.1),
-        zero_stage=zero_stage,
+        qwen2, train_batch_size=6, algorithm=ReinforcePP(kl_coef=0.1), zero_stage=zero_stage
     )
     first, second = (rank[str(zero_stage)] for rank in two_ranks)
     for step in range(2):
