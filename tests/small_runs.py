@@ -35,6 +35,18 @@ def write_records(path: Path, records: Iterable[object]) -> Path:
     return path
 
 
+def written(path: Path, text: str) -> Path:
+    """Write a text; returns its path."""
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def contents(folder: Path) -> dict[Path, bytes]:
+    """What each file of a folder holds, but for locks."""
+    files = (path for path in folder.rglob("*") if path.is_file() and path.name != ".lock")
+    return {path.relative_to(folder): path.read_bytes() for path in files}
+
+
 def make_run(root: Path, *overrides: str, num_trained: int = 2, num_held_out: int = 1) -> Path:
     """A run of two tiny agents, each trained from a model of its own; returns its directory."""
     models = [root / family for family in FAMILIES]

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from local_copies import kodcode_row, math_row, webinstruct_row, write_all, write_card
-from small_runs import REPOSITORY, write_records
+from small_runs import REPOSITORY, contents, write_records
 from tables import cases
 
 from comas.data import DataError, load_questions
@@ -56,11 +56,6 @@ def run(copies: Path, folder: Path, *options: str, sizes: list[str] = SIZES) -> 
     return script.main(["--from", str(copies), "--output", str(folder), *sizes, *options])
 
 
-def contents(folder: Path) -> dict[str, bytes]:
-    paths = [path for path in folder.rglob("*") if path.is_file() and path.name != ".lock"]
-    return {str(path.relative_to(folder)): path.read_bytes() for path in paths}
-
-
 def records(path: Path) -> list[dict[str, str]]:
     return [json.loads(line) for line in path.read_text().splitlines()]
 
@@ -96,7 +91,7 @@ def test_every_benchmark_has_its_records_and_every_file_its_checksum(built):
     assert counts == {**dict.fromkeys(BENCHMARKS, 1), "gpqa": 4}
     assert records(built / "benchmarks/gpqa.jsonl")[0]["id"] == "gpqa-00000"
     assert {record["task"] for record in records(built / "benchmarks/mmlu.jsonl")} == {"choice"}
-    found = {name: sha256(text).hexdigest() for name, text in contents(built).items()}
+    found = {str(name): sha256(text).hexdigest() for name, text in contents(built).items()}
     del found["checksums.json"]
     assert {name: entry["sha256"] for name, entry in files_of(built).items()} == found
     train = files_of(built)["train.jsonl"]
@@ -108,7 +103,7 @@ def test_two_builds_are_the_same_and_another_seed_leaves_the_benchmarks(copies, 
     assert contents(tmp_path / "again") == contents(built)
     assert run(copies, tmp_path / "other", "--seed", "1") == 0
     assert taken(tmp_path / "other") != taken(built)
-    name = "benchmarks/gpqa.jsonl"
+    name = Path("benchmarks/gpqa.jsonl")
     assert contents(tmp_path / "other")[name] == contents(built)[name]
 
 

@@ -10,6 +10,7 @@ import pyarrow
 import pytest
 from datasets import Dataset
 from pyarrow import parquet
+from small_runs import written
 from tables import cases
 
 from comas.config.schema import Data
@@ -32,11 +33,6 @@ What is 48 + 23?,"40 + 20 = 60, 8 + 3 = 11 #### 71",5
 "Ann says:
 ""7, 8"". Which is last?",The #### sign #### 8,1
 """
-
-
-def written(path: Path, text: str) -> Path:
-    path.write_text(text, encoding="utf-8")
-    return path
 
 
 def files(folder: Path) -> list[Path]:

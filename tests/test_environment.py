@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from programs import run_to_end
+from small_runs import contents
 from tables import cases
 
 REPOSITORY = Path(__file__).parents[1]
@@ -155,12 +156,6 @@ MAKE = (
 )
 INSTALLED = "install() { echo installs $*; }; SECONDS_OF_A_LOOK=0.3; ensure_environment"
 CREATED = "environment: creating .venv with Python 3.11.7\n"
-
-
-def contents(folder: Path) -> dict[Path, bytes]:
-    """What each file of a folder holds."""
-    files = (path for path in folder.rglob("*") if path.is_file())
-    return {path.relative_to(folder): path.read_bytes() for path in files}
 
 
 @cases(

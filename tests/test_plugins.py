@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from builders import discussion, turn
 from programs import run_to_end
-from small_runs import REPOSITORY, record, write_records
+from small_runs import REPOSITORY, record, write_records, written
 from tables import cases
 from tiny_models import save_tiny_model
 
@@ -59,11 +59,6 @@ def worked_example(folder: Path) -> Path:
     path = folder / "ideas/brief.py"
     path.parent.mkdir()
     path.write_text(example)
-    return path
-
-
-def written(path: Path, text: str) -> Path:
-    path.write_text(text)
     return path
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from builders import speak
-from small_runs import REPOSITORY
+from small_runs import REPOSITORY, written
 from tables import cases
 from test_plugins import arguments_of, begun
 
@@ -83,11 +83,6 @@ OWN = """scoring:
 history:
   empty: nothing yet
 """
-
-
-def written(path: Path, text: str) -> Path:
-    path.write_text(text)
-    return path
 
 
 def faults(tmp_path: Path, text: str) -> list[str]:
