@@ -12,7 +12,7 @@ from chat_styles import GEMMA
 from evaluation_cases import evaluation, write
 from scripted_server import Body, ScriptedServer, status
 from small_runs import record, write_records
-from tables import cases
+from tables import cases, parts
 from tiny_models import save_tiny_model
 
 from comas.config import ConfigError
@@ -167,30 +167,10 @@ def failure(arguments: list[str], caplog: pytest.LogCaptureFixture) -> str:
     return caplog.messages[-1]
 
 
-FAULTS: list[tuple[list[str], list[str]]] = [
-    (["benchmarks=[gsm9k]"], ["gsm9k: is not a known name", "gsm8k, math-500", "held_out"]),
-    (["setups=[voting]"], ["voting: is not a known name", "consistency", "discussion"]),
-    (["setups=[vanilla, vanilla]"], ["each once"]),
-    (["somewhere"], ["NAME alone, as base_url names the model"]),
-    (["generation_config=none"], ["the server there decides", "leave out generation_config"]),
-    (["base_url=127.0.0.1:8000/v1"], ["is no address", "base_url=http://127.0.0.1:8000/v1"]),
-    (["base_url=http://host:a/b@c/v1"], ["is no address"]),
-    (["base_url=https://a:b@host/v1"], ["holds a user name or a password", "OPENAI_API_KEY"]),
-    (["limit=0", "seeds=x", "temprature=1"], ["3 faults"]),
-    (["data=nowhere"], ["nowhere/benchmarks/gsm8k.jsonl", "prepare_data.sh --only gsm8k"]),
-    (["benchmarks=[held_out]"], ["of a run, and this is not a run"]),
-    (["baseline=nobody"], ["nobody"]),
-    (["base_url=http://127.0.0.1:9/v1", "model=null"], ["does not list its models"]),
-]
-
-
-@pytest.mark.parametrize(("changes", "said"), FAULTS, ids=[" ".join(f[0]) for f in FAULTS])
-def test_bad_input_is_named_with_its_remedy(arguments, server, data, caplog, changes, said):
-    write_records(
-        data / "benchmarks/humaneval.jsonl",
-        [record(0, id="humaneval-0", task="coding", answer="assert f() == 1")],
-    )
-    text = failure([*arguments, *changes], caplog)
+@pytest.mark.parametrize("changes", parts("config", "a command"), ids=lambda row: row[0])
+def test_bad_input_is_named_with_its_remedy(arguments, server, caplog, changes):
+    settings, *said = changes
+    text = failure([*arguments, *settings.split()], caplog)
     assert [part for part in said if part not in text] == []
     assert server.requests == []
     assert not Path(arguments[-1].removeprefix("results=")).exists()

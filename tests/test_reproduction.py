@@ -10,6 +10,7 @@ from pathlib import Path
 import psutil
 import pytest
 from small_runs import REPOSITORY
+from tables import pairs
 
 from comas.config import config_as_yaml, load
 from comas.config.faults import ConfigError
@@ -77,18 +78,7 @@ def test_every_experiment_of_a_shipped_study_can_be_trained(path, tmp_path):
 
 
 def test_wrong_studies_are_refused_with_what_is_allowed(tmp_path):
-    for wrong, told in (
-        ("only=[muteed]", "names muteed, which is no experiment.*choose from comas, no_evaluation"),
-        ("compare_with=comaz", "names comaz, which is no experiment"),
-        ("seeds=[1,1]", "must hold seeds from 0 on, each once"),
-        ("seeds=[-1]", "must hold seeds from 0 on, each once"),
-        ("metrics=[]", "names none"),
-        ("experiments.mine=3", "mine must be a command's words, as text"),
-        ('experiments.mine="a.yaml \'name"', "mine must be a command's words, as text"),
-        ("experiments.a/b=x.yaml", "a/b must be a folder name"),
-        ("experiments.mine=nowhere.yaml", "nowhere.yaml.*cannot be read"),
-        ('experiments.mine="configs/quickstart.yaml sed=1"', "is not a known key"),
-    ):
+    for wrong, told in pairs("config", "a study"):
         with pytest.raises(ConfigError, match=f"(?s){told}"):
             plan(tmp_path, wrong)
     with pytest.raises(ConfigError, match="names none"):
