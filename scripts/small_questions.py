@@ -21,7 +21,7 @@ from random import Random
 from typing import NamedTuple
 
 FOLDER = Path(__file__).parents[1] / "configs/smollm2"
-SPLITS = {"train": (960, (0, 1)), "validation": (500, (2,)), "demonstrated": (96, (3,))}
+SPLITS = {"train": (480, (0, 1)), "validation": (500, (2,)), "demonstrated": (48, (3,))}
 """Split -> how many questions, and the remainders of the hash that are its."""
 WORDINGS = {
     "+": ("What is {} + {}?", "Add {} and {}.", "Calculate {} + {}."),
