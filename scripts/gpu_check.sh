@@ -1,58 +1,43 @@
 #!/usr/bin/env bash
 # Shows that everything specific to GPUs works on this machine, and how fast.
 set -euo pipefail
+source "$(dirname "${BASH_SOURCE[0]}")/start.sh"
 
 usage() {
   cat <<'USAGE'
 usage: bash scripts/gpu_check.sh [key=value ...]
        bash scripts/gpu_check.sh --help
 
-Random Qwen2 models of 0.5 and of 3 billion parameters (made here, nothing is downloaded) go through
-two steps as in training: vLLM generates and sleeps, DeepSpeed updates, the weights go back, vLLM
-wakes. Each check is a row of a table (tokens per second, model FLOPs utilisation, seconds of a sync,
-memory) that is printed as soon as it is known, the most telling first; it can be copied into
-results/README.md. Makes the environment (.venv) where there is none.
+Random Qwen2 models (made here, nothing is downloaded) go through two steps as in training: vLLM
+generates and sleeps, DeepSpeed updates, the weights go back, vLLM wakes. Each check is a row of a
+table (tokens per second, model FLOPs utilisation, seconds of a sync, memory) that is printed as soon
+as it is known, the most telling first; it can be copied into results/README.md. An error is a row,
+too, and its traceback is told. Makes the environment (.venv) where there is none; an interpreter
+that has the packages takes the same keys: PYTHONPATH=$PWD python3 -m scripts.gpu_check
 
-  python=PATH   take this interpreter as it is, and install nothing
-  budget=600    seconds; what no longer fits is listed as not run (0: everything)
-  checks=one,ranks,tensor,long,lora,zero3,recovery,nodes,nccl
-                one: an agent; ranks: two ranks and two engines by NCCL; tensor: an engine sharded over
-                the GPUs of two ranks; long: long prompts, recomputed activations, a KL penalty; lora:
-                two adapters over one model; zero3: ZeRO-3 with Adam on the host, a checkpoint, and a
-                resume from it; recovery: two agents on one GPU, of which an engine is killed; nodes: a
-                policy in two parts, as over two nodes; nccl: weights between two GPUs by NCCL
-  size=0.5b,3b  which models; what does not fit is left out
+  budget=600    seconds; what takes longer than is left is listed as not run (0: everything)
+  checks=one,lora,ranks,tensor,resume,recovery,bare,long,zero3,nodes,nccl
+                one: an agent; lora: two adapters over one model; ranks: two ranks and two engines by
+                NCCL; tensor: an engine sharded over the GPUs of two ranks; resume: a checkpoint of
+                ZeRO-2, and a resume from it; recovery: two agents on one GPU, of which an engine is
+                killed; bare: the rollout against vLLM alone, the update against a plain loop; long:
+                long prompts, recomputed activations, a KL penalty; zero3: as resume, by ZeRO-3 with
+                Adam on the host; nodes: a policy in two parts, as over two nodes; nccl: weights
+                between two GPUs by NCCL
+  size=0.5b,1.5b  which models (also 3b): the first for all checks, the others for "one" alone; what
+                does not fit is left out
+  out=saves/gpu_check  the folder of rows.jsonl, to which every row is added as it is known
+  host_gib=128  memory of the machine, where it grows as it is used
   device=cpu    the same steps on a CPU, with size=tiny; without what is NCCL's alone
 
 Beside the table: attention against plain attention in float64. "reserved" is the most of a GPU that
-PyTorch held in a rank, "memory" the most that nvidia-smi saw in use.
+PyTorch held in a rank, "memory" the most that was in use behind the parts of a step.
 
 Exit status: 0 when policies and engines agree after every sync (mean difference of log-probs below
 0.02), each update changed what the policy says, and what a check adds holds; 1 when not, or when a
-run failed; 2 when there is no GPU, a key is wrong, or python= lacks packages.
+run failed; 2 when there is no GPU, or a key is wrong.
 USAGE
 }
 
-python="" arguments=()
-for argument in "$@"; do
-  case "$argument" in
-    -h | --help) usage && exit 0 ;;
-    python=*) python="${argument#python=}" ;;
-    *) arguments+=("$argument") ;;
-  esac
-done
-if [[ -n "$python" ]]; then
-  PYTHON_BIN="$(type -P "$python")" || {
-    echo "error: python=$python: no such program" >&2
-    exit 2
-  }
-  PYTHON_BIN="$(realpath -s "$PYTHON_BIN")"
-fi
-cd "$(dirname "${BASH_SOURCE[0]}")/.."
-if [[ -z "$python" ]]; then
-  source scripts/environment.sh
-else
-  # Also for Ray's processes: nothing is installed into it, this code neither.
-  export PYTHONPATH="$PWD${PYTHONPATH:+:$PYTHONPATH}"
-fi
-exec "$PYTHON_BIN" -m scripts.gpu_check "${arguments[@]+"${arguments[@]}"}"
+start 0 "$ANY" "$@"
+exec "$PYTHON_BIN" -m scripts.gpu_check "$@"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from comas.config.schema import (
     Cluster,
@@ -40,12 +40,15 @@ class Size:
     response_tokens: int = 512
     long_prompt_tokens: int = 8192
     learning_rate: float = 1e-4
+    slowness: float = 1.0
+    """A check takes so many times its ``estimate_s``."""
 
 
 SIZES = {
     "tiny": Size(128, 352, 4, 4, 2, 1024, 12, 24, 768, 1e-3),
     "0.5b": Size(896, 4864, 24, 14, 2, 151936),
-    "3b": Size(2048, 11008, 36, 16, 2, 151936),
+    "1.5b": Size(1536, 8960, 28, 12, 2, 151936),
+    "3b": Size(2048, 11008, 36, 16, 2, 151936, slowness=2.0),
 }
 
 
@@ -54,6 +57,8 @@ class Check:
     """A society, and what happens to it beside two steps as in training."""
 
     shows: str
+    estimate_s: float = 90.0
+    """Seconds that it takes on an H100."""
     num_agents: int = 1
     num_ranks: int = 1
     """Of each policy, whose rollout engines have as many GPUs."""
@@ -69,6 +74,10 @@ class Check:
     """Sharded by ZeRO-3, with Adam's states in host memory."""
     is_disaggregated: bool = False
     disturbance: Literal["resume", "kill"] | None = None
+    is_timed: bool = False
+    """Its speed counts: the rollout engine has CUDA graphs, for a few sizes of batches."""
+    is_compared: bool = False
+    """The rollout with vLLM alone, the update with a plain loop."""
 
     @property
     def num_gpus(self) -> int:
@@ -76,28 +85,39 @@ class Check:
 
 
 CHECKS = {
-    "one": Check("one agent: sampling, sleep, update, weights by CUDA IPC, waking"),
+    "one": Check(
+        "one agent: sampling, sleep, update, weights by CUDA IPC, waking", 120, is_timed=True
+    ),
+    "lora": Check("two agents as adapters over one model", 60, num_agents=2, lora_rank=16),
     "ranks": Check("two ranks and two engines of a policy, by NCCL", num_ranks=2),
     "tensor": Check(
         "a rollout engine sharded over the GPUs of two ranks", num_ranks=2, tensor_parallel=2
     ),
-    "long": Check("long prompts, recomputed activations, a KL penalty", has_long_samples=True),
-    "lora": Check("two agents as adapters over one model", num_agents=2, lora_rank=16),
-    "zero3": Check(
-        "ZeRO-3 with Adam on the host; a checkpoint, and a resume from it",
-        is_sharded=True,
-        disturbance="resume",
-    ),
+    "resume": Check("a checkpoint of ZeRO-2, and a resume from it", 120, disturbance="resume"),
     "recovery": Check(
         "two agents on one GPU; an engine is killed and started again",
         num_agents=2,
         disturbance="kill",
+    ),
+    "bare": Check(
+        "an agent's rollout against vLLM alone, its update against a plain loop",
+        150,
+        is_timed=True,
+        is_compared=True,
+    ),
+    "long": Check("long prompts, recomputed activations, a KL penalty", has_long_samples=True),
+    "zero3": Check(
+        "ZeRO-3 with Adam on the host; a checkpoint, and a resume from it",
+        150,
+        is_sharded=True,
+        disturbance="resume",
     ),
     "nodes": Check(
         "a policy in two parts, as over two nodes: ranks meet at a port", num_ranks=2, num_nodes=2
     ),
     "nccl": Check("engine and rank on GPUs of their own, weights by NCCL", is_disaggregated=True),
 }
+"""The most telling first."""
 
 
 @dataclass
@@ -106,16 +126,20 @@ class Arguments:
 
     device: str = "cuda"
     size: str = ""
-    """Names in ``SIZES``; all but tiny by default, on a CPU tiny alone."""
+    """Names in ``SIZES``: the first for all checks, the others for ``one`` alone."""
     checks: str = ",".join(CHECKS)
     """Names in ``CHECKS``."""
     budget: float = 0.0
     """Seconds; what then no longer fits is not run. 0: everything."""
+    out: str = "saves/gpu_check"
+    """Folder of ``rows.jsonl``, which has all that is known after every row."""
+    host_gib: float = 0.0
+    """Memory of the machine, where it grows as it is used; 0: what it has now."""
 
     @property
     def sizes(self) -> list[str]:
         """Sizes that are named, or those of the device."""
-        return (self.size or ("0.5b,3b" if self.device == "cuda" else "tiny")).split(",")
+        return (self.size or ("0.5b,1.5b" if self.device == "cuda" else "tiny")).split(",")
 
 
 class Planned(NamedTuple):
@@ -132,14 +156,22 @@ class Planned(NamedTuple):
     def size(self) -> Size:
         return SIZES[self.size_name]
 
+    @property
+    def estimate_s(self) -> float:
+        return self.check.estimate_s * self.size.slowness
+
     def __str__(self) -> str:
         return f"{self.name} of {self.size_name}"
 
 
 def planned(arguments: Arguments) -> list[Planned]:
-    """The checks that the command line asks for: size by size, in the order of ``CHECKS``."""
+    """The checks that the command line asks for, in the order of ``CHECKS``: speed depends on the
+    size, so that ``one`` is also run, after the first two, with those that come second."""
     names = arguments.checks.split(",")
-    return [Planned(name, size) for size in arguments.sizes for name in CHECKS if name in names]
+    first, *larger = arguments.sizes
+    pairs = [Planned(name, first) for name in CHECKS if name in names]
+    pairs[2:2] = [Planned("one", size) for size in larger if "one" in names]
+    return pairs
 
 
 def why_impossible(check: Check, machine: Machine) -> str | None:
@@ -165,6 +197,7 @@ def society_config(check: Check, size: Size, *, device: Device, limit_s: float =
             dtype=dtype,
             max_prompt_tokens=longest,
             max_response_tokens=size.response_tokens,
+            vllm_options=graph_options(check, size) if device == "cuda" else {},
             gpu_memory_utilization=0.4 if check.lora_rank else 0.8 / num_sharers,
         ),
         policy=Policy(
@@ -189,3 +222,10 @@ def society_config(check: Check, size: Size, *, device: Device, limit_s: float =
             call_timeout_s=limit_s,
         ),
     )
+
+
+def graph_options(check: Check, size: Size) -> dict[str, Any]:
+    """vLLM's options for a quick start: no CUDA graphs where speed does not count, else few."""
+    if not check.is_timed:
+        return {"enforce_eager": True}
+    return {"compilation_config": {"cudagraph_capture_sizes": [1, 16, 64, size.num_requests]}}

@@ -5,27 +5,20 @@ from __future__ import annotations
 import multiprocessing
 import os
 import subprocess
-import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
-from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from typing import Any, TypeVar
 
 from comas.preflight.memory import ModelShape
 from comas.types import Device, TrainingSample
 
-if TYPE_CHECKING:
-    import torch
-
+Result = TypeVar("Result")
 LENGTHS = (1, 300, 77, 128)
 NUM_HEADS, NUM_KV_HEADS, HEAD_SIZE = 8, 2, 64
 MAX_ERROR = {"cuda": 0.02, "cpu": 1e-5}
 """In bfloat16 and in float32."""
 MATRIX_SIZES = {"cuda": 8192, "cpu": 1024}
-SAMPLING_S = 0.2
-"""Between two looks at the memory."""
 
 
 def model_flops(shape: ModelShape, samples: Sequence[TrainingSample]) -> float:
@@ -46,11 +39,11 @@ def model_flops(shape: ModelShape, samples: Sequence[TrainingSample]) -> float:
     return total
 
 
-def in_process(measure: Callable[[Device], float], device: Device) -> float:
-    """Call ``measure`` in a process of its own, which keeps no memory of a GPU."""
+def in_process(function: Callable[..., Result], *arguments: Any) -> Result:
+    """Call ``function`` in a process of its own, which keeps no memory of a GPU."""
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(1, mp_context=context) as pool:
-        return pool.submit(measure, device).result()
+        return pool.submit(function, *arguments).result()
 
 
 def matrix_flops(device: Device) -> float:
@@ -69,39 +62,10 @@ def matrix_flops(device: Device) -> float:
     return 2 * size**3 / best
 
 
-@dataclass
-class MemoryPeak:
-    """The most memory seen in use on the GPU that holds most; 0 on a CPU."""
-
-    bytes: int
-
-
-@contextmanager
-def memory_peak(device: Device) -> Iterator[MemoryPeak]:
-    """Look at the memory in use before the block, and again and again while it lasts.
-
-    Raises OSError or CalledProcessError when it cannot be seen: at once, or behind the block.
-    """
+def gpu_bytes(device: Device) -> int:
+    """Memory in use on the GPU that holds most, of those that this process may use; 0 on a CPU."""
     if device == "cpu":
-        yield MemoryPeak(0)
-        return
-    peak, stop = MemoryPeak(gpu_bytes()), threading.Event()
-
-    def watch() -> None:
-        while not stop.wait(SAMPLING_S):
-            peak.bytes = max(peak.bytes, gpu_bytes())
-
-    with ThreadPoolExecutor(1) as pool:
-        watching = pool.submit(watch)
-        try:
-            yield peak
-        finally:
-            stop.set()
-        watching.result()
-
-
-def gpu_bytes() -> int:
-    """Memory in use on the GPU that holds most, of those that this process may use."""
+        return 0
     query = ["nvidia-smi", "--query-gpu=memory.used", "--format=csv,noheader,nounits"]
     if usable := os.environ.get("CUDA_VISIBLE_DEVICES"):
         query.append(f"--id={usable}")
@@ -135,21 +99,11 @@ def attention_error(device: Device) -> float:
     )
     gradients = torch.autograd.grad((output * weight).sum(), inputs)
     exact = [state.detach().cpu().double().requires_grad_() for state in states]
-    exact_output = plain_attention(*exact)
+    parts = zip(*(state.split(LENGTHS, dim=2) for state in exact), strict=True)
+    attend = torch.nn.functional.scaled_dot_product_attention
+    each = [attend(*part, is_causal=True, enable_gqa=True) for part in parts]
+    exact_output = torch.cat(each, dim=2).transpose(1, 2)
     exact_gradients = torch.autograd.grad((exact_output * weight.cpu()).sum(), exact)
     found = [result.detach().cpu().double() for result in (output, *gradients)]
     pairs = zip(found, (exact_output.detach(), *exact_gradients), strict=True)
     return max(float((result - true).norm() / true.norm()) for result, true in pairs)
-
-
-def plain_attention(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
-    """Each token sees itself and what comes before it in its sample: [1, L, heads, D]."""
-    import torch
-
-    group = query.shape[1] // key.shape[1]
-    key, value = (states.repeat_interleave(group, dim=1) for states in (key, value))
-    sample = torch.arange(len(LENGTHS)).repeat_interleave(torch.tensor(LENGTHS))
-    seen = (sample[:, None] == sample[None, :]).tril()
-    scores = query @ key.transpose(2, 3) / query.shape[-1] ** 0.5
-    weights = scores.masked_fill(~seen, float("-inf")).softmax(dim=-1)
-    return (weights @ value).transpose(1, 2)

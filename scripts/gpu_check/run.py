@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
 import tempfile
 import time
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from math import nan
 from pathlib import Path
 
-from comas.engines.cluster.supervision import EngineError
 from comas.preflight.machine import Machine, describe_machine, read_gpus, why_unusable
+from comas.preflight.memory import GIB
 from comas.types import Device
 from comas.utils.terminal import start_command
 from scripts.command import say
@@ -32,10 +38,9 @@ from scripts.gpu_check.measures import (
     matrix_flops,
 )
 from scripts.gpu_check.society import (
-    HEADS,
-    DoesNotFitError,
-    Result,
-    failed_row,
+    COLUMNS,
+    NotRunError,
+    Row,
     in_table,
     run_check,
     save_model,
@@ -59,58 +64,87 @@ def main(arguments: Arguments) -> int:
     # Else DeepSpeed, which transformers imports, says in the middle of the table what it finds.
     os.environ["DS_ACCELERATOR"] = device
     deadline = time.monotonic() + (arguments.budget or float("inf"))
-    faults = attention_faults(device)
-    peak_flops = in_process(matrix_flops, device)
-    say(f"matrix product on {device}: {peak_flops / 1e12:.3g} TFLOP/s\n")
-    say(f"{in_table(HEADS)}\n{'|---' * len(HEADS)}|")
-    machine, num_rows, not_run, longest = describe_machine(device), 0, [], 0.0
+    rows = Rows(Path(arguments.out))
+    with rows.attempt("attention") as row:
+        row["error"], most = in_process(attention_error, device), MAX_ERROR[device]
+        say(f"attention on {device}: off by {row['error']:.2g} of its norm (at most {most:g})")
+        if not row["error"] < most:
+            row["faults"] = [f"off by {row['error']:.2g} of its norm"]
+    with rows.attempt("matrix product") as row:
+        row["FLOP/s"] = in_process(matrix_flops, device)
+        say(f"matrix product on {device}: {row['FLOP/s'] / 1e12:.3g} TFLOP/s\n")
+    peak_flops = row.get("FLOP/s", nan)
+    say(f"| {' | '.join(COLUMNS)} |\n{'|---' * len(COLUMNS)}|")
+    machine, pace = describe_machine(device), 1.0
+    if arguments.host_gib:
+        machine = replace(machine, host_bytes=int(arguments.host_gib * GIB))
     with tempfile.TemporaryDirectory(prefix="comas-check-") as folder:
         for pair in planned(arguments):
             started = time.monotonic()
-            left = deadline - started
-            reason = why_impossible(pair.check, machine)
-            if reason is None and left <= longest:  # the next may take as long
-                reason = f"{max(left, 0):.0f} s are left, and a check took {longest:.0f} s"
-            if reason:
-                not_run.append(f"{pair}: {reason}")
-                continue
-            try:
-                result = run_one(pair, Path(folder), machine, left, peak_flops=peak_flops)
-            except DoesNotFitError as error:
-                not_run.append(f"{pair}: {error}")
-            except (EngineError, TimeoutError) as error:
-                faults.append(f"{pair}: {error}")
-                say(failed_row(pair))
+            with rows.attempt(pair.name, pair.size_name) as row:
+                left, expected = deadline - started, pair.estimate_s * pace
+                if reason := why_impossible(pair.check, machine):
+                    raise NotRunError(reason)
+                if left < expected:
+                    raise NotRunError(f"{max(left, 0):.0f} s are left of {expected:.0f} s")
+                row |= run_one(pair, Path(folder), machine, left, peak_flops=peak_flops)
+            pace = max(pace, (time.monotonic() - started) / pair.estimate_s)
+    return rows.end()
+
+
+class Rows:
+    """What is known of each check, told and written as soon as it is."""
+
+    def __init__(self, folder: Path) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self._file = folder / "rows.jsonl"
+        self._file.write_text("")
+        self._rows: list[Row] = []
+
+    @contextmanager
+    def attempt(self, check: str, model: str = "") -> Iterator[Row]:
+        """Add the row that the block fills; an error that ends it is a fault of the check, with its
+        traceback (also that in an engine's process), and not the end."""
+        row: Row = {"check": check, "model": model, "faults": []}
+        try:
+            yield row
+        except NotRunError as error:
+            row["not run"] = str(error)
+        except Exception as error:
+            row |= {"faults": [f"{type(error).__name__}: {error}"]}
+            row["traceback"] = traceback.format_exc()
+            sys.stderr.write(row["traceback"])
+        row["verdict"] = "FAULT" if row["faults"] else "ok"
+        self._rows.append(row)
+        with self._file.open("a") as file:
+            file.write(json.dumps(row) + "\n")
+        if model and "not run" not in row:
+            say(in_table(row))
+
+    def end(self) -> int:
+        """Tell what did not run and what is wrong; returns the exit status."""
+        say("")
+        faults, num_run = [], 0
+        for row in self._rows:
+            name = row["check"] + f" of {row['model']}" * bool(row["model"])
+            if "not run" in row:
+                say(f"not run: {name}: {row['not run']}")
             else:
-                say(result.row)
-                num_rows += 1
-                faults += result.faults
-            longest = max(longest, time.monotonic() - started)
-    say("\n".join(["", *(f"not run: {reason}" for reason in not_run)]))
-    say("\n".join([f"fault: {fault}" for fault in faults] or ["all checks that ran passed"]))
-    return 0 if num_rows and not faults else 1
+                num_run += bool(row["model"])
+            faults += [f"fault: {name}: {fault}" for fault in row["faults"]]
+        say("\n".join(faults or ["all checks that ran passed"]))
+        return 0 if num_run and not faults else 1
 
 
 def run_one(
     pair: Planned, folder: Path, machine: Machine, left_s: float, *, peak_flops: float
-) -> Result:
+) -> Row:
     """One check, within what is left of the budget; makes its model where it is the first."""
     model, limit_s = folder / pair.size_name, min(LIMIT_S, max(left_s, 1.0))
     if not model.exists():
-        save_model(model, pair.size, device=machine.device)
+        in_process(save_model, model, pair.size, machine.device)
     config = society_config(pair.check, pair.size, device=machine.device, limit_s=limit_s)
     return run_check(pair, config, model=str(model), machine=machine, peak_flops=peak_flops)
-
-
-def attention_faults(device: Device) -> list[str]:
-    """Tells how far attention is off, and gives what is wrong with it."""
-    most = MAX_ERROR[device]
-    try:
-        error = in_process(attention_error, device)
-    except (RuntimeError, TypeError) as failure:  # a kernel that fails, or takes other arguments
-        return [f"attention on {device}: {failure}"]
-    say(f"attention on {device}: off by {error:.2g} of its norm (at most {most:g})")
-    return [] if error < most else [f"attention on {device} is off by {error:.2g} of its norm"]
 
 
 def wrong_value(arguments: Arguments) -> str | None:
@@ -121,8 +155,9 @@ def wrong_value(arguments: Arguments) -> str | None:
         return f"size={arguments.size}: takes {', '.join(SIZES)}"
     if set(arguments.checks.split(",")) - set(CHECKS):
         return f"checks={arguments.checks}: takes {', '.join(CHECKS)}"
-    if arguments.budget < 0:
-        return f"budget={arguments.budget:g}: takes a number of at least 0"
+    for key in ("budget", "host_gib"):
+        if (number := getattr(arguments, key)) < 0:
+            return f"{key}={number:g}: takes a number of at least 0"
     return why_no_gpu() if arguments.device == "cuda" else None
 
 
@@ -135,7 +170,7 @@ def why_no_gpu() -> str | None:
             "bash scripts/gpu_check.sh device=cpu"
         )
     try:
-        gpu_bytes()
+        gpu_bytes("cuda")
     except (OSError, subprocess.CalledProcessError) as error:
         return (
             f"the memory in use on a GPU is read by nvidia-smi, which does not work ({error}): "

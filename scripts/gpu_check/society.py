@@ -5,11 +5,14 @@ from __future__ import annotations
 import asyncio
 import sys
 import tempfile
-from collections.abc import Iterable, Mapping
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import chain, product
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any
 
 import psutil
 
@@ -19,42 +22,59 @@ from comas.engines.cluster.supervision import Recoveries
 from comas.preflight.machine import Machine
 from comas.preflight.memory import GIB, memory_needs, model_shape, settle_sharding
 from comas.quickstart.tokenizers import CHAT_FORMATS, build_tokenizer
-from comas.run.metrics.step import Stopwatch
 from comas.types import Device, Request, TrainingSample, UpdateStats
 from comas.utils.processes import command_line
+from scripts.gpu_check.baselines import plain_update_s, vllm_tokens_per_s
 from scripts.gpu_check.checks import PROMPT_TOKENS, Planned, Size
-from scripts.gpu_check.measures import memory_peak, model_flops
+from scripts.gpu_check.measures import gpu_bytes, in_process, model_flops
 
 MOST_TOKENS_OF_A_SENTENCE = 12
 """Most tokens of a sentence of which ``sample`` makes prompts."""
 MAX_MISMATCH = 0.02
 """Mean |policy - engine| log-prob difference of a token, and the least that an update changes."""
-HEADS = (
-    "check", "model", "ZeRO", "start s", "tokens/s", "update s", "FLOPs utilisation", "sync s",
-    "planned", "reserved GiB", "memory GiB", "mismatch", "moved", "verdict",
-)  # fmt: skip
-"""Of the table, in the order of ``run_check``'s cells: ``planned`` is the memory that preflight
-expects a run to need, ``reserved`` what PyTorch held in a rank, ``moved`` the mean change of a
-log-prob by an update."""
+COLUMNS = {
+    "check": "{}", "model": "{}", "ZeRO": "{}", "start s": "{:.0f}",
+    "tokens/s": "{:.0f}", "vLLM alone": "{:.0f}",
+    "update s": "{:.2f}", "plain loop s": "{:.2f}", "FLOPs utilisation": "{:.1%}",
+    "sync s": "{:.2f}", "wake s": "{:.2f}", "send s": "{:.2f}", "offload s": "{:.2f}",
+    "sent GB/s": "{:.1f}", "planned": "{}", "reserved GiB": "{:.1f}", "memory GiB": "{:.1f}",
+    "mismatch": "{:.1e}", "moved": "{:.2g}", "verdict": "{}",
+}  # fmt: skip
+"""Of the table, each with the format of its values. Times are of the second step; ``planned`` is
+the memory that preflight expects a run to need, ``reserved`` what PyTorch held in a rank, ``moved``
+the mean change of a log-prob by an update."""
+SYNC = {"wake s": "waking up", "send s": "sending its weights", "offload s": "leaving the GPU"}
+"""Column -> what ``Agents`` call that part of a sync."""
+Row = dict[str, Any]
+"""A check's values by column, and under ``faults`` what is wrong with it in words."""
 Buffers = Mapping[int, list[TrainingSample]]
 
 
-class DoesNotFitError(ValueError):
-    """The memory plan says that this machine is too small for a society."""
+class NotRunError(ValueError):
+    """A check cannot be run here and now; the message says why."""
 
 
-class Result(NamedTuple):
-    """A row of the table, and what is wrong with it in words."""
+class TimedAgents(Agents):
+    """Agents that add up the seconds for which they wait, by what is done meanwhile."""
 
-    row: str
-    faults: list[str]
+    def __init__(self, *arguments: Any, **named: Any) -> None:
+        super().__init__(*arguments, **named)
+        self.seconds = Counter[str]()
+
+    def _wait(self, calls: Any, doing: str, **named: Any) -> list[Any]:
+        started = time.perf_counter()
+        results = super()._wait(calls, doing, **named)
+        self.seconds[doing] += time.perf_counter() - started  # type: ignore[assignment]
+        return results
 
 
 @dataclass
 class Found:
     """Statistics, samples, times and faults of a society's steps."""
 
-    clock: Stopwatch = field(default_factory=Stopwatch)
+    device: Device = "cpu"
+    seconds: dict[str, float] = field(default_factory=dict)
+    """Of the start, and of the parts of the second step, by column."""
     stats: list[dict[int, UpdateStats]] = field(default_factory=list)
     """By step, then by policy."""
     buffers: Buffers = field(default_factory=dict)
@@ -62,8 +82,18 @@ class Found:
     moved: list[float] = field(default_factory=list)
     """Mean change of a token's log-prob since then, after one update and after two."""
     reserved: int = 0
+    memory: int = 0
+    """Most bytes in use on a GPU behind a part of a step: allocators keep what they needed."""
     faults: list[str] = field(default_factory=list)
     """Faults in what this check adds to the two steps."""
+
+    @contextmanager
+    def timed(self, column: str) -> Iterator[None]:
+        """Note the seconds of the block, and the memory in use behind it."""
+        started = time.perf_counter()
+        yield
+        self.seconds[column] = time.perf_counter() - started
+        self.memory = max(self.memory, gpu_bytes(self.device))
 
     @property
     def mismatches(self) -> list[float]:
@@ -84,56 +114,51 @@ class Found:
 
 def run_check(
     planned: Planned, config: Config, *, model: str, machine: Machine, peak_flops: float
-) -> Result:
+) -> Row:
     """Two steps of agents as in training, and what the check adds.
 
-    Raises EngineError when an engine fails, DoesNotFitError before anything is started.
+    Raises EngineError when an engine fails, NotRunError before anything is started.
     """
     config, needed = fitting(config, model=model, machine=machine, what=str(planned))
-    with memory_peak(machine.device) as peak:
-        found = go_through(planned, config, model=model, device=machine.device)
-    samples, seconds = list(chain(*found.buffers.values())), found.clock.times()
-    flops = model_flops(model_shape(model), samples) / seconds["time/update"]
-    num_tokens = sum(len(sample.response_token_ids) for sample in samples)
-    faults = found.all_faults()
-    offload = " offload" * bool(config.policy.adam_offload)
-    cells = [
-        planned.name,
-        planned.size_name,
-        f"{config.policy.zero_stage}{offload}",
-        f"{seconds['time/start']:.0f}",
-        f"{num_tokens / seconds['time/rollout']:.0f}",
-        f"{seconds['time/update']:.2f}",
-        f"{flops / peak_flops / config.policy.ranks_per_policy:.1%}",
-        f"{seconds['time/sync']:.2f}",
-        needed.split(" (")[0],
-        f"{found.reserved / GIB:.1f}",
-        f"{peak.bytes / GIB:.1f}",
-        " ".join(f"{mismatch:.1e}" for mismatch in found.mismatches),
-        f"{found.moved[0]:.2g}",
-        "FAULT" if faults else "ok",
-    ]
-    return Result(in_table(cells), [f"{planned}: {fault}" for fault in faults])
+    found = go_through(planned, config, model=model, device=machine.device)
+    samples, seconds = list(chain(*found.buffers.values())), found.seconds
+    shape = model_shape(model)
+    flops = model_flops(shape, samples) / seconds["update s"] / config.policy.ranks_per_policy
+    row: Row = seconds | {
+        "ZeRO": f"{config.policy.zero_stage}{' offload' * bool(config.policy.adam_offload)}",
+        "tokens/s": sum(len(s.response_token_ids) for s in samples) / seconds["rollout s"],
+        "FLOPs utilisation": flops / peak_flops,
+        "planned": needed.split(" (")[0],
+        "reserved GiB": found.reserved / GIB,
+        "memory GiB": found.memory / GIB,
+        "mismatch": max(found.mismatches),
+        "moved": found.moved[0],
+        "faults": found.all_faults(),
+    }
+    if not planned.check.lora_rank:
+        num_bytes = shape.num_parameters * (2 if config.rollout.dtype == "bfloat16" else 4)
+        row["sent GB/s"] = num_bytes / seconds["send s"] / 1e9
+    if planned.check.is_compared:
+        compare = (machine.device, model, samples, config)
+        row["vLLM alone"] = in_process(vllm_tokens_per_s, *compare)
+        row["plain loop s"] = in_process(plain_update_s, *compare)
+    return row
 
 
-def in_table(cells: Iterable[str]) -> str:
-    """``| a | b |``"""
+def in_table(row: Row) -> str:
+    """``| a | b |``; nothing where the row has no value."""
+    cells = (form.format(row[name]) if name in row else "" for name, form in COLUMNS.items())
     return f"| {' | '.join(cells)} |"
-
-
-def failed_row(planned: Planned) -> str:
-    """The row of a check that an engine's failure ended."""
-    return in_table([planned.name, planned.size_name, *[""] * (len(HEADS) - 3), "FAULT"])
 
 
 def go_through(planned: Planned, config: Config, *, model: str, device: Device) -> Found:
     """Two steps, two updates more to see what the last one changed, and the check's own part."""
-    check, found, models = planned.check, Found(), [model] * config.society.num_agents
+    check, found, models = planned.check, Found(device), [model] * config.society.num_agents
     recoveries = Recoveries(1 if check.disturbance == "kill" else 0)
     with tempfile.TemporaryDirectory(prefix="comas-check-") as folder:
-        checkpoint = Path(folder) / "checkpoint"
-        with Agents(config, models=models, device=device, recoveries=recoveries) as agents:
-            found.clock.lap("start")
+        checkpoint, started = Path(folder) / "checkpoint", time.perf_counter()
+        with TimedAgents(config, models=models, device=device, recoveries=recoveries) as agents:
+            found.seconds["start s"] = time.perf_counter() - started
             take_steps(agents, planned, config, found=found)
             if check.disturbance == "resume":
                 for part in agents.save_checkpoint(checkpoint):
@@ -141,7 +166,7 @@ def go_through(planned: Planned, config: Config, *, model: str, device: Device) 
             found.moved = two_movements(agents, found.buffers)
             found.reserved = agents.reserved_peak()
         if check.disturbance == "resume":
-            with Agents(config, models=models, device=device) as agents:
+            with TimedAgents(config, models=models, device=device) as agents:
                 agents.load_checkpoint(checkpoint, step=2)
                 found.faults += resume_faults(found.moved, two_movements(agents, found.buffers))
                 agents.sync_weights()
@@ -154,19 +179,20 @@ def go_through(planned: Planned, config: Config, *, model: str, device: Device) 
     return found
 
 
-def take_steps(agents: Agents, planned: Planned, config: Config, *, found: Found) -> None:
+def take_steps(agents: TimedAgents, planned: Planned, config: Config, *, found: Found) -> None:
     """Two of them; before the second, an engine may be killed."""
     agents.sync_weights()
     for step in (1, 2):
         if step == 2 and planned.check.disturbance == "kill":
             kill_an_engine()
-        found.clock.lap("")
-        found.buffers = sample(agents, config, planned.size, step=step)
-        found.clock.lap("rollout")
-        found.stats.append(agents.begin_update(found.buffers, step=step)())
-        found.clock.lap("update")
-        agents.sync_weights()
-        found.clock.lap("sync")
+        with found.timed("rollout s"):
+            found.buffers = sample(agents, config, planned.size, step=step)
+        with found.timed("update s"):
+            found.stats.append(agents.begin_update(found.buffers, step=step)())
+        agents.seconds.clear()
+        with found.timed("sync s"):
+            agents.sync_weights()
+        found.seconds |= {column: agents.seconds[doing] for column, doing in SYNC.items()}
 
 
 def two_movements(agents: Agents, buffers: Buffers) -> list[float]:
@@ -218,22 +244,22 @@ def long_faults(buffers: Buffers, config: Config) -> list[str]:
 
 def fitting(config: Config, *, model: str, machine: Machine, what: str) -> tuple[Config, str]:
     """``config`` with its sharding settled, and the memory that it needs by the plan: of the
-    machine on a CPU, else of the GPU during an update. Raises DoesNotFitError."""
+    machine on a CPU, else of the GPU during an update. Raises NotRunError."""
     shapes = [model_shape(model)] * config.num_policies
     try:
         config, line = settle_sharding(config, shapes=shapes, machine=machine)
     except ValueError as error:
-        raise DoesNotFitError(str(error)) from error
+        raise NotRunError(str(error)) from error
     need = memory_needs(config, shapes, machine)[0]
     if need.fault is not None:
-        raise DoesNotFitError(need.fault)
+        raise NotRunError(need.fault)
     sys.stderr.write(f"{what}: {line}\n")
     return config, need.needed
 
 
-def save_model(folder: Path, size: Size, *, device: Device) -> None:
-    """Write a random Qwen2 model with a tokenizer and chat template, for which the vocabulary may
-    have to grow, in Hugging Face format."""
+def save_model(folder: Path, size: Size, device: Device) -> None:
+    """Write a random Qwen2 model, made on ``device``, with a tokenizer and chat template, for which
+    the vocabulary may have to grow, in Hugging Face format."""
     import torch
     from transformers import AutoModelForCausalLM, Qwen2Config
 
@@ -253,7 +279,9 @@ def save_model(folder: Path, size: Size, *, device: Device) -> None:
         pad_token_id=tokenizer.pad_token_id,
         dtype="bfloat16" if device == "cuda" else "float32",
     )
-    AutoModelForCausalLM.from_config(config, dtype=config.dtype).save_pretrained(folder)
+    with torch.device(device):
+        model = AutoModelForCausalLM.from_config(config, dtype=config.dtype)
+    model.save_pretrained(folder)
 
 
 def sample(agents: Agents, config: Config, size: Size, *, step: int) -> Buffers:

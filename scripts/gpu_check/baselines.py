@@ -1,0 +1,83 @@
+"""The work of a step without CoMAS: vLLM alone, and a plain PyTorch loop.
+
+Each is timed twice on the same samples, in a process of its own; the second time counts.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Sequence
+
+from comas.config.schema import Config
+from comas.engines.rollout.vllm_options import engine_arguments, engine_environment
+from comas.types import Device, TrainingSample
+
+NUM_ROUNDS = 2
+
+
+def vllm_tokens_per_s(
+    device: Device, model: str, samples: Sequence[TrainingSample], config: Config
+) -> float:
+    """Return the speed of vLLM's offline class on the samples' prompts, with the settings of a
+    rollout engine."""
+    os.environ.update(engine_environment(device))
+    from vllm import LLM, SamplingParams, TokensPrompt
+
+    arguments = engine_arguments(
+        model,
+        rollout=config.rollout,
+        device=device,
+        weight_transfer="ipc" if device == "cuda" else "shared_memory",
+        seed=0,
+    )
+    llm = LLM(**arguments)
+    prompts = [TokensPrompt(prompt_token_ids=list(s.prompt_token_ids)) for s in samples]
+    most = config.rollout.max_response_tokens
+    for number in range(NUM_ROUNDS):
+        params = [
+            SamplingParams(seed=1000 * number + i, max_tokens=most, logprobs=0, detokenize=False)
+            for i in range(len(prompts))
+        ]
+        llm.reset_prefix_cache()
+        started = time.perf_counter()
+        outputs = llm.generate(prompts, params, use_tqdm=False)
+        seconds = time.perf_counter() - started
+    return sum(len(output.outputs[0].token_ids) for output in outputs) / seconds
+
+
+def plain_update_s(
+    device: Device, model: str, samples: Sequence[TrainingSample], config: Config
+) -> float:
+    """Return the seconds of forward and backward passes over padded micro batches of as many
+    tokens as in an update, and of one step of AdamW; on a CPU of one thread, as a rank has."""
+    import torch
+    from torch.nn.functional import cross_entropy
+    from torch.nn.utils.rnn import pad_sequence
+    from transformers import AutoModelForCausalLM
+
+    if device == "cpu":
+        torch.set_num_threads(1)
+    dtype = getattr(torch, config.policy.dtype)
+    policy = AutoModelForCausalLM.from_pretrained(model, dtype=dtype).to(device).train()
+    optimizer = torch.optim.AdamW(policy.parameters(), lr=1e-6, fused=True)
+    rows = [
+        torch.tensor([*s.prompt_token_ids, *s.response_token_ids])
+        for s in sorted(samples, key=lambda s: len(s.prompt_token_ids) + len(s.response_token_ids))
+    ]
+    assert config.policy.micro_batch_tokens is not None
+    batch_size = max(config.policy.micro_batch_tokens // len(rows[-1]), 1)
+    for _ in range(NUM_ROUNDS):
+        started = time.perf_counter()
+        for first in range(0, len(rows), batch_size):
+            ids = pad_sequence(rows[first : first + batch_size], batch_first=True, padding_value=-1)
+            ids = ids.to(device)
+            is_token = ids >= 0
+            logits = policy(input_ids=ids.clamp_min(0), attention_mask=is_token.long()).logits
+            flat = logits[:, :-1].flatten(0, 1).float()
+            cross_entropy(flat, ids[:, 1:].flatten(), ignore_index=-1, reduction="sum").backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        next(policy.parameters())[0, 0].item()  # waits until it is there
+        seconds = time.perf_counter() - started
+    return seconds
