@@ -346,12 +346,12 @@ def test_a_trial_of_the_quick_start_measures_its_engines_and_writes_nothing(save
     assert sorted(saves.iterdir()) == before
     right, *_ = re.findall(r"right solutions +(\d+)%", told)
     assert 20 <= int(right) <= 70  # as its models are taught
-    aucs = re.findall(r"(?:as a judge|all judges|vote|likelihood|as paid) +(\d\.\d\d) \[", told)
+    aucs = re.findall(r"(\d\.\d\d) \[\d\.\d\d, \d\.\d\d\] +\d\.\d\d +\d+\n", told)
     assert len(aucs) == 7 and all(0.3 < float(auc) < 1 for auc in aucs)
     rollout, update, step = (
         float(re.findall(rf"  {part} +(\d+\.\d) s", told)[0])
         for part in ("rollout of a step", "update", "a step")
     )
     assert step == pytest.approx(rollout + update, abs=0.5)
-    assert re.search(r"memory, rollout engines +2 of up to [01]\.[1-9] GiB\n", told)
+    assert re.search(r"memory, rollout engines +2 of up to [01]\.\d GiB\n", told)
     assert "policies with an advantage of some response over another: 100% of 2" in told

@@ -52,7 +52,8 @@ def try_out(
     """
     config = prepared.config
     part, small = (in_part(prepared, most) for most in (MOST_AT_ONCE, WARM_UP_DISCUSSIONS))
-    per_batch = part.config.rollout.batch_size * config.interaction.prompt_reuse
+    tried, whole = part.config.rollout.batch_size, config.rollout.batch_size
+    per_batch = tried * config.interaction.prompt_reuse
     with Verifier(isolation=prepared.isolation, chosen=config.verifiers) as verifier:
 
         def sample(prepared: Prepared, *, step: int) -> Batch:
@@ -94,14 +95,15 @@ def try_out(
         trained_tokens=sum(len(s.prompt_token_ids) + len(s.response_token_ids) for s in trained),
         sync_s=times["time/sync"],
         validation_s=validation_s,
-        batches_per_step=config.rollout.batch_size / part.config.rollout.batch_size,
+        batches_per_step=whole / tried,
         overlaps=config.training.max_staleness > 0,
     )
     told = describe_costs(costs, agents.memory_peaks(), prepared)
+    partly = f", by {tried} of a step's {whole} questions, which keep engines less busy"
     return [
         *describe_signal(batches, buffers, stats, config=config),
         "",
-        "what does it cost? as long as responses keep their lengths",
+        "what does it cost? as long as responses keep their lengths" + partly * (tried < whole),
         *in_columns([[f"  {name}", words] for name, words in told]),
         "trial: no run was written",
     ]
