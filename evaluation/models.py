@@ -25,9 +25,9 @@ from comas.utils.files import from_here, in_command, read_json
 from comas.utils.gguf import GGUF_SUFFIX, converted
 from comas.utils.invocation import start_of
 from comas.utils.model_folder import (
-    MODEL_FILES,
     adapter_of,
     check_model_folder,
+    file_digests,
     folder_of,
     may_be_hub_name,
 )
@@ -194,7 +194,9 @@ def read_model(folder: Path) -> LocalModel:
     """
     if (adapter := adapter_of(folder)) is not None:
         base = read_model(_folder_of(adapter.base))
-        digest = hashlib.sha256(f"{base.fingerprint} {_fingerprint(folder)}".encode()).hexdigest()
+        digest = hashlib.sha256(
+            f"{base.fingerprint} {fingerprint(file_digests(folder))}".encode()
+        ).hexdigest()
         return replace(base, fingerprint=digest, adapter=folder, adapter_rank=adapter.rank)
     try:
         check_model_folder(folder)
@@ -204,7 +206,7 @@ def read_model(folder: Path) -> LocalModel:
     config = whole.get("text_config") or whole
     dtype = config.get("dtype") or config.get("torch_dtype") or "auto"
     length = min(context_length(folder) or MAX_CONTEXT, MAX_CONTEXT)
-    return LocalModel(folder, _fingerprint(folder), length, dtype)
+    return LocalModel(folder, fingerprint(file_digests(folder)), length, dtype)
 
 
 def _run_target(run: Path, *, weights: str, chat: ChatRules) -> Target:
@@ -318,12 +320,3 @@ def _listed_models(base_url: str, api_key: str) -> list[_Listed]:
             "running, does the address look like http://127.0.0.1:8000/v1, and is OPENAI_API_KEY "
             f"set if it needs a key? If it has no such list, {NAME_IT}"
         ) from error
-
-
-def _fingerprint(folder: Path) -> str:
-    """Changes with any file that affects what the model says."""
-    digests = {}
-    for path in sorted(path for pattern in MODEL_FILES for path in folder.glob(pattern)):
-        with path.open("rb") as file:
-            digests[path.name] = hashlib.file_digest(file, "blake2b").hexdigest()
-    return fingerprint(digests)

@@ -65,7 +65,7 @@ def test_every_key_that_names_files_is_known():
     plug_ins = {n for n, key in every_key().items() if key.rules.leads_to == "plug-in"}
     assert plug_ins == PLUGIN_KEYS.keys()
     assert FOUND.keys() - plug_ins - {"verification.verifiers.math"} == {
-        *("resume", "society.models", "interaction.prompts"),
+        *("resume", "society.models", "society.cold_start", "interaction.prompts"),
         *("data.train", "data.validation", "data.probe"),
     }
     assert PATHS.keys() - FOUND.keys() == {"saves"}

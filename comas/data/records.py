@@ -55,6 +55,7 @@ class Identified(Protocol):
 
 
 Kind = TypeVar("Kind", bound=Identified)
+Sound = TypeVar("Sound")
 
 
 @dataclass(frozen=True)
@@ -105,14 +106,14 @@ def load_questions(name: str | Path, rules: Data = RECORDS) -> QuestionSet:
 
 
 def sound_records(
-    name: str, records: Iterable[tuple[str, Kind | Faulty]], *, example: str
-) -> list[Kind]:
+    name: str, records: Iterable[tuple[str, Sound | Faulty]], *, example: str
+) -> list[Sound]:
     """The records of a file in which none is faulty.
 
     Raises DataError that names every faulty record with its location and the reason (the first
     ``MAX_LISTED_FAULTS`` kinds of faults, and how many there are).
     """
-    sound: list[Kind] = []
+    sound: list[Sound] = []
     faults: dict[str, str] = {}
     for location, record in records:
         if isinstance(record, Faulty):

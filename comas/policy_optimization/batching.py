@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, chain, pairwise
 from random import Random
+from typing import Protocol
 
 import torch
 from torch.nn.utils.rnn import pad_sequence
@@ -87,7 +88,20 @@ class MicroBatch:
     """[B, R] bool: True = sampled response token, padded to the longest response."""
 
 
-def assemble(samples: Sequence[TrainingSample], *, device: torch.device) -> MicroBatch:
+class Tokens(Protocol):
+    """What is trained of a sample."""
+
+    @property
+    def prompt_token_ids(self) -> Sequence[int]: ...
+
+    @property
+    def response_token_ids(self) -> Sequence[int]: ...
+
+    @property
+    def sampled(self) -> Sequence[bool] | None: ...
+
+
+def assemble(samples: Sequence[Tokens], *, device: torch.device) -> MicroBatch:
     """Lay samples into a micro batch; none at all give one token, and no response."""
     rows = [[*sample.prompt_token_ids, *sample.response_token_ids] for sample in samples] or [[0]]
     lengths = [len(row) for row in rows]
@@ -110,7 +124,7 @@ def assemble(samples: Sequence[TrainingSample], *, device: torch.device) -> Micr
     )
 
 
-def response_mask(samples: Sequence[TrainingSample]) -> torch.Tensor:
+def response_mask(samples: Sequence[Tokens]) -> torch.Tensor:
     """[N, T] bool: True for each sampled token of a response, T the length of the longest.
 
     Example: responses of 3 tokens of which the second is a tool's, and of 1: [[T, F, T], [T, F, F]]

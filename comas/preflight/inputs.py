@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from comas import quickstart
+from comas.cold_start.teaching import ColdStart
 from comas.config.paths import tried
 from comas.config.schema import Config, Data, Rollout
 from comas.data import RECORDS, QuestionSet, fixed_subset, load_questions, reasoning_gym
@@ -62,6 +63,8 @@ class FoundModel:
     folder: Path | None
     """What holds its tokenizer and configuration; None: it is still to be built."""
     thinking: ThinkingMarks | None = None
+    cold_start: ColdStart | None = None
+    """What it is still to be taught."""
 
     def __str__(self) -> str:
         place = "built" if self.folder is None else "downloaded"

@@ -7,10 +7,12 @@ from functools import partial
 from pathlib import Path
 
 from comas import quickstart
+from comas.cold_start.teaching import teach
 from comas.config.schema import Config
 from comas.engines.cluster.nodes import cluster_address
 from comas.engines.cluster.placement import check_gpus, gpus_in_all, plan_policy
 from comas.preflight.cluster import cluster_machine
+from comas.preflight.cold_start import with_cold_starts
 from comas.preflight.inputs import Inputs, find_inputs, held_out_need, shapes_of
 from comas.preflight.lengths import length_needs
 from comas.preflight.machine import (
@@ -76,14 +78,20 @@ class Findings:
 
 def prepare(config: Config) -> Prepared:
     """Check machine, models and questions, all of them before anything is built; then build the
-    quick-start society if it is named and not there.
+    quick-start society if it is named and not there, and teach models their cold start.
 
     Raises:
         PreflightError: everything that is missing, broken or too little, at once.
+        RuntimeError: a cold start failed.
     """
     found = survey_run(config)
     if not faults_of(found.needs) and not found.inputs.is_built:
         quickstart.build_society(Path(config.saves), seed=config.seed)
+        found = survey_run(config)
+    untaught = [model.cold_start for model in found.inputs.models.values() if model.cold_start]
+    if not faults_of(found.needs) and untaught:
+        for cold_start in untaught:
+            teach(cold_start, device=found.device)
         found = survey_run(config)
     if faults_of(found.needs):
         raise PreflightError(found.needs)
@@ -114,7 +122,7 @@ def survey_run(config: Config) -> Findings:
     needs = Checklist()
     machine = _find_machine(config, needs)
     device = machine.device
-    inputs = find_inputs(config, needs)
+    inputs = with_cold_starts(config, needs, find_inputs(config, needs), machine)
     train = None if inputs.train is None else inputs.train.questions
     folders = {name: model.folder for name, model in inputs.models.items() if model.folder}
     questions = () if train is None else train.questions

@@ -78,6 +78,8 @@ def write_model_cards(
 def _facts_of_run(prepared: Prepared) -> dict[str, Any]:
     config, values = prepared.config, asdict(prepared.config)
     values["society"]["models"] = [_shown(name) for name in config.society.models]
+    if (cold_start := config.society.cold_start) is not None:
+        values["society"]["cold_start"] = _shown(cold_start)
     train, held_out = (
         Counter(question.domain for question in questions.questions)
         for questions in (prepared.train, prepared.validation)
@@ -90,6 +92,7 @@ def _facts_of_run(prepared: Prepared) -> dict[str, Any]:
             ("for training", _shown(config.data.train), train),
             ("held out", _shown(config.data.validation), held_out),
         ],
+        "cold_start": values["society"]["cold_start"],
         "adapter_rank": config.policy.lora.rank,
         "temperature": config.validation.temperature,
         "recipe": dump({name: values[name] for name in RECIPE}),

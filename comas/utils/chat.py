@@ -1,5 +1,6 @@
 """Chats as token ids, in which a message is text, whatever it spells."""
 
+import json
 import re
 from bisect import bisect_left
 from collections.abc import Collection, Mapping, Sequence
@@ -54,7 +55,7 @@ class ChatEncoder:
         """
         from tokenizers import AddedToken
 
-        self._tokenizer = tokenizer
+        self._tokenizer, self._folder = tokenizer, folder
         # Llama-3's template would print the day of the run: no prompt may depend on it.
         self._template_kwargs = {"date_string": TEMPLATE_DATE, **(template_kwargs or {})}
         for name in template_kwargs or {}:
@@ -118,6 +119,18 @@ class ChatEncoder:
         if response[-1] in following[:2]:  # the end of its turn, which it holds itself
             following = following[following.index(response[-1]) + 1 :]
         return self._without_cuts(following)
+
+    def encode_response(self, response: str) -> list[int]:
+        """The token ids of a whole response, ended by what ends its turn in the chat template if
+        an engine stops there, or else by the tokenizer's end token."""
+        chat = [{"role": "user", "content": "?"}, {"role": "assistant", "content": CUT}]
+        closed = self._tokenizer.apply_chat_template(
+            chat, return_dict=False, **self._template_kwargs
+        )
+        following = closed[closed.index(self._cut_id) + 1 :]
+        stops = _stop_ids(self._tokenizer, self._folder)
+        end = next((each for each in following if each in stops), stops[0])
+        return [*self._tokenizer.encode(response, add_special_tokens=False), end]
 
     def decode(self, responses: Sequence[Sequence[int]]) -> list[str]:
         """The texts of responses, without special tokens but for thinking marks."""
@@ -212,6 +225,15 @@ def template_fault(
         return str(error)
     dropped = [each["role"] for each in chat if each["content"].strip() not in rendered]
     return f"it leaves out the {dropped[0]} message" if dropped else None
+
+
+def _stop_ids(tokenizer: Any, folder: Path) -> list[int]:
+    """The tokens at which an engine ends a response: the tokenizer's end token, and those of the
+    model's generation settings."""
+    path = folder / "generation_config.json"
+    said = json.loads(path.read_text()).get("eos_token_id") if path.is_file() else None
+    stated = said if isinstance(said, list) else [said]
+    return [each for each in (tokenizer.eos_token_id, *stated) if each is not None]
 
 
 def _marks(tokenizer: Any, pieces: Sequence[str]) -> set[str]:

@@ -1,5 +1,6 @@
 """Models, given as a folder in Hugging Face format or as a name on the hub."""
 
+import hashlib
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
@@ -103,6 +104,15 @@ def folder_of(model: str) -> Path:
 def description_of(model: str) -> Path:
     """The same as ``folder_of``, but a model of the hub may still lack its weights there."""
     return Path(model) if Path(model).is_dir() else _download(model, DESCRIPTION_FILES)
+
+
+def file_digests(folder: Path) -> dict[str, str]:
+    """Name -> digest of every file in ``folder`` that affects what the model says."""
+    digests = {}
+    for path in sorted(path for pattern in MODEL_FILES for path in folder.glob(pattern)):
+        with path.open("rb") as file:
+            digests[path.name] = hashlib.file_digest(file, "blake2b").hexdigest()
+    return digests
 
 
 @cache

@@ -15,6 +15,10 @@ class Society:
     models: list[str] = key(["Qwen/Qwen2.5-3B-Instruct"], leads_to="file")
     """Base model of each policy (folder, GGUF file or hub name); one entry serves every policy.
     "quickstart/models/..." names an embedded tiny model."""
+    cold_start: str | None = key(None, leads_to="file", example="demonstrations.jsonl")
+    """JSONL file of demonstrations (comas/cold_start/demonstrations.py), from which the base models
+    of trained policies learn how their roles speak before the run begins; frozen policies of the
+    same models begin with what those have learnt; null: none."""
     policy_of_agent: list[int] | None = key(None, example=[0, 0, 1, 1])
     """Index of each agent's policy, from 0 without gaps; null gives every agent its own."""
     learning_rates: list[float] | None = key(None, above=0, at_most=1, example=[1e-6, 5e-7])

@@ -1,0 +1,141 @@
+"""Demonstrations: turns as agents are to take them, in a file of the user's, and their tokens."""
+
+import json
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from comas.config.schema import Config
+from comas.data.records import sound_records
+from comas.data.rows import Faulty, json_rows
+from comas.interaction.prompts import SHIPPED, fill
+from comas.interaction.wording import quoted_in, wording_of
+from comas.utils.chat import ChatEncoder, chat_messages
+
+SECTIONS = [section for section in SHIPPED if section != "history"]
+"""What a turn can be asked with: the roles, and the prompts of ablations."""
+_EXAMPLE = json.dumps(
+    {
+        "role": "evaluation",
+        "domain": "math",
+        "question": "What is 48 + 23?",
+        "solution": "8 + 3 = 11, 4 + 2 = 6: \\boxed{61}",
+        "response": "The carry of 8 + 3 is lost.",
+    }
+)
+
+
+@dataclass(frozen=True)
+class Demonstration:
+    """A prompt, as the run asks it of an agent that has no discussion before it, and what the agent
+    is to say."""
+
+    location: str
+    """``line 3``"""
+    role: str
+    prompt: str
+    response: str
+
+
+class Lesson(NamedTuple):
+    """The token ids of a demonstration for one model."""
+
+    prompt_token_ids: Sequence[int]
+    response_token_ids: Sequence[int]
+    """The end of the turn included."""
+    sampled: None = None
+    """As of a ``TrainingSample``: every token of the response is learnt."""
+
+
+def load_demonstrations(config: Config) -> list[Demonstration]:
+    """Return the demonstrations of ``society.cold_start``, in the words of the run's prompts.
+
+    Raises DataError that names every faulty line, its key and what is allowed there.
+    """
+    path = config.society.cold_start
+    assert path is not None
+    wording = wording_of(config.interaction.prompts)
+
+    def found() -> Iterator[tuple[str, Demonstration | Faulty]]:
+        for location, row in json_rows(Path(path)):
+            if isinstance(row, Faulty):
+                yield location, row
+            elif faults := list(_faults_of(row)):
+                yield location, Faulty("; ".join(faults))
+            else:
+                quoted = {key: row[key] for key in _quoted(row["role"], row["domain"])}
+                prompt = fill(row["role"], row["domain"], wording=wording, **quoted)
+                yield location, Demonstration(location, row["role"], prompt, row["response"])
+
+    return sound_records(path, found(), example=_EXAMPLE)
+
+
+def encode(
+    demonstrations: Sequence[Demonstration], encoder: ChatEncoder, config: Config
+) -> list[Lesson]:
+    """Return the tokens of demonstrations for the model of ``encoder``: those that a rollout asks
+    it with, and those that it is to answer.
+
+    Raises DataError that names every line that is too long, or could not be sampled.
+    """
+    system, limits = config.rollout.system_prompt, config.rollout
+
+    def found() -> Iterator[tuple[str, Lesson | Faulty]]:
+        prompts = encoder.encode([chat_messages(d.prompt, system_prompt=system) for d in shown])
+        for each, prompt in zip(shown, prompts, strict=True):
+            lesson = Lesson(prompt, encoder.encode_response(each.response))
+            faults = list(_faults_of_response(each.response, encoder))
+            for key, ids in zip(("prompt", "response"), lesson[:2], strict=True):
+                if len(ids) > (most := getattr(limits, f"max_{key}_tokens")):
+                    limit = f"rollout.max_{key}_tokens={most}"
+                    faults.append(f"{key}: has {len(ids)} tokens, more than {limit} allows")
+            yield each.location, Faulty("; ".join(faults)) if faults else lesson
+
+    shown = demonstrations
+    return sound_records(str(config.society.cold_start), found(), example=_EXAMPLE)
+
+
+def in_words(demonstrations: Sequence[Demonstration]) -> str:
+    """``142: 50 solution, 92 scoring``"""
+    counts = Counter(each.role for each in demonstrations)
+    return f"{len(demonstrations)}: {', '.join(f'{n} {role}' for role, n in counts.items())}"
+
+
+def _quoted(role: str, domain: str) -> list[str]:
+    """Return the keys that a prompt quotes, which a user's wording does not change."""
+    return [name for name in quoted_in(SHIPPED[role][domain]) if name != "discussion"]
+
+
+def _faults_of(row: Any) -> Iterator[str]:
+    if not isinstance(row, Mapping):
+        yield f"is no object, but {row!r}"
+        return
+    role, domain = str(row.get("role")), str(row.get("domain"))
+    if role not in SECTIONS:
+        yield f"role: is {role!r}, and must be one of {', '.join(SECTIONS)}"
+        return
+    if domain not in SHIPPED[role]:
+        yield f"domain: is {domain!r}, and must be one of {', '.join(SHIPPED[role])}"
+        return
+    texts = [*_quoted(role, domain), "response"]
+    for key in texts:
+        if not isinstance(row.get(key), str) or not row[key].strip():
+            yield f"{key}: is {row.get(key)!r}, and must be a text, not empty"
+    for key in row.keys() - {"role", "domain", *texts}:
+        allowed = ", ".join(("role", "domain", *texts))
+        yield f"{key}: is not of a demonstration of role {role}, which has {allowed}"
+
+
+def _faults_of_response(response: str, encoder: ChatEncoder) -> Iterator[str]:
+    thinking = encoder.thinking
+    if thinking is not None and thinking.is_unfinished(response):
+        yield f"response: must end the thinking, which the chat template begins, by {thinking.end}"
+    for mark in (thinking.start, thinking.end) if thinking is not None else ():
+        response = response.replace(mark, "")
+    if encoder.spells_mark(response):
+        yield (
+            "response: spells a mark by which the chat template tells turns apart; the end of the "
+            "turn is added to it, so leave it out"
+        )

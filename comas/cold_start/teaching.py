@@ -1,0 +1,134 @@
+"""Base models, taught once from demonstrations: found in ``saves/cold_start``, or made there by a
+process of its own."""
+
+import hashlib
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from functools import cache
+from importlib.metadata import version
+from pathlib import Path
+
+from comas.cold_start.demonstrations import Demonstration, Lesson, encode
+from comas.config.schema import Config, Optimization
+from comas.types import Device
+from comas.utils.chat import ChatEncoder
+from comas.utils.model_folder import description_of, file_digests, load_tokenizer
+
+FOLDER = "cold_start"
+NUM_EPOCHS = 2
+MICRO_BATCH_TOKENS = 1024
+"""Tokens that go through the model at once; a longer lesson goes alone."""
+_VERSIONED = ("torch", "transformers", "tokenizers")
+_PACKAGE_ROOT = Path(__file__).parents[2]
+
+
+def recipe(hidden_size: int) -> Optimization:
+    """Return how a model of this width learns.
+
+    The learning rate falls with the width, as in the maximal update parametrisation (arXiv
+    2203.03466): 2e-5 at 2048 (3B), 7e-5 at 576 (SmolLM2-135M).
+    """
+    return Optimization(
+        train_batch_size=16,
+        learning_rate=0.04 / hidden_size,
+        lr_schedule="linear",
+        warmup_steps=5,
+    )
+
+
+@dataclass(frozen=True)
+class ColdStart:
+    """A base model, what it is to learn, and where it is once it has."""
+
+    base: str
+    """Its folder or hub name."""
+    folder: str
+    """``saves/cold_start/smollm2-1a2b3c4d5e6f``; it appears complete or not at all."""
+    lessons: Sequence[Lesson]
+    dtype: str
+    """Number format of the taught weights: ``policy.dtype``."""
+    seed: int
+
+    @property
+    def is_done(self) -> bool:
+        """True if the model was taught before."""
+        return Path(self.folder).is_dir()
+
+    @property
+    def longest(self) -> int:
+        """Tokens of the longest lesson."""
+        return max(len(prompt) + len(response) for prompt, response, _ in self.lessons)
+
+    def __str__(self) -> str:
+        if self.is_done:
+            return f"taught before: {Path(self.folder).name}"
+        num_tokens = sum(len(prompt) + len(response) for prompt, response, _ in self.lessons)
+        return f"taught at the start: {NUM_EPOCHS} x {num_tokens} tokens"
+
+
+def plan_cold_start(
+    config: Config, name: str, base: str, demonstrations: Sequence[Demonstration]
+) -> ColdStart:
+    """Return the cold start of the model ``name`` of ``society.models``, which lies in ``base``.
+
+    It learns the prompts of all trained policies that begin with it, should their chat templates
+    be told different things. What decides the weights names the folder, so that another run that
+    wants the same finds it.
+
+    Raises DataError that names every line that the model cannot learn.
+    """
+    folder = description_of(base)
+    told = [config.chat_template_kwargs[policy] for policy in config.trained_policies]
+    models = [config.models[policy] for policy in config.trained_policies]
+    lessons: list[Lesson] = []
+    seen = []
+    for kwargs, model in zip(told, models, strict=True):
+        if model == name and kwargs not in seen:
+            seen.append(kwargs)
+            encoder = ChatEncoder(load_tokenizer(folder), folder=folder, template_kwargs=kwargs)
+            lessons += encode(demonstrations, encoder, config)
+    decisive = {
+        "base": _identity(base),
+        "lessons": lessons,
+        "dtype": config.policy.dtype,
+        "seed": config.seed,
+        "recipe": [asdict(recipe(1)), NUM_EPOCHS, MICRO_BATCH_TOKENS],
+        "versions": [version(package) for package in _VERSIONED],
+    }
+    digest = hashlib.sha256(json.dumps(decisive, sort_keys=True).encode()).hexdigest()
+    taught = Path(config.saves, FOLDER, f"{Path(base).name}-{digest[:12]}").absolute()
+    return ColdStart(base, str(taught), lessons, config.policy.dtype, config.seed)
+
+
+def teach(cold_start: ColdStart, *, device: Device) -> None:
+    """Make the folder of ``cold_start``, in a process that leaves memory and GPU free again, and
+    whose messages and progress bar go to standard error.
+
+    Raises RuntimeError when it fails.
+    """
+    command = [sys.executable, "-m", "comas.cold_start", device]
+    said = json.dumps(asdict(cold_start))
+    # Threads that spin while they wait would be slowed down by whatever else runs.
+    passive = {**os.environ, "OMP_WAIT_POLICY": "PASSIVE"}
+    done = subprocess.run(
+        command, input=said, text=True, cwd=_PACKAGE_ROOT, env=passive, check=False
+    )
+    if done.returncode != 0:
+        why = "ended by signal 9, as when memory runs out" if done.returncode == -9 else "see above"
+        raise RuntimeError(
+            f"society.cold_start: {cold_start.base} could not be taught ({why}). It needs one "
+            "device that holds the model with AdamW; where there is none, teach the model with "
+            "another tool (TRL, for example), name the result in society.models, and set "
+            "society.cold_start to null"
+        )
+
+
+@cache
+def _identity(base: str) -> object:
+    """Return what changes with any file of the model: its files' digests, or the hub's commit."""
+    folder = description_of(base)
+    return file_digests(folder) if Path(base).is_dir() else [base, folder.name]

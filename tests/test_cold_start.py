@@ -1,0 +1,269 @@
+"""The cold start: demonstrations become lessons, and a base model learns them once."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from small_runs import REPOSITORY, record, write_records
+from tiny_models import END_OF_TURN, byte_tokenizer, random_model, save_tiny_model
+from transformers import AutoModelForCausalLM
+
+from comas.cold_start.__main__ import learn
+from comas.cold_start.demonstrations import Lesson, encode, load_demonstrations
+from comas.config.schema import Config
+from comas.data.rows import DataError
+from comas.engines.policy.attention import PACKED
+from comas.engines.policy.model import ResponseModel
+from comas.interaction.prompts import fill
+from comas.preflight.cold_start import teaching_bytes
+from comas.preflight.configuration import load_config
+from comas.preflight.memory import ModelShape
+from comas.preflight.needs import PreflightError
+from comas.preflight.survey import prepare, survey_run
+from comas.run.seals import INPUTS, inputs_as_json
+from comas.utils.chat import ChatEncoder
+from comas.utils.model_folder import CARD
+
+QUESTION = "What is 48 + 23?"
+SOLUTION = {"role": "solution", "domain": "math", "question": QUESTION, "response": "\\boxed{71}"}
+SCORING = {
+    "role": "scoring",
+    "domain": "math",
+    "question": QUESTION,
+    "solution": "61",
+    "evaluation": "A carry is lost.",
+    "response": "True. <score>1</score>",
+}
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Config:
+    """Two agents of one tiny model that are to learn two demonstrations."""
+    model = save_tiny_model(tmp_path / "tiny", "tied", max_position_embeddings=4096)
+    (tmp_path / "tiny" / CARD).write_text("---\nlicense: apache-2.0\n---\n")
+    questions = write_records(tmp_path / "questions.jsonl", [record(i) for i in range(4)])
+    held_out = write_records(tmp_path / "held_out.jsonl", [record(i) for i in range(4, 6)])
+    demonstrations = write_records(tmp_path / "shown.jsonl", [SOLUTION, SCORING])
+    overrides = [
+        *(f"saves={tmp_path / 'saves'}", f"society.models=[{model}]", "cluster.device=cpu"),
+        *(f"data.train={questions}", f"data.validation={held_out}", "data.probe=null"),
+        *("rollout.max_prompt_tokens=2000", "rollout.max_response_tokens=64"),
+        *("rollout.batch_size=2", f"society.cold_start={demonstrations}"),
+    ]
+    return load_config(REPOSITORY / "configs/quickstart.yaml", overrides)
+
+
+def without(key: str) -> dict[str, str]:
+    return {name: value for name, value in SCORING.items() if name != key}
+
+
+@pytest.mark.parametrize(
+    ("row", "said"),
+    [
+        ("{", "line 2: Invalid JSON"),
+        (["solution"], "line 2: is no object, but ['solution']"),
+        (
+            SCORING | {"role": "judge"},
+            "line 2: role: is 'judge', and must be one of solution, eval",
+        ),
+        (without("role"), "line 2: role: is 'None', and must be"),
+        (SCORING | {"role": "history"}, "role: is 'history'"),
+        (SCORING | {"domain": "maths"}, "domain: is 'maths', and must be one of math, "),
+        (without("evaluation"), "evaluation: is None, and must be a text, not empty"),
+        (SCORING | {"solution": 61}, "solution: is 61, and must be a text"),
+        (SCORING | {"response": " "}, "response: is ' ', and must be a text, not empty"),
+        (
+            SOLUTION | {"solution": "61"},
+            "solution: is not of a demonstration of role solution, which has role, domain, "
+            "question, response",
+        ),
+    ],
+)
+def test_a_faulty_line_is_named_with_its_key_and_what_is_allowed(config, tmp_path, row, said):
+    write_records(tmp_path / "shown.jsonl", [SOLUTION, row])
+    with pytest.raises(PreflightError) as caught:
+        prepare(config)
+    [fault] = caught.value.faults
+    assert said in fault and "shown.jsonl" in fault and "1 faulty record" in fault
+    assert not (tmp_path / "saves").exists()
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        (
+            {"response": "1" * 64},
+            "response: has 65 tokens, more than rollout.max_response_tokens=64",
+        ),
+        ({"question": "?" * 2000}, "tokens, more than rollout.max_prompt_tokens=2000 allows"),
+        ({"response": "71<|im_end|>"}, "response: spells a mark by which the chat template"),
+    ],
+)
+def test_a_line_that_no_agent_could_say_is_named(config, tmp_path, changes, said):
+    write_records(tmp_path / "shown.jsonl", [SOLUTION, SOLUTION | changes])
+    with pytest.raises(PreflightError, match=f"line 2: .*{said}"):
+        prepare(config)
+
+
+def test_an_empty_file_and_one_that_is_not_there_are_told(config, tmp_path):
+    (tmp_path / "shown.jsonl").write_text("")
+    with pytest.raises(PreflightError, match=r"shown\.jsonl holds no record; write each like"):
+        prepare(config)
+    (tmp_path / "shown.jsonl").unlink()
+    with pytest.raises(PreflightError, match=r"shown\.jsonl cannot be read"):
+        prepare(config)
+
+
+def lessons_of(config: Config, **template: Any) -> list[Lesson]:
+    folder = Path(config.models[0])
+    encoder = ChatEncoder(byte_tokenizer(), folder=folder, template_kwargs=template)
+    return encode(load_demonstrations(config), encoder, config)
+
+
+def test_a_lesson_is_what_a_rollout_asks_and_the_response_with_its_end(config, tmp_path):
+    (tmp_path / "mine.yaml").write_text(
+        "scoring:\n  math: |-\n    Q {question} S {solution} E {evaluation} <score>1</score>\n"
+    )
+    config.interaction.prompts = str(tmp_path / "mine.yaml")
+    config.rollout.system_prompt = "Be brief."
+    prompts = [
+        fill("solution", "math", question=QUESTION),
+        f"Q {QUESTION} S 61 E A carry is lost. <score>1</score>",
+    ]
+    assert "# Discussion so far\n(empty)" in prompts[0]
+    tokenizer = byte_tokenizer()
+    for lesson, prompt, row in zip(lessons_of(config), prompts, (SOLUTION, SCORING), strict=True):
+        asked = (
+            f"<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\n{prompt}<|im_end|>\n"
+            "<|im_start|>assistant\n"
+        )
+        assert lesson.prompt_token_ids == tokenizer.encode(asked)
+        assert lesson.response_token_ids == [*tokenizer.encode(row["response"]), END_OF_TURN]
+
+
+@pytest.mark.parametrize(
+    ("said", "end"),
+    [
+        ({"eos_token_id": 2}, 2),  # <|im_end|>, which closes the turn in the template
+        ({"eos_token_id": [7, 2]}, 2),
+        ({}, 0),  # an engine would not stop there
+    ],
+)
+def test_a_response_ends_where_an_engine_stops(tmp_path, said, end):
+    tokenizer = byte_tokenizer()
+    tokenizer.eos_token = "<|endoftext|>"
+    (tmp_path / "generation_config.json").write_text(json.dumps(said))
+    encoder = ChatEncoder(tokenizer, folder=tmp_path)
+    assert encoder.encode_response("71")[2:] == [end]
+
+
+def test_thinking_that_the_template_begins_has_to_end(config):
+    tokenizer = byte_tokenizer()
+    tokenizer.chat_template += "{# </think> #}<think>\n"
+    encoder = ChatEncoder(tokenizer, folder=Path(config.models[0]))
+    shown = load_demonstrations(config)
+    with pytest.raises(DataError, match=r"line 1, line 2 .*must end the thinking, .* by </think>"):
+        encode(shown, encoder, config)
+
+
+def test_two_prompts_are_answered_greedily_as_was_shown():
+    model = random_model("untied", seed=0)
+    model.set_attn_implementation(PACKED)
+    shown = {(5, 6, 7): [20, 30, END_OF_TURN], (5, 6, 8): [40, END_OF_TURN]}
+    lessons = [Lesson(prompt, response) for prompt, response in shown.items()] * 400
+    losses = list(learn(ResponseModel(model, temperature=1.0), lessons, seed=0))
+    assert len(losses) == 100  # 800 lessons, 16 a step, twice
+    assert losses[0] > 3 and losses[-1] < 0.6
+    model.eval()
+    model.set_attn_implementation("sdpa")
+    for prompt, response in shown.items():
+        said = model.generate(
+            torch.tensor([prompt]),
+            do_sample=False,
+            max_new_tokens=3,
+            repetition_penalty=1.0,
+            eos_token_id=END_OF_TURN,
+            pad_token_id=0,
+        )
+        assert said[0, 3:].tolist() == response
+
+
+def test_the_memory_is_that_of_one_model_with_adamw():
+    class Shown:
+        longest = 1000
+
+    small = ModelShape(10**9, 1, 10, 20, 5, 100)
+    # A layer keeps 10 x 10 + 2 x 5 + 4 x 20 = 190 of each of 1024 tokens, there are 1 + 1; the
+    # head 100 x (2 x 512 + 10) = 103,400.
+    assert teaching_bytes(small, Shown()) == 16e9 + 4 * (1024 * 2 * 190 + 103_400)
+    Shown.longest = 2000  # each layer's input, and 2 x 190
+    assert teaching_bytes(small, Shown()) == 16e9 + 4 * (2000 * (10 + 380) + 103_400)
+
+
+def test_a_model_that_does_not_fit_is_named_with_the_remedy(config, monkeypatch):
+    monkeypatch.setattr("comas.preflight.cold_start.teaching_bytes", lambda *_: 1e15)
+    with pytest.raises(PreflightError, match=r"tiny and AdamW need 9313.* GiB .*name the result"):
+        prepare(config)
+
+
+@pytest.mark.stack
+def test_a_model_is_taught_once_and_a_resumed_run_goes_on_with_it(config, tmp_path, capfd):
+    before = "\n".join(f"{n.subject}: {n.present}" for n in survey_run(config).needs)
+    assert "cold start of tiny: taught at the start: 2 x " in before
+    assert "2: 1 solution, 1 scoring" in before
+    assert not (tmp_path / "saves").exists()  # a dry run teaches nobody
+    prepared = prepare(config)
+    assert "taught" in (said := capfd.readouterr().err) and "loss of a response token" in said
+    [folder] = {Path(model) for model in prepared.models}
+    assert folder.parent == tmp_path / "saves/cold_start" and folder.name.startswith("tiny-")
+    assert [path.name for path in folder.parent.iterdir() if path.name != ".lock"] == [folder.name]
+    taught, base = (AutoModelForCausalLM.from_pretrained(f) for f in (folder, config.models[0]))
+    differences = [
+        (one - other).abs().max().item()
+        for one, other in zip(taught.parameters(), base.parameters(), strict=True)
+    ]
+    assert min(differences) > 0 and taught.dtype == torch.float32
+    assert "apache-2.0" in (folder / CARD).read_text()
+    written = (folder / "model.safetensors").stat().st_mtime_ns
+    assert prepare(config).models == prepared.models
+    assert (folder / "model.safetensors").stat().st_mtime_ns == written
+    table = {need.subject: need.present for need in survey_run(config).needs}
+    assert table["cold start of tiny"] == f"taught before: {folder.name}"
+    run = tmp_path / "saves/run"
+    run.mkdir()
+    (run / INPUTS).write_text(inputs_as_json(run, prepared.locations))
+    (tmp_path / "shown.jsonl").unlink()
+    config.resume = str(run)
+    assert prepare(config).models == prepared.models
+
+
+def test_what_decides_the_weights_names_the_folder(config, tmp_path):
+    def folder() -> str:
+        [found] = [model.cold_start for model in survey_run(config).inputs.models.values()]
+        return found.folder
+
+    first = folder()
+    write_records(tmp_path / "shown.jsonl", [SOLUTION, "", SCORING | {"domain": "math"}])
+    assert folder() == first  # the same lessons
+    names = {first}
+    write_records(tmp_path / "shown.jsonl", [SCORING, SOLUTION])
+    names.add(folder())
+    config.seed = 1
+    names.add(folder())
+    config.rollout.system_prompt = "Be brief."
+    names.add(folder())
+    config.policy.dtype = "bfloat16"
+    names.add(folder())
+    assert len(names) == 5
+
+
+def test_only_the_models_of_trained_policies_are_taught(config, tmp_path):
+    frozen = save_tiny_model(tmp_path / "judge", "untied", max_position_embeddings=4096)
+    config.society.models = [config.models[0], frozen]
+    config.society.update_every = [1, 0]
+    models = survey_run(config).inputs.models
+    assert [model.cold_start is not None for model in models.values()] == [True, False]
