@@ -1,8 +1,9 @@
-"""The societies that are checked, the most telling first."""
+"""What is checked, the most telling first: societies, and their random models."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from comas.config.schema import (
@@ -229,3 +230,32 @@ def graph_options(check: Check, size: Size) -> dict[str, Any]:
     if not check.is_timed:
         return {"enforce_eager": True}
     return {"compilation_config": {"cudagraph_capture_sizes": [1, 16, 64, size.num_requests]}}
+
+
+def save_model(folder: Path, size: Size, device: Device) -> None:
+    """Write a random Qwen2 model, made on ``device``, with a tokenizer and chat template, for which
+    the vocabulary may have to grow, in Hugging Face format."""
+    import torch
+    from transformers import AutoModelForCausalLM, Qwen2Config
+
+    from comas.quickstart.tokenizers import CHAT_FORMATS, build_tokenizer
+
+    torch.manual_seed(0)
+    tokenizer = build_tokenizer(CHAT_FORMATS["qwen2"])
+    tokenizer.save_pretrained(folder)
+    config = Qwen2Config(
+        vocab_size=max(size.vocab_size, len(tokenizer)),
+        hidden_size=size.hidden_size,
+        intermediate_size=size.intermediate_size,
+        num_hidden_layers=size.num_layers,
+        num_attention_heads=size.num_heads,
+        num_key_value_heads=size.num_kv_heads,
+        max_position_embeddings=max(PROMPT_TOKENS, size.long_prompt_tokens) + size.response_tokens,
+        tie_word_embeddings=True,
+        eos_token_id=tokenizer.eos_token_id,
+        pad_token_id=tokenizer.pad_token_id,
+        dtype="bfloat16" if device == "cuda" else "float32",
+    )
+    with torch.device(device):
+        model = AutoModelForCausalLM.from_config(config, dtype=config.dtype)
+    model.save_pretrained(folder)

@@ -8,10 +8,12 @@ import subprocess
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from comas.preflight.memory import ModelShape
 from comas.types import Device, TrainingSample
+
+if TYPE_CHECKING:
+    from comas.preflight.memory import ModelShape
 
 Result = TypeVar("Result")
 LENGTHS = (1, 300, 77, 128)

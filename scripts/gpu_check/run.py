@@ -27,6 +27,7 @@ from scripts.gpu_check.checks import (
     Arguments,
     Planned,
     planned,
+    save_model,
     society_config,
     why_impossible,
 )
@@ -43,7 +44,6 @@ from scripts.gpu_check.society import (
     Row,
     in_table,
     run_check,
-    save_model,
 )
 
 ABOUT = "\n".join(

@@ -21,11 +21,10 @@ from comas.engines.cluster.agents import Agents
 from comas.engines.cluster.supervision import Recoveries
 from comas.preflight.machine import Machine
 from comas.preflight.memory import GIB, memory_needs, model_shape, settle_sharding
-from comas.quickstart.tokenizers import CHAT_FORMATS, build_tokenizer
 from comas.types import Device, Request, TrainingSample, UpdateStats
 from comas.utils.processes import command_line
 from scripts.gpu_check.baselines import plain_update_s, vllm_tokens_per_s
-from scripts.gpu_check.checks import PROMPT_TOKENS, Planned, Size
+from scripts.gpu_check.checks import Planned, Size
 from scripts.gpu_check.measures import gpu_bytes, in_process, model_flops
 
 MOST_TOKENS_OF_A_SENTENCE = 12
@@ -239,7 +238,7 @@ def long_faults(buffers: Buffers, config: Config) -> list[str]:
     return [] if longest > budget else [f"the longest sample has {longest} tokens of {budget}"]
 
 
-# ---------------------------------------------------------------- memory, models, samples
+# ---------------------------------------------------------------- memory, samples
 
 
 def fitting(config: Config, *, model: str, machine: Machine, what: str) -> tuple[Config, str]:
@@ -255,33 +254,6 @@ def fitting(config: Config, *, model: str, machine: Machine, what: str) -> tuple
         raise NotRunError(need.fault)
     sys.stderr.write(f"{what}: {line}\n")
     return config, need.needed
-
-
-def save_model(folder: Path, size: Size, device: Device) -> None:
-    """Write a random Qwen2 model, made on ``device``, with a tokenizer and chat template, for which
-    the vocabulary may have to grow, in Hugging Face format."""
-    import torch
-    from transformers import AutoModelForCausalLM, Qwen2Config
-
-    torch.manual_seed(0)
-    tokenizer = build_tokenizer(CHAT_FORMATS["qwen2"])
-    tokenizer.save_pretrained(folder)
-    config = Qwen2Config(
-        vocab_size=max(size.vocab_size, len(tokenizer)),
-        hidden_size=size.hidden_size,
-        intermediate_size=size.intermediate_size,
-        num_hidden_layers=size.num_layers,
-        num_attention_heads=size.num_heads,
-        num_key_value_heads=size.num_kv_heads,
-        max_position_embeddings=max(PROMPT_TOKENS, size.long_prompt_tokens) + size.response_tokens,
-        tie_word_embeddings=True,
-        eos_token_id=tokenizer.eos_token_id,
-        pad_token_id=tokenizer.pad_token_id,
-        dtype="bfloat16" if device == "cuda" else "float32",
-    )
-    with torch.device(device):
-        model = AutoModelForCausalLM.from_config(config, dtype=config.dtype)
-    model.save_pretrained(folder)
 
 
 def sample(agents: Agents, config: Config, size: Size, *, step: int) -> Buffers:
