@@ -1,15 +1,19 @@
-"""The strict verifiers: what is the same answer, and what is not; the answer in a response."""
+"""The verifiers: what is the same answer, and what is not; the published ones and their faults."""
 
+import json
 import time
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
-from tables import cases, pairs, texts
+from tables import cases, pairs, parts, texts
 
 from comas.verification.boxed import last_boxed, last_boxed_list
 from comas.verification.choice import read_letter, verify_choice
 from comas.verification.math import MAX_ANSWER_CHARS, verify_math
+from comas.verification.published import verify_math_by_library
 from comas.verification.science import read_number, verify_science
+from comas.verification.verifiers import verify
 
 NONE = [r"\boxed{}", r"\boxed{\boxed{}}", r"\boxed{ ", "the answer is 8"]
 
@@ -208,3 +212,73 @@ def test_boxes_joined_to_one_answer_name_several_letters(joint):
 def test_a_choice_gold_that_is_no_letter_is_an_error(gold):
     with pytest.raises(ValueError, match="is not a letter from A to Z"):
         verify_choice(r"\boxed{A}", gold)
+
+
+def verdicts(form: str, response: str, gold: str) -> tuple[str, str]:
+    """(published, strict)"""
+    return verify(form, response, gold, "published"), verify(form, response, gold)
+
+
+@pytest.mark.parametrize("gold", texts("published", "math: the gold itself is wrong"))
+def test_published_math_rejects_the_gold_itself_and_strict_does_not(gold):
+    assert verdicts("math", rf"So it is $\boxed{{{gold}}}$.", gold) == ("wrong", "correct")
+
+
+@pytest.mark.parametrize(("gold", "answer"), pairs("published", "math: a part of the gold"))
+def test_published_math_accepts_a_part_of_the_gold_and_strict_does_not(gold, answer):
+    assert verdicts("math", rf"\boxed{{{answer}}}", gold) == ("correct", "wrong")
+
+
+@cases("gold, response, published, strict", *parts("published", "math: plain numbers"))
+def test_published_math_agrees_on_plain_numbers_and_needs_no_box(gold, response, published, strict):
+    assert verdicts("math", response, gold) == (published, strict)
+
+
+@cases("gold, response, verdict", *parts("published", "math: by the library"))
+def test_math_verify_reads_whole_responses_and_the_whole_gold(gold, response, verdict):
+    assert verify_math_by_library(response, gold) == verdict
+
+
+def test_a_gold_that_cannot_be_read_is_an_error():
+    with pytest.raises(ValueError, match="math-verify cannot read the gold answer ''"):
+        verify("math", r"\boxed{1}", "", "math_verify")
+    with pytest.raises(ValueError, match="could not convert"):
+        verify("science", r"\boxed{1}", "swift", "published")
+
+
+def test_published_math_off_the_main_thread_is_an_error_and_not_wrong():
+    with ThreadPoolExecutor() as other, pytest.raises(ValueError, match="threaded environment"):
+        other.submit(verify, "math", r"\boxed{71}", "71", "published").result()
+
+
+@pytest.mark.parametrize("answer", ["(A)", r"\text{A}", "A.", " A ", "A) Right, Left", "a"])
+def test_published_choice_rejects_a_letter_with_anything_around_it(answer):
+    assert verdicts("choice", rf"\boxed{{{answer}}}", "A") == ("unanswered", "correct")
+
+
+@cases("response, verdict", *parts("published", "choice: bare letters"))
+def test_published_choice_takes_the_last_bare_letter_up_to_d(response, verdict):
+    assert verify("choice", response, "A", "published") == verdict
+
+
+@cases(
+    "gold, answer, verdict", *parts("published", "science: digits"), (" -200", "-190.0", "correct")
+)
+def test_published_science_reads_plain_digits_only_and_strict_reads_all(gold, answer, verdict):
+    assert verdicts("science", rf"\boxed{{{answer}}}", gold) == (verdict, "correct")
+
+
+def test_published_science_allows_five_percent_and_needs_a_box():
+    assert verify("science", r"\boxed{210.1}", "200", "published") == "wrong"
+    assert verify("science", "210", "200", "published") == "unanswered"
+
+
+LINES = (Path(__file__).parent / "spellings.jsonl").read_text(encoding="utf-8").splitlines()
+
+
+@cases("lines", LINES[::4], pytest.param(LINES, marks=pytest.mark.stack), ids=["a fourth", "all"])
+def test_equal_answers_are_accepted_and_near_misses_are_not(lines):
+    told = [json.loads(line) for line in lines]
+    verdicts = [verify(case["form"], case["response"], case["gold"]) for case in told]
+    judged = zip(told, verdicts, strict=True)
+    assert [case for case, v in judged if (v == "correct") != case["is_right"]] == []
