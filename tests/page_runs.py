@@ -32,9 +32,7 @@ def generation(prompt: str, response: str) -> Generation:
     return Generation(prompt_ids, response_ids, response, logprobs, "stop", 1)
 
 
-def discussion(
-    step, *, answer="71", score="3", question=QUESTION, thinking=""
-) -> RewardedDiscussion:
+def discussion(step, *, answer="71", score="3", question=QUESTION, thinking=""):
     """Agent 0 answers, after ``thinking``, agent 1 evaluates, agent 0 scores."""
     is_approved = score == "3"
     said = replace(generation("What is 48 + 23", answer), thinking_text=thinking)

@@ -32,9 +32,7 @@ class ScriptedServer:
     Each reply comes after ``delay_s``, and none before ``gather`` requests are there at once.
     """
 
-    def __init__(
-        self, model, *, fault_of=lambda body, attempt: None, delay_s=0.0, gather=1
-    ) -> None:
+    def __init__(self, model, *, fault_of=lambda body, attempt: None, delay_s=0.0, gather=1):
         self.requests: list[Body] = []
         """All that came, in order."""
         self.headers: list[dict[str, str]] = []

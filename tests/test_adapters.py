@@ -46,9 +46,7 @@ def qwen2(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "qwen2"
 
 
-def make_family(
-    model, *, policies=(0, 1), lora=LORA, algorithm=REINFORCE_PP, **changes
-) -> FamilyTrainer:
+def make_family(model, *, policies=(0, 1), lora=LORA, algorithm=REINFORCE_PP, **changes):
     return FamilyTrainer(
         str(model),
         policy=replace(POLICY, lora=lora, **changes),

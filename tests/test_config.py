@@ -24,9 +24,6 @@ CONFIGS = REPOSITORY / "configs"
 ROLES = ("solution", "evaluation", "scoring")
 
 
-# ---------------------------------------------------------------- the shipped configurations
-
-
 def test_the_config_without_any_file_is_the_papers_but_for_the_machine():
     differing = changed_keys(Config(), load_config(CONFIGS / "comas.yaml", []))
     assert {key.partition(".")[0] for key in differing} <= {"cluster"}
@@ -90,9 +87,6 @@ def test_no_two_shipped_configs_write_runs_of_the_same_name():
     files = set(CONFIGS.rglob("*.yaml")) - {*CONFIGS.glob("studies/*"), *CONFIGS.glob("prompts/*")}
     names = [load_config(file, []).name for file in files]
     assert len(set(names)) == len(names) - 1  # comas_paper_memory learns what comas does
-
-
-# ---------------------------------------------------------------- loading
 
 
 def test_later_settings_win_and_values_are_typed_as_yaml(tmp_path):
@@ -175,9 +169,6 @@ print("torch" in sys.modules)
     assert said.strip() == "False"
 
 
-# ---------------------------------------------------------------- a section of several types
-
-
 def test_another_algorithm_keeps_of_the_base_what_it_has_and_forgets_the_rest(tmp_path):
     base = tmp_path / "base.yaml"
     base.write_text(
@@ -206,9 +197,6 @@ def test_a_key_of_another_algorithm_is_refused_where_it_is_said(tmp_path):
     assert f"algorithm.kl_coef = 0.1  ({file}, line 3)\n   is no key of this type" in fault
     assert "leave it out, or set algorithm.name to reinforce_pp or grpo or custom" in fault
     assert "set algorithm.name to custom" in only_fault("algorithm.estimator=grpo")
-
-
-# ---------------------------------------------------------------- faults
 
 
 def test_all_faults_of_file_and_command_line_are_reported_at_once(tmp_path):

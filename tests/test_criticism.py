@@ -43,7 +43,7 @@ def of_question(discussions: list[Discussion], name: str) -> Discussion:
 
 @pytest.mark.parametrize("schedule", CRITICISED)
 @cases(
-    "criticism, num_evaluations, turns_of_a_solution",
+    "criticism, num_evaluations, turns",
     ("scored", 1, ["s0", "s0.e0", "s0.e0.t0"]),
     ("no_evaluation", 1, ["s0", "s0.t0"]),
     ("no_scoring", 2, ["s0", "s0.e0", "s0.e1"]),
@@ -51,12 +51,10 @@ def of_question(discussions: list[Discussion], name: str) -> Discussion:
     ("muted", 1, ["s0", "s0.e0", "s0.e0.t0"]),
     ("exchanged", 1, ["s0", "s0.e0", "s0.e1", "s0.e1.t0"]),
 )
-def test_schedules_criticise_as_is_chosen(
-    schedule, criticism, num_evaluations, turns_of_a_solution
-):
+def test_schedules_criticise_as_is_chosen(schedule, criticism, num_evaluations, turns):
     discussion = discuss(schedule=schedule, criticism=criticism, num_evaluations=num_evaluations)[0]
     of_first = [t.turn_id for t in discussion.turns if t.turn_id.startswith("r1.s0")]
-    assert of_first == [f"r1.{turn_id}" for turn_id in turns_of_a_solution]
+    assert of_first == [f"r1.{turn_id}" for turn_id in turns]
 
 
 def test_without_evaluation_a_judge_sees_the_solution_alone_and_so_do_later_rounds():

@@ -132,9 +132,7 @@ def test_fewer_questions_than_a_batch_is_an_error_with_the_numbers():
 
 
 @given(num_questions=st.integers(1, 40), batch_size=st.integers(1, 40), epoch=st.integers(0, 3))
-def test_an_epoch_asks_each_question_at_most_once_in_whole_batches(
-    num_questions, batch_size, epoch
-):
+def test_an_epoch_asks_a_question_at_most_once_in_whole_batches(num_questions, batch_size, epoch):
     batch_size = min(batch_size, num_questions)
     per_epoch = num_questions // batch_size
     batches = [

@@ -132,8 +132,6 @@ def test_a_long_cell_of_a_csv_is_a_question(tmp_path):
     assert load_questions(path, Data(domain="math")).questions[0].text == long
 
 
-# ---------------------------------------------------------------- missing values
-
 NONE = float("nan")
 MISSING = "has no value (null, NaN or an empty cell)"
 
@@ -191,9 +189,6 @@ def test_an_option_may_be_the_text_none(tmp_path):
     row = {"prompt": "What does print(None) print?", "choices": ["None", "NaN"], "answer": "None"}
     path = written(tmp_path / "mine.jsonl", json.dumps(row))
     assert load_questions(path, Data(domain="choice")).answers == {"mine/1": "A\n(A) None\n(B) NaN"}
-
-
-# ---------------------------------------------------------------- the field's layouts
 
 
 def chat(*messages: tuple[str, Any]) -> list[dict[str, Any]]:
@@ -284,9 +279,6 @@ def test_a_dotted_name_reads_what_stands_within_a_column(tmp_path):
 def test_an_answer_without_the_mark_is_a_fault(tmp_path):
     path = written(tmp_path / "mine.jsonl", json.dumps(ROWS[0] | {"solution": "71"}))
     assert "line 1: answer: has no '####', behind which data.answer_after" in error_of(path, RULES)
-
-
-# ---------------------------------------------------------------- the hub
 
 
 def asked_of_hub(monkeypatch: pytest.MonkeyPatch, result: Any) -> list[dict[str, Any]]:

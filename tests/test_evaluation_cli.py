@@ -62,9 +62,6 @@ def arguments(tmp_path: Path, data: Path, server: ScriptedServer) -> list[str]:
     ]
 
 
-# ---------------------------------------------------------------- good input
-
-
 def test_an_evaluation_tells_and_writes_its_results(arguments, server, tmp_path, caplog, capsys):
     assert main([*arguments, "seeds=2"]) == 0
     first = caplog.messages[0]
@@ -158,9 +155,6 @@ def test_of_several_models_that_an_endpoint_lists_one_has_to_be_named(arguments,
     assert "a, b: name the model: model=NAME" in failure([*arguments, "model=null"], caplog)
 
 
-# ---------------------------------------------------------------- bad input
-
-
 def failure(arguments: list[str], caplog: pytest.LogCaptureFixture) -> str:
     """What an evaluation says that must fail before it asks anything."""
     assert main(arguments) == EXIT_FAULT
@@ -224,9 +218,7 @@ def test_a_path_without_a_model_says_what_is_there(caplog, tmp_path, path, setti
     ("null", "Choose setups=[vanilla,consistency,debate,discussion] or another model"),
     ("[autogen]", "Choose another model"),
 )
-def test_a_template_without_a_role_is_refused_before_serving(
-    caplog, data, tmp_path, setups, remedy
-):
+def test_a_template_without_a_role_is_refused_at_once(caplog, data, tmp_path, setups, remedy):
     folder = tmp_path / "model"
     save_tiny_model(folder, "tied")
     (folder / "chat_template.jinja").write_text(GEMMA)

@@ -76,9 +76,7 @@ OF_SHARED = {"agent_0": (0,), "agent_1": (0,), "agent_2": (1,), "society": (0, 0
     (FROZEN, 1, "trained", ["agent_0", "untied"], EACH),  # it ended as it began
     (FROZEN, 1, "untrained", ["tied", "untied"], EACH),
 )
-def test_subjects_are_agents_and_society(
-    tmp_path, overrides, num_trained, weights, folders, subjects
-):
+def test_a_run_has_its_subjects(tmp_path, overrides, num_trained, weights, folders, subjects):
     run = make_run(tmp_path, *overrides, num_trained=num_trained)
     target = find_target(str(run), weights=weights)
     assert [model.folder.name for model in target.models] == folders

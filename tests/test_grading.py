@@ -110,9 +110,7 @@ EARLIER = (answer("a", "1"), answer("b", "9"), answer("d", "?"))
     ([], [task("a", "7"), *TASKS[1:]], (0,), "1", 0),  # another gold
     ([answer("a", "9", seed=1)], TASKS, (0, 1), "9", 1),
 )
-def test_only_what_is_new_changed_or_failed_is_judged(
-    folder, later, tasks, seeds, judged, num_correct
-):
+def test_only_what_is_new_or_failed_is_judged(folder, later, tasks, seeds, judged, num_correct):
     answers_are(folder, *EARLIER)
     first = grade(folder, ExactVerifier())
     answers_are(folder, *{(a.task_id, a.seed): a for a in [*EARLIER, *later]}.values())

@@ -96,9 +96,7 @@ HEALTHY = {
 
 
 def test_a_run_that_learns_is_not_warned_of(caplog):
-    steps = [
-        {name: a + (b - a) * step / 59 for name, (a, b) in HEALTHY.items()} for step in range(60)
-    ]
+    steps = [{name: a + (b - a) * i / 59 for name, (a, b) in HEALTHY.items()} for i in range(60)]
     assert told(steps, caplog) == []
 
 

@@ -109,9 +109,7 @@ def buffer_of(discussions: list[minimal.Discussion], agent_index: int) -> list[m
     return [t for t in said if t.agent_index == agent_index and not t.is_truncated]
 
 
-def samples_of(
-    discussions: list[minimal.Discussion], agent_index: int
-) -> list[types.TrainingSample]:
+def samples_of(discussions, agent_index: int) -> list[types.TrainingSample]:
     rewarded = interaction_reward([in_types(one) for one in discussions]).discussions
     return collect_samples(rewarded, policy_of_agent=[0, 1], mask_truncated=True)[agent_index]
 

@@ -247,9 +247,7 @@ def test_a_run_is_followed_from_before_its_first_step(tmp_path):
 
 def test_the_time_left_is_that_of_the_steps_and_validations_to_come():
     rows: list[dict[str, Any]] = [{"step": 0, "time/validation_s": 4.0}]
-    rows += [
-        {"step": step, "time/step_s": seconds} for step, seconds in ((1, 60.0), (2, 6), (3, 5))
-    ]
+    rows += [{"step": step, "time/step_s": s} for step, s in ((1, 60.0), (2, 6), (3, 5))]
     # 7 steps at the median of 6 s; of the validations after 5 and 10 both are to come: 42 + 8.
     assert seconds_left(rows, num_steps=10, validate_every=5) == 50
     assert seconds_left(rows, num_steps=3, validate_every=3) == 0

@@ -203,9 +203,7 @@ EXITS = "import sys\n{}:\n    sys.exit(0)\n"
     ),
     ("verification.verifiers.math", None, "it says None; let it say one of correct, wrong"),
 )
-def test_what_ends_or_returns_otherwise_is_told_by_a_dry_run(
-    tmp_path, caplog, key, definition, said
-):
+def test_what_ends_or_misreturns_is_told_by_a_dry_run(tmp_path, caplog, key, definition, said):
     name = "builtins:print"
     if definition is not None:
         name = f"{written(tmp_path / 'other.py', definition)}:x"

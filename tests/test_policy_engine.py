@@ -195,9 +195,7 @@ def plain_logprobs(model: torch.nn.Module, sample: TrainingSample, temperature: 
     return plain_distributions(model, sample, temperature).log_prob(response)
 
 
-def plain_step(
-    model: torch.nn.Module, optimizer: torch.optim.Optimizer, settings: Optimization
-) -> float:
+def plain_step(model, optimizer, settings: Optimization) -> float:
     """Returns the gradient's norm before clipping."""
     norm = torch.nn.utils.clip_grad_norm_(model.parameters(), settings.max_grad_norm)
     optimizer.step()

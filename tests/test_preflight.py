@@ -123,9 +123,7 @@ def test_a_survey_plans_for_the_gpus_that_are_here(monkeypatch, tmp_path):
     monkeypatch.setattr(survey, "read_gpus", lambda: GOOD)
     monkeypatch.setattr(survey, "describe_machine", lambda device: EIGHT_A100)
     settings = ["cluster.device=cuda", f"saves={tmp_path}"]
-    needs = {
-        need.subject: need for need in survey.survey_run(load_config(QUICKSTART, settings)).needs
-    }
+    needs = {n.subject: n for n in survey.survey_run(load_config(QUICKSTART, settings)).needs}
     # 0.95 of 79 GiB, less 2 GiB for each of two processes of each of two policies.
     assert needs["GPU memory, update"].present == "67.0 GiB"
     assert needs["host memory"].present == "1000.0 GiB"

@@ -231,9 +231,7 @@ def test_the_next_build_removes_what_a_killed_one_left(monkeypatch, tmp_path):
 
 
 @pytest.mark.parametrize(("seed", "taught"), [(0, ["qwen2", "theirs"]), (1, ["llama", "qwen2"])])
-def test_a_build_waits_for_another_and_takes_what_is_the_same(
-    seed, taught, caplog, monkeypatch, tmp_path
-):
+def test_a_build_waits_for_another_and_takes_the_same(seed, taught, caplog, monkeypatch, tmp_path):
     monkeypatch.setattr(build, "_warm_start_all", _pretend_warm_start)
     caplog.set_level(logging.INFO, logger=files.log.name)
     with _build_under_way(tmp_path, seed=0) as other:

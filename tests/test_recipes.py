@@ -88,9 +88,7 @@ def test_what_cannot_be_read_is_one_fault(tmp_path):
 
 
 @pytest.mark.parametrize(("num_gpus", "is_here"), [(1, False), (8, True)])
-def test_a_run_without_config_is_the_papers_where_it_can_be(
-    tmp_path, monkeypatch, num_gpus, is_here
-):
+def test_a_run_without_config_is_the_papers_if_it_can_be(tmp_path, monkeypatch, num_gpus, is_here):
     questions = tmp_path / "q.jsonl"
     paper = recipe(tmp_path, "paper", f"data: {{train: {questions}, validation: {questions}}}\n")
     monkeypatch.setattr(

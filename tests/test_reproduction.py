@@ -47,9 +47,7 @@ def plan(tmp_path: Path, *overrides: str) -> list[PlannedRun]:
     return plan_runs(study, tmp_path / "saves")
 
 
-def begin(
-    run: PlannedRun, *, finished: bool = True, trained: float = 0.5, setting: str = ""
-) -> Path:
+def begin(run: PlannedRun, *, finished: bool = True, trained: float = 0.5, setting: str = ""):
     """A run's folder as training leaves it."""
     folder = run.saves / f"20260101-000000-{run.name}"
     (folder / "models").mkdir(parents=True)

@@ -34,9 +34,7 @@ class ScriptedEngine:
     """Stands for the actor: answers each message of orders with one of answers, after
     ``num_heartbeats`` signs of life that are 0.05 s apart."""
 
-    def __init__(
-        self, *, policy: int = 0, answer: Answer | None = echo, num_heartbeats: int = 0
-    ) -> None:
+    def __init__(self, *, policy: int = 0, answer: Answer | None = echo, num_heartbeats: int = 0):
         self.name = f"rollout engine 0 of policy {policy}"
         self.policies = (policy,)
         self.orders: list[Orders] = []
@@ -61,9 +59,7 @@ class ScriptedEngine:
         writer.close()
 
 
-def client_of(
-    engine: ScriptedEngine, *, heartbeat_timeout_s: float = 120, **named: Any
-) -> EngineClient:
+def client_of(engine: ScriptedEngine, *, heartbeat_timeout_s: float = 120, **named: Any):
     return EngineClient(engine, heartbeat_timeout_s=heartbeat_timeout_s, **named)  # type: ignore[arg-type]
 
 
