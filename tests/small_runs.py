@@ -12,6 +12,7 @@ from comas.preflight.configuration import load_config
 from comas.run import RunDirectory
 
 REPOSITORY = Path(__file__).parents[1]
+QUICKSTART = REPOSITORY / "configs/quickstart.yaml"
 FAMILIES = ("tied", "untied")
 
 
@@ -54,9 +55,7 @@ def make_run(root: Path, *overrides: str, num_trained: int = 2, num_held_out: in
         save_tiny_model(folder, folder.name)
     questions = write_records(root / "held_out.jsonl", [record(i) for i in range(num_held_out)])
     named = f"society.models=[{models[0]},{models[1]}]"
-    config = load_config(
-        REPOSITORY / "configs/quickstart.yaml", [named, f"data.validation={questions}", *overrides]
-    )
+    config = load_config(QUICKSTART, [named, f"data.validation={questions}", *overrides])
     run = root / "saves/20260101-000000-test"
     (run / "models").mkdir(parents=True)
     (run / "config.yaml").write_text(config_as_yaml(config))

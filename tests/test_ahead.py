@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from builders import discussion, turn
 from config_faults import only_fault
-from small_runs import REPOSITORY
+from small_runs import QUICKSTART
 from tables import cases
 
 from comas.engines.cluster.actors import Engine
@@ -24,8 +24,6 @@ from comas.run.ahead import AHEAD, Batches
 from comas.types import Discussion, RewardedDiscussion, Rewards
 from comas.utils.files import FileError, remove
 from comas.verification.solutions import Verdicts
-
-QUICKSTART = REPOSITORY / "configs/quickstart.yaml"
 
 
 def verdicts_of(discussions: Sequence[Discussion]) -> Callable[[], Verdicts]:

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import torch
 import transformers
-from small_runs import REPOSITORY, record, write_records
+from small_runs import QUICKSTART, record, write_records
 from tables import cases
 from tiny_models import CHAT_TEMPLATE, SHAPE, byte_tokenizer
 from transformers import AutoModelForCausalLM as Models
@@ -19,7 +19,6 @@ from comas.run import RunDirectory
 from comas.run.records import read_rows
 from comas.train import train
 
-QUICKSTART = REPOSITORY / "configs/quickstart.yaml"
 QWEN_3 = CHAT_TEMPLATE.replace(
     "assistant\n{% endif",
     "assistant\n{% if enable_thinking is defined and not enable_thinking %}"

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from ray.cluster_utils import Cluster as RayCluster
-from small_runs import REPOSITORY, record, write_records
+from small_runs import QUICKSTART, record, write_records
 from tables import cases
 from tiny_models import save_tiny_model
 
@@ -134,7 +134,7 @@ def arguments_for_two_nodes(folder: Path, *, num_steps: int) -> list[str]:
     ]
     questions = write_records(folder / "questions.jsonl", [record(i) for i in range(6)])
     return [
-        str(REPOSITORY / "configs/quickstart.yaml"),
+        str(QUICKSTART),
         f"saves={folder / 'saves'}",
         f"society.models=[{','.join(models)}]",
         f"data.train={questions}",

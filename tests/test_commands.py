@@ -7,7 +7,6 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from pkgutil import resolve_name
 
 import pytest
@@ -187,9 +186,6 @@ def test_a_disk_or_an_output_that_is_full_causes_no_traceback(ending, program, s
 )
 def test_what_a_model_says_moves_no_cursor(text, shown):
     assert printable(text) == shown
-
-
-REPOSITORY = Path(__file__).parents[1]
 
 
 def benchmark(*arguments: str) -> subprocess.CompletedProcess[str]:

@@ -11,6 +11,7 @@ import pytest
 from config_faults import faults, only_fault
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
+from small_runs import REPOSITORY
 from tables import cases, pairs, texts
 
 from comas.config import ConfigError, changed_keys, config_as_yaml
@@ -19,7 +20,6 @@ from comas.config.schema import Config, Dpo, Grpo, ReinforcePP
 from comas.preflight.configuration import load_config
 from comas.preflight.sizes import derive_sizes
 
-REPOSITORY = Path(__file__).parents[1]
 CONFIGS = REPOSITORY / "configs"
 ROLES = ("solution", "evaluation", "scoring")
 

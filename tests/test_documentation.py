@@ -4,13 +4,13 @@ import ast
 import asyncio
 import re
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from builders import discuss
 from config_faults import every_key
+from small_runs import REPOSITORY
 
 from comas.config.keys import keys_of
 from comas.config.schema import Config
@@ -22,7 +22,6 @@ from comas.run.metrics.step import step_lines
 from comas.types import Question
 from evaluation.types import BenchmarkTask, Message
 
-REPOSITORY = Path(__file__).parents[1]
 DOCUMENTS = (
     "README.md",
     "CONTRIBUTING.md",

@@ -5,7 +5,7 @@ import logging
 from pathlib import Path
 
 import pytest
-from small_runs import FAMILIES, REPOSITORY, record, write_records
+from small_runs import FAMILIES, QUICKSTART, REPOSITORY, record, write_records
 from tables import cases
 from tiny_models import save_tiny_model
 
@@ -26,7 +26,7 @@ def test_a_dry_run_says_everything_and_makes_nothing(tmp_path, caplog):
     held_out = write_records(tmp_path / "held_out.jsonl", [record(i) for i in range(5, 8)])
     arguments = [
         "--dry-run",
-        str(REPOSITORY / "configs/quickstart.yaml"),
+        str(QUICKSTART),
         f"saves={tmp_path / 'saves'}",
         f"society.models=[{model}]",
         f"data.train={questions}",
@@ -53,7 +53,7 @@ def test_a_dry_run_says_everything_and_makes_nothing(tmp_path, caplog):
 
 
 def test_a_society_that_is_still_to_be_built_is_not_built_by_a_dry_run(tmp_path, caplog):
-    config = load_config(REPOSITORY / "configs/quickstart.yaml", [f"saves={tmp_path}"])
+    config = load_config(QUICKSTART, [f"saves={tmp_path}"])
     found = survey_run(config)
     assert not found.inputs.is_built and faults_of(found.needs) == []
     assert "built at the start" in "\n".join(table(found.needs))
@@ -62,10 +62,7 @@ def test_a_society_that_is_still_to_be_built_is_not_built_by_a_dry_run(tmp_path,
     assert "2400 of 2400 questions are among those of data.train" in doubt
     assert found.sizes is not None and found.sizes.num_questions == 2400
     assert not list(tmp_path.iterdir())
-    typo = load_config(
-        REPOSITORY / "configs/quickstart.yaml",
-        [f"saves={tmp_path}", "society.models=[quickstart/models/gpt]"],
-    )
+    typo = load_config(QUICKSTART, [f"saves={tmp_path}", "society.models=[quickstart/models/gpt]"])
     [fault] = faults_of(survey_run(typo).needs)
     assert "choose one of quickstart/models/qwen2, quickstart/models/llama" in fault
 

@@ -13,10 +13,9 @@ from pathlib import Path
 
 import pytest
 from programs import run_to_end
-from small_runs import contents
+from small_runs import REPOSITORY, contents
 from tables import cases
 
-REPOSITORY = Path(__file__).parents[1]
 VERSIONS = ("3.11", "3.12")
 
 

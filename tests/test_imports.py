@@ -10,8 +10,8 @@ from graphlib import TopologicalSorter
 from pathlib import Path
 
 from programs import run_to_end
+from small_runs import REPOSITORY
 
-REPOSITORY = Path(__file__).parents[1]
 FLOORS = {
     package: int(floor) if floor else None
     for floor, package in re.findall(

@@ -14,7 +14,7 @@ import pytest
 import yaml
 from config_faults import every_key, faults
 from huggingface_hub.errors import LocalEntryNotFoundError, RepositoryNotFoundError
-from small_runs import REPOSITORY, make_run, record, write_records
+from small_runs import QUICKSTART, REPOSITORY, make_run, record, write_records
 from tables import cases
 from tiny_models import save_tiny_model
 
@@ -61,7 +61,7 @@ def earlier_society(saves: Path) -> Path:
 @pytest.fixture
 def config(tmp_path: Path) -> Config:
     overrides = [f"saves={tmp_path / 'saves'}", "rollout.batch_size=3"]
-    return load_config(REPOSITORY / "configs/quickstart.yaml", overrides)
+    return load_config(QUICKSTART, overrides)
 
 
 @pytest.fixture

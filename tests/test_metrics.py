@@ -8,7 +8,7 @@ from typing import Any
 import page_runs
 import pytest
 from builders import discussion, turn
-from small_runs import REPOSITORY
+from small_runs import QUICKSTART
 from tables import cases
 
 from comas.ideas.confident_majority import confidence
@@ -336,7 +336,7 @@ def test_every_metric_of_a_step_has_exactly_one_meaning():
         {0: [], 1: []},
         {policy: UpdateStats(learning_rate=0.1) for policy in (0, 1)},
         page_runs.verdicts_of(item),
-        config=load_config(REPOSITORY / "configs/quickstart.yaml", []),
+        config=load_config(QUICKSTART, []),
     )
     assert len(rows) > 80
     assert [name for name in rows if len(meanings_of(name)) != 1] == []

@@ -15,7 +15,7 @@ import torch
 import transformers
 from huggingface_hub import ModelCard
 from peft import LoraConfig, PeftModel
-from small_runs import REPOSITORY, record, write_records
+from small_runs import QUICKSTART, record, write_records
 from tiny_models import byte_tokenizer, random_model, save_tiny_model
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
@@ -68,7 +68,7 @@ def prepared(tmp_path: Path) -> Prepared:
         *(f"data.train={questions}", f"data.validation={held_out}"),
         "data.probe=null",
     ]
-    return prepare(load_config(REPOSITORY / "configs/quickstart.yaml", overrides))
+    return prepare(load_config(QUICKSTART, overrides))
 
 
 def cards(prepared: Prepared, folder: Path) -> list[ModelCard]:

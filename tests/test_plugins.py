@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from builders import discussion, turn
 from programs import run_to_end
-from small_runs import REPOSITORY, record, write_records, written
+from small_runs import QUICKSTART, REPOSITORY, record, write_records, written
 from tables import cases
 from tiny_models import save_tiny_model
 
@@ -253,7 +253,7 @@ def arguments_of(tmp_path: Path, *overrides: str) -> list[str]:
     held_out = write_records(tmp_path / "held_out.jsonl", [record(3)])
     named = [f"society.models=[{tmp_path / 'tied'}]", f"data.train={questions}"]
     named += [f"data.validation={held_out}", f"saves={tmp_path / 'saves'}", "data.probe=null"]
-    config = str(REPOSITORY / "configs/quickstart.yaml")
+    config = str(QUICKSTART)
     named += ["rollout.batch_size=2", "cluster.device=cpu", "rollout.max_prompt_tokens=400"]
     return ["--dry-run", config, *named, *overrides]
 
@@ -365,7 +365,7 @@ def test_the_worked_example_trains_from_outside_the_checkout(tmp_path, society):
     path = worked_example(tmp_path)
     (tmp_path / "saves").mkdir()
     (tmp_path / "saves/quickstart").symlink_to(society.parent)
-    command = [sys.executable, "-m", "comas", str(REPOSITORY / "configs/quickstart.yaml")]
+    command = [sys.executable, "-m", "comas", str(QUICKSTART)]
     settings = [
         f"saves={tmp_path / 'saves'}",
         "training.num_steps=1",

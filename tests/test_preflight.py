@@ -5,7 +5,7 @@ import json
 from pathlib import Path
 
 import pytest
-from small_runs import FAMILIES, REPOSITORY
+from small_runs import FAMILIES, QUICKSTART, REPOSITORY
 from tables import cases
 from tiny_models import save_tiny_model
 
@@ -28,7 +28,6 @@ from comas.preflight.needs import Need, PreflightError, faults_of, table
 from comas.preflight.survey import device_needs, disk_need, prepare
 from comas.types import Question
 
-QUICKSTART = REPOSITORY / "configs/quickstart.yaml"
 QWEN_3B = ModelShape(3_085_938_688, 36, 2048, 11008, 256, 151936)
 EIGHT_A100 = Machine("cuda", 8, 79 * GIB, 1000 * GIB, has_cuda_compiler=True)
 GOOD = Gpus("580.65.06", 8, 8, 13)
@@ -146,7 +145,7 @@ def lengths_of(tmp_path: Path, *overrides: str) -> list[Need]:
     """Of a model of 512 tokens, one a byte, with a question of some 400 and one of some 700."""
     folder, family = tmp_path / FAMILIES[0], FAMILIES[0]
     model = Path(save_tiny_model(folder, family, max_position_embeddings=512))
-    config = load_config(REPOSITORY / "configs/quickstart.yaml", overrides)
+    config = load_config(QUICKSTART, overrides)
     empty = len(fill(SOLUTION, "math", question=""))
     questions = [Question(f"q{n}", "math", "x" * (n - empty)) for n in (400, 700)]
     return list(length_needs(config, folders={"mine": model}, questions=questions))
@@ -280,8 +279,8 @@ def test_ones_own_questions_are_read_by_their_columns_and_asked_with_a_system_pr
         *("data.columns.prompt=question", "data.domain=math", "rollout.system_prompt=Be careful."),
         "data.probe=null",
     ]
-    config = load_config(REPOSITORY / "configs/quickstart.yaml", overrides)
-    embedded = load_config(REPOSITORY / "configs/quickstart.yaml", ["data.domain=math"])
+    config = load_config(QUICKSTART, overrides)
+    embedded = load_config(QUICKSTART, ["data.domain=math"])
     assert training_rules(embedded) == held_out_rules(embedded) == Data()
     prepared = prepare(config)
     assert [question.text for question in prepared.train.questions] == ["1 + 1?", "2 + 2?"]
@@ -289,4 +288,4 @@ def test_ones_own_questions_are_read_by_their_columns_and_asked_with_a_system_pr
     assert prepared.validation.questions[0].question_id == "mine/1"
     Path(model, "chat_template.jinja").write_text("{{ messages[-1]['content'] }}")
     with pytest.raises(PreflightError, match=r"rollout\.system_prompt: the chat template"):
-        prepare(load_config(REPOSITORY / "configs/quickstart.yaml", overrides))
+        prepare(load_config(QUICKSTART, overrides))

@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from small_runs import REPOSITORY
+from small_runs import QUICKSTART
 from tables import cases
 
 from comas.config import ConfigError
@@ -53,7 +53,7 @@ def test_without_end_there_are_as_many_questions_as_a_run_asks():
 )
 def test_keys_that_make_no_questions_are_faults(overrides, said):
     with pytest.raises(ConfigError, match=said):
-        load_config(REPOSITORY / "configs/quickstart.yaml", overrides)
+        load_config(QUICKSTART, overrides)
 
 
 def test_tasks_for_which_a_constant_is_right_are_refused_with_the_reason():

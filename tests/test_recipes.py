@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from config_faults import every_key, faults, only_fault
+from small_runs import REPOSITORY
 from tables import cases, pairs
 
 from comas.config import Config, changed_keys, config_as_yaml, load, schema
@@ -21,7 +22,6 @@ from comas.preflight.engine_options import REFUSED_OF_VLLM
 from comas.preflight.machine import Gpus
 from evaluation import config as evaluation_config
 
-REPOSITORY = Path(__file__).parents[1]
 COMAS, QUICKSTART = (REPOSITORY / f"configs/{name}.yaml" for name in ("comas", "quickstart"))
 
 

@@ -12,7 +12,7 @@ import psutil
 import pytest
 from ray.exceptions import ActorDiedError, RayTaskError
 from scripted_agents import ScriptedAgents
-from small_runs import REPOSITORY, rows_of
+from small_runs import QUICKSTART, rows_of
 from tables import cases
 from waiting import wait_until
 
@@ -277,7 +277,7 @@ def train(
 
     steps = ["training.num_steps=6", "training.save_every=2", "rollout.batch_size=2"]
     settings = [f"name={name}", f"saves={saves}", "cluster.device=cpu", *steps]
-    config = load_config(REPOSITORY / "configs/quickstart.yaml", settings)
+    config = load_config(QUICKSTART, settings)
     with monkeypatch.context() as patch, RunDirectory.create(config) as run:
         patch.setattr(driver, "agents_of", lost_agents)
         driver.train(prepare(config), run)

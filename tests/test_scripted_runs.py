@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from scripted_agents import ScriptedAgents
-from small_runs import REPOSITORY, record, write_records
+from small_runs import QUICKSTART, record, write_records
 
 from comas import __main__ as command
 from comas import train as driver
@@ -24,7 +24,6 @@ from comas.run.pages.run_report import report_source
 from comas.run.records import read_rows
 from comas.types import Request, TrainingSample, UpdateStats
 
-QUICKSTART = REPOSITORY / "configs/quickstart.yaml"
 ACCURACY = "validation/accuracy"
 
 

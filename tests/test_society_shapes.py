@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from builders import sample
-from small_runs import REPOSITORY, record, write_records
+from small_runs import QUICKSTART, record, write_records
 from tables import cases
 from tiny_models import save_tiny_model
 
@@ -26,7 +26,6 @@ from comas.train import train
 from comas.types import TrainingSample, UpdateStats
 from evaluation.models import find_target
 
-QUICKSTART = REPOSITORY / "configs/quickstart.yaml"
 FIVE = ("society.num_agents=5", "society.policy_of_agent=[0,0,0,1,2]")
 """Three agents that share a policy, one with its own, and one that the tests freeze."""
 

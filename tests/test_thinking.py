@@ -8,7 +8,7 @@ import pytest
 from builders import discuss, discussion, generation, turn
 from chat_styles import STYLES
 from config_faults import only_fault
-from small_runs import REPOSITORY, make_run
+from small_runs import QUICKSTART, make_run
 from tables import cases
 
 from comas.config import ConfigError
@@ -23,8 +23,6 @@ from comas.utils.thinking import Said, ThinkingMarks
 from evaluation.client import Endpoint, _prompt, _read_reply
 from evaluation.models import find_target
 from evaluation.types import ChatRules
-
-QUICKSTART = REPOSITORY / "configs/quickstart.yaml"
 
 LEFT_TO_MODEL = ThinkingMarks("<think>", "</think>")
 OPENED = replace(LEFT_TO_MODEL, opens=True)

@@ -7,13 +7,13 @@ from pathlib import Path
 from statistics import fmean
 
 import pytest
+from small_runs import REPOSITORY
 
 from comas.quickstart.world import HABITS, UNSEEN
 from comas.types import DOMAINS
 
 pytestmark = pytest.mark.stack
 
-REPOSITORY = Path(__file__).parents[1]
 BOUNDS = {
     **{f"validation/greedy/accuracy/{domain}": (0.0, 0.40) for domain in DOMAINS},
     "validation/accuracy": (0.25, 0.45),
