@@ -230,8 +230,8 @@ def test_the_spread_of_a_mean_is_that_of_its_interval():
 
 
 def test_as_many_discussions_are_held_as_it_takes_and_more_where_they_are_quick():
-    assert [goes_on(n, seconds=99.0) for n in (0, 23, 24)] == [True, True, False]
-    assert [goes_on(n, seconds=1.0) for n in (24, 95, 96)] == [True, True, False]
+    assert [goes_on(n, seconds=99.0) for n in (0, 47, 48)] == [True, True, False]
+    assert [goes_on(n, seconds=1.0) for n in (48, 95, 96)] == [True, True, False]
 
 
 # ---------------------------------------------------------------- the whole of it

@@ -26,9 +26,8 @@ from comas.verification.solutions import verify_solutions
 
 WARM_UP_DISCUSSIONS = 4
 """Held before anything is measured, as the first ones are slower."""
-MOST_AT_ONCE = 48
-"""Discussions; of a larger batch a part is tried."""
-MIN_DISCUSSIONS, MAX_DISCUSSIONS = 24, 96
+MIN_DISCUSSIONS, MAX_DISCUSSIONS = 48, 96
+"""The least are at most one batch: of a larger one a part is tried."""
 ENOUGH_S = 30.0
 """Seconds of rollout after which no more than ``MIN_DISCUSSIONS`` are held."""
 
@@ -51,7 +50,7 @@ def try_out(
         EngineError: engines failed.
     """
     config = prepared.config
-    part, small = (in_part(prepared, most) for most in (MOST_AT_ONCE, WARM_UP_DISCUSSIONS))
+    part, small = (in_part(prepared, most) for most in (MIN_DISCUSSIONS, WARM_UP_DISCUSSIONS))
     tried, whole = part.config.rollout.batch_size, config.rollout.batch_size
     per_batch = tried * config.interaction.prompt_reuse
     with Verifier(isolation=prepared.isolation, chosen=config.verifiers) as verifier:
@@ -59,18 +58,17 @@ def try_out(
         def sample(prepared: Prepared, *, step: int) -> Batch:
             started = time.monotonic()
             discussions = discuss(prepared, agents, step=step)
-            seconds = time.monotonic() - started
             verdicts = verify_solutions(verifier, discussions, answers=prepared.train.answers)
             evidence = offer_evidence(
                 verdicts, response_logprobs=agents.response_logprobs, seed=config.seed, step=step
             )
-            scheme = REWARD_SCHEMES[config.reward.scheme]
-            return Batch(scheme(discussions, evidence=evidence), verdicts(), seconds)
+            rewards = REWARD_SCHEMES[config.reward.scheme](discussions, evidence=evidence)
+            return Batch(rewards, rollout_s=time.monotonic() - started, verdicts=verdicts())
 
         agents.sync_weights()
         warm_up = sample(small, step=0)
         batches = [sample(part, step=1)]
-        while goes_on(per_batch * len(batches), seconds=sum(batch.seconds for batch in batches)):
+        while goes_on(per_batch * len(batches), seconds=sum(batch.rollout_s for batch in batches)):
             batches.append(sample(part, step=len(batches) + 1))
         with progress_bar("update"):
             agents.begin_update(_buffers(warm_up, prepared), step=1)()
@@ -85,7 +83,7 @@ def try_out(
     times = clock.times()
     trained = [sample for samples in buffers.values() for sample in samples]
     costs = Costs(
-        rollouts_s=[batch.seconds for batch in batches],
+        rollouts_s=[batch.rollout_s for batch in batches],
         sampled_tokens=[
             sum(turn.generation.num_sampled_tokens for turn in item.discussion.turns)
             for batch in batches

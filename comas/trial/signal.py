@@ -33,9 +33,9 @@ class Batch(NamedTuple):
     """The discussions of a batch that was tried."""
 
     rewards: Rewards
+    rollout_s: float
+    """Seconds until the rewards were known."""
     verdicts: Verdicts
-    seconds: float
-    """Of its rollout."""
 
 
 Spoken = Sequence[tuple[Turn, Verdict | None]]
