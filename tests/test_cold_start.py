@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +13,9 @@ from small_runs import REPOSITORY, record, write_records
 from tiny_models import END_OF_TURN, byte_tokenizer, random_model, save_tiny_model
 from transformers import AutoModelForCausalLM
 
-from comas.cold_start.__main__ import learn
+from comas.cold_start import __main__ as cold_start_process
 from comas.cold_start.demonstrations import Lesson, encode, load_demonstrations
+from comas.cold_start.teaching import ColdStart, teach
 from comas.config.schema import Config
 from comas.data.rows import DataError
 from comas.engines.policy.attention import PACKED
@@ -175,7 +177,7 @@ def test_two_prompts_are_answered_greedily_as_was_shown():
     model.set_attn_implementation(PACKED)
     shown = {(5, 6, 7): [20, 30, END_OF_TURN], (5, 6, 8): [40, END_OF_TURN]}
     lessons = [Lesson(prompt, response) for prompt, response in shown.items()] * 400
-    losses = list(learn(ResponseModel(model, temperature=1.0), lessons, seed=0))
+    losses = list(cold_start_process.learn(ResponseModel(model, temperature=1.0), lessons, seed=0))
     assert len(losses) == 100  # 800 lessons, 16 a step, twice
     assert losses[0] > 3 and losses[-1] < 0.6
     model.eval()
@@ -210,6 +212,19 @@ def test_a_model_that_does_not_fit_is_named_with_the_remedy(config, monkeypatch)
         prepare(config)
 
 
+def test_a_teaching_that_is_interrupted_leaves_nothing(config, monkeypatch):
+    [cold_start] = [model.cold_start for model in survey_run(config).inputs.models.values()]
+
+    def interrupted(*_: object, **__: object) -> Iterator[float]:
+        yield 1.0
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("comas.cold_start.__main__.learn", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        cold_start_process.teach(cold_start, device=torch.device("cpu"))
+    assert not Path(config.saves).exists()
+
+
 @pytest.mark.stack
 def test_a_model_is_taught_once_and_a_resumed_run_goes_on_with_it(config, tmp_path, capfd):
     before = "\n".join(f"{n.subject}: {n.present}" for n in survey_run(config).needs)
@@ -228,6 +243,8 @@ def test_a_model_is_taught_once_and_a_resumed_run_goes_on_with_it(config, tmp_pa
     ]
     assert min(differences) > 0 and taught.dtype == torch.float32
     assert "apache-2.0" in (folder / CARD).read_text()
+    with pytest.raises(RuntimeError, match=r"nowhere could not be taught \(see above\)"):
+        teach(ColdStart("./nowhere", str(folder.parent / "a"), [], "float32", 0), device="cpu")
     written = (folder / "model.safetensors").stat().st_mtime_ns
     assert prepare(config).models == prepared.models
     assert (folder / "model.safetensors").stat().st_mtime_ns == written

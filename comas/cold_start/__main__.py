@@ -12,6 +12,7 @@ from pathlib import Path
 from random import Random
 
 import torch
+from transformers.utils.logging import disable_progress_bar
 
 from comas.cold_start.demonstrations import Lesson
 from comas.cold_start.teaching import MICRO_BATCH_TOKENS, NUM_EPOCHS, ColdStart, recipe
@@ -34,19 +35,19 @@ def main() -> int:
     """Teach the model, unless another process just has; returns the exit status."""
     said = json.load(sys.stdin)
     cold_start = ColdStart(**{**said, "lessons": [Lesson(*each) for each in said["lessons"]]})
-    folder = Path(cold_start.folder)
-    with locked(folder.parent, remedy="it teaches one model at a time", waits=True):
+    shelf = Path(cold_start.folder).parent
+    with locked(shelf, remedy="it teaches one model at a time", waits=True):
         # Whoever holds the lock is the only teacher, so these are what killed ones left.
-        for leftover in folder.parent.glob(f"{PARTIAL}*"):
+        for leftover in shelf.glob(f"{PARTIAL}*"):
             remove(leftover)
         if not cold_start.is_done:
-            with written_aside(folder) as partial:
-                teach(cold_start, partial, device=torch.device(sys.argv[1]))
+            teach(cold_start, device=torch.device(sys.argv[1]))
     return 0
 
 
-def teach(cold_start: ColdStart, folder: Path, *, device: torch.device) -> None:
-    """Write the taught model into ``folder``, in Hugging Face format and with its licence."""
+def teach(cold_start: ColdStart, *, device: torch.device) -> None:
+    """Write the taught model into its folder, in Hugging Face format and with its licence."""
+    disable_progress_bar()  # transformers' own
     torch.set_num_threads(len(os.sched_getaffinity(0)))
     torch.set_float32_matmul_precision("high")  # TF32, on a GPU
     torch.manual_seed(cold_start.seed)
@@ -54,16 +55,18 @@ def teach(cold_start: ColdStart, folder: Path, *, device: torch.device) -> None:
     model = load_response_model(base, Policy(dtype="float32"), temperature=1.0).to(device)
     losses = []
     num_steps = NUM_EPOCHS * len(_steps(cold_start.lessons, Random(0)))
-    with progress_bar(f"teaching {base.name}", unit="step", total=num_steps) as bar:
+    with progress_bar(
+        f"teaching {Path(cold_start.base).name}", unit="step", total=num_steps
+    ) as bar:
         for loss in learn(model, cold_start.lessons, seed=cold_start.seed):
             losses.append(loss)
             bar.set_postfix_str(f", loss {loss:.2f}")
             bar.update()
-    language_model = model.language_model.to(getattr(torch, cold_start.dtype))
-    language_model.save_pretrained(folder)
-    describe_as(base, folder)
-    if (base / CARD).is_file():
-        shutil.copyfile(base / CARD, folder / CARD)
+    with written_aside(Path(cold_start.folder)) as folder:
+        model.language_model.to(getattr(torch, cold_start.dtype)).save_pretrained(folder)
+        describe_as(base, folder)
+        if (base / CARD).is_file():
+            shutil.copyfile(base / CARD, folder / CARD)
     log.info(
         "taught %s by %d demonstrations: the loss of a response token was %.2f in the first of %d "
         "steps and is %.2f in the last",
