@@ -48,6 +48,7 @@ CONFIGS = REPOSITORY / "configs"
 NO_RUNS = {*CONFIGS.glob("studies/*"), *CONFIGS.glob("prompts/*")}
 FILES = sorted(set(CONFIGS.rglob("*.yaml")) - NO_RUNS)
 SMALL = (
+    "society.cold_start=null",  # tiny models have other words
     "rollout.batch_size=2",
     "rollout.max_prompt_tokens=3000",
     "rollout.max_response_tokens=16",

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from small_runs import REPOSITORY, rows_of
+from small_runs import REPOSITORY, rows_of, write_records
 
 from scripts.get_model import MODELS, check_answers
 
@@ -32,8 +32,11 @@ def smollm2() -> Path:
 
 
 def test_two_agents_of_a_real_model_discuss_and_learn(smollm2, tmp_path):
+    shown = (REPOSITORY / "configs/smollm2/cold_start.jsonl").read_text().splitlines()
+    few = write_records(tmp_path / "few.jsonl", shown[:6])
+    settings = [*SETTINGS, f"society.cold_start={few}", f"saves={tmp_path}"]
     command = [sys.executable, "-m", "comas", "configs/smollm2.yaml", f"society.models=[{smollm2}]"]
-    subprocess.run([*command, *SETTINGS, f"saves={tmp_path}"], cwd=REPOSITORY, check=True)
+    subprocess.run([*command, *settings], cwd=REPOSITORY, check=True)
     run = (tmp_path / "latest").resolve()
     _, *steps = rows_of(run)
     assert len(steps) == 2
