@@ -177,14 +177,11 @@ def sample(reward: float, **fields: object) -> TrainingSample:
     return builders.sample(reward=reward, **fields)
 
 
-def test_each_role_learns_at_its_own_rate():
+def test_advantages_use_the_rates_of_roles_and_the_configured_groups():
     samples = [sample(1.0), sample(0.0), sample(1.0, role="scoring"), sample(0.0, role="scoring")]
     assert advantages_of(samples, Grpo()) == pytest.approx([HALF, -HALF] * 2)
     slower = advantages_of(samples, Grpo(role_weights={"scoring": 0.1, "evaluation": 5}))
     assert slower == pytest.approx([HALF, -HALF, 0.1 * HALF, -0.1 * HALF])
-
-
-def test_advantages_use_the_configured_groups():
     samples = [sample(1.0), sample(0.0), sample(0.3, role="scoring")]
     assert advantages_of(samples, Grpo()) == pytest.approx([HALF, -HALF, 0.0])
     # 1, 0, 0.3 of one group: mean 1.3 / 3.

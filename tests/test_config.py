@@ -24,12 +24,9 @@ CONFIGS = REPOSITORY / "configs"
 ROLES = ("solution", "evaluation", "scoring")
 
 
-def test_the_config_without_any_file_is_the_papers_but_for_the_machine():
+def test_the_papers_config_is_the_default_and_says_where_values_are_from():
     differing = changed_keys(Config(), load_config(CONFIGS / "comas.yaml", []))
     assert {key.partition(".")[0] for key in differing} <= {"cluster"}
-
-
-def test_the_papers_config_says_of_each_value_where_it_is_from():
     lines = (CONFIGS / "comas.yaml").read_text().splitlines()
     values = [line for line in lines if re.match(r"  \w+: ", line)]
     assert len(values) > 40

@@ -167,9 +167,6 @@ def test_the_subset_for_validation_is_the_same_whatever_the_order_of_the_file():
     assert set(fixed_subset(some, 9)) < set(subset)  # a larger subset contains a smaller one
     assert subset != some[:10]
     assert fixed_subset(some, None) == some
-
-
-def test_more_validation_questions_than_there_are_is_an_error_with_the_numbers():
     with pytest.raises(DataError, match=r"holds 3 questions, fewer than .* = 4"):
         fixed_subset(questions(3), 4)
 

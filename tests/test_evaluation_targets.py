@@ -22,14 +22,11 @@ def test_a_smaller_draw_is_part_of_a_larger_one_and_keeps_the_order():
     assert draw(numbers, 1000, name="gsm8k") == numbers
 
 
-def test_a_task_is_the_question_with_the_sentence_about_its_answer(tmp_path):
+def test_tasks_are_asked_with_a_sentence_or_as_in_training(tmp_path):
     write_records(tmp_path / "benchmarks/gsm8k.jsonl", [record(0), record(1)])
     (task,) = benchmark_tasks("gsm8k", data=tmp_path, limit=1)
     assert task.query.startswith(f"{task.question}\n\n")
     assert task.query.endswith("\\boxed{}.")
-
-
-def test_held_out_questions_are_asked_as_in_training(tmp_path):
     path = write_records(tmp_path / "held.jsonl", [record(0)])
     (task,) = held_out_tasks(path, limit=None)
     assert task.gold == "1"

@@ -60,7 +60,7 @@ def test_a_judge_who_always_says_the_same_is_paid_nothing(score):
     assert {own[1:] for own in rewards} == {(0.0, 0.0)}
 
 
-def test_answers_are_compared_within_a_question_in_all_its_discussions():
+def test_answers_with_scores_are_compared_within_a_question():
     first = judged("a", ("7", 3), ("8", 1))
     second = judged("a", (" 7 ", 2))
     elsewhere = judged("b", ("7", 1), ("7", 1))
@@ -69,9 +69,6 @@ def test_answers_are_compared_within_a_question_in_all_its_discussions():
         [(0.5, 0.0, 0.0)],
         [(0.0, 0.0, 0.0), (0.0, 0.0, 0.0)],
     ]
-
-
-def test_what_holds_no_score_is_not_compared():
     # Of the 7s one holds a score, so that neither it nor the 8 has an equal.
     (rewards,) = consistently(judged("a", ("7", None), ("7", 1), ("8", 3)))
     assert rewards == [(0.0, 0.0, -1.0), (0.0, 0.0, 0.0), (1.0, 0.0, 0.0)]
@@ -93,16 +90,10 @@ def solutions(*scores: int | None) -> Discussion:
 def test_a_solution_is_paid_for_those_that_it_is_scored_above():
     [item] = paid("pairwise", solutions(3, 2, 2)).discussions
     assert item.rewards == (1.0, 0.0, 0.0, 0.25, 0.75, 0.0, 0.25, 0.75, 0.0)
-
-
-def test_what_cannot_be_compared_is_not_trained():
     [alone] = paid("pairwise", solutions(3)).discussions
     assert alone.rewards == (None, None, None)
     [two] = paid("pairwise", solutions(3, None, 1)).discussions
     assert two.rewards == (1.0, 0.0, 0.0, None, None, 0.0, 1.0, 0.0)
-
-
-def test_a_solution_without_a_score_is_below_nobody():
     # Of the three that hold a score: 1 against 2 and 2; 1/2 against the equal one.
     [item] = paid("pairwise", judged("a", ("7", 1), ("7", None), ("7", 2), ("7", 2))).discussions
     assert item.rewards == (0.0, 1.0, 0.0, 0.0, 0.0, -1.0, 0.75, 0.25, 0.0, 0.75, 0.25, 0.0)
@@ -146,21 +137,15 @@ def elected(*discussions: Discussion) -> tuple[list[tuple[float | None, ...]], f
     return [item.rewards[::3] for item in found.discussions], found.metrics["majority/share"]
 
 
-def test_scores_elect_an_answer_and_whoever_gives_it_is_paid():
+def test_scores_of_all_copies_elect_an_answer_and_whoever_gives_it_is_paid():
     share = pytest.approx(2 / 3)
     assert elected(judged("a", ("7", 3), ("7", 2), ("8", 3))) == ([(1.0, 1.0, 0.0)], share)
     # Two votes for what judges see to be wrong are outvoted by one; whom they accuse is paid.
     assert elected(judged("a", ("8", 1), ("8", 2), ("7", 3)))[0] == [(0.0, 0.0, 1.0)]
     assert elected(judged("a", ("7", 1), ("7", 3), ("8", 2)))[0] == [(1.0, 1.0, 0.0)]
-
-
-def test_copies_of_a_question_vote_together():
     first, second = judged("a", ("8", 3)), judged("a", ("7", 3), ("7", 3))
     other = judged("b", ("8", 2))
     assert elected(first, second, other)[0] == [(0.0,), (1.0, 1.0), (1.0,)]
-
-
-def test_where_nothing_is_elected_solutions_keep_the_papers_rewards():
     assert elected(judged("a", ("7", 1), ("8", 1))) == ([(0.0, 0.0)], None)
     coding = replace(judged("a", ("7", 2), ("8", 3)), question=Question("a", "coding", "?"))
     assert elected(coding) == ([(0.5, 1.0)], None)

@@ -32,21 +32,15 @@ CORE = [
 ]
 
 
-def test_the_core_imports_no_engine():
+def test_neither_the_core_nor_what_every_process_imports_loads_an_engine():
     assert loaded(CORE, {"ray", "vllm", "deepspeed"}) == {}
-
-
-def test_what_every_process_imports_loads_no_engine():
     modules = ["comas.engines.rollout.cpu.shared_weights", "comas.engines.cluster.actors"]
     assert loaded(modules, {"vllm", "deepspeed", "transformers"}) == {}
 
 
-def test_every_package_has_a_floor_and_there_are_six():
+def test_every_package_has_a_floor_and_imports_from_below_it_alone():
     assert FLOORS.keys() == {package_of(module) for module in modules("comas")} - {"comas"}
     assert {*FLOORS.values()} == {None, 1, 2, 3, 4, 5, 6}
-
-
-def test_no_module_imports_a_package_of_its_own_floor_or_above():
     assert [arrow for arrow in imports("comas") if points_up(*arrow)] == []
 
 

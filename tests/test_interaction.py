@@ -75,7 +75,7 @@ def test_parallel_has_one_solution_of_every_agent_a_round(num_agents, num_rounds
         assert solvers == {agent: num_rounds for agent in range(num_agents)}
 
 
-def test_parallel_deals_every_agent_as_many_evaluations_and_scorings_in_each_round():
+def test_parallel_deals_evaluations_and_scorings_evenly_in_each_round():
     discussions = discuss(schedule="parallel", num_rounds=3, num_evaluations=2)
     turns = [t for d in discussions for t in d.turns]
     for role, round_index in product(("evaluation", "scoring"), range(3)):
@@ -84,9 +84,6 @@ def test_parallel_deals_every_agent_as_many_evaluations_and_scorings_in_each_rou
         )
         # 8 discussions x 4 solvers x 2 evaluations = 64 parts of a round for 4 agents.
         assert parts == {agent: 16 for agent in range(4)}
-
-
-def test_a_deal_that_does_not_divide_differs_by_at_most_one():
     counts = Counter(deal(Random(0), num_agents=3, num_parts=8))
     assert sorted(counts.values()) == [2, 3, 3]
 

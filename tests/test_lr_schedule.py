@@ -29,14 +29,11 @@ class Run:
         return found
 
 
-def test_a_constant_rate_is_warmed_up_from_above_zero_and_needs_no_length():
+def test_rates_are_warmed_up_and_stay_or_fall_by_equal_parts():
     expected = [1 / 4, 2 / 4, 3 / 4, 1, 1, 1]
     assert Run(warmup_steps=4).rates(6) == pytest.approx(expected)
     assert Run(warmup_steps=4, num_steps=6).rates(6) == pytest.approx(expected)
     assert Run(warmup_steps=0).rates(2) == [1, 1]
-
-
-def test_linear_falls_by_equal_parts_and_stays_at_its_end():
     settings = {"lr_schedule": "linear", "num_steps": 8}
     falls = [0.1 + 0.9 * k / 5 for k in (4, 3, 2, 1, 0)]
     expected = [1 / 4, 2 / 4, 3 / 4, 1, *falls, 0.1, 0.1]

@@ -240,20 +240,14 @@ def test_the_confusion_table_counts_every_scoring_of_a_solution():
     }
 
 
-def test_what_the_verifier_failed_on_counts_neither_way():
+def test_what_is_no_prediction_counts_neither_way():
     metrics = reward_effectiveness([simple("a", 1.0)], verdicts=verdicts_on(a="failed"))
     assert set(qualities(metrics, "from_score_2").values()) == {None}
     assert not any(v for k, v in metrics.items() if k.startswith("scoring/confusion"))
-
-
-def test_rewards_that_are_made_of_the_verdicts_predict_nothing_but_scores_are_counted():
     verdicts = verdicts_on(a="correct")
     metrics = reward_effectiveness([simple("a", 1.0)], verdicts=verdicts, sees_verdicts=True)
     assert set(qualities(metrics, "from_score_2").values()) == {None}
     assert metrics["scoring/confusion/score_3/correct"] == 1
-
-
-def test_a_solution_without_a_reward_is_no_prediction():
     unscored = scored("a", scores=[], rewards=(None,))
     metrics = reward_effectiveness([unscored], verdicts=verdicts_on(a="correct"))
     assert set(qualities(metrics, "from_score_3").values()) == {None}

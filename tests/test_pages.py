@@ -245,7 +245,7 @@ def test_a_run_is_followed_from_before_its_first_step(tmp_path):
         LiveRun(tmp_path)
 
 
-def test_the_time_left_is_that_of_the_steps_and_validations_to_come():
+def test_where_a_run_is_and_how_long_it_will_take_is_said():
     rows: list[dict[str, Any]] = [{"step": 0, "time/validation_s": 4.0}]
     rows += [{"step": step, "time/step_s": s} for step, s in ((1, 60.0), (2, 6), (3, 5))]
     # 7 steps at the median of 6 s; of the validations after 5 and 10 both are to come: 42 + 8.
@@ -253,9 +253,6 @@ def test_the_time_left_is_that_of_the_steps_and_validations_to_come():
     assert seconds_left(rows, num_steps=3, validate_every=3) == 0
     assert seconds_left(rows, num_steps=None, validate_every=5) is None
     assert seconds_left(rows[:1], num_steps=10, validate_every=5) is None
-
-
-def test_where_a_run_is_is_said_in_words():
     rows = [{"step": 3, "time/step_s": 60.0}]
     known = {"num_steps": 10, "validate_every": 10, "age_s": 7.0}
     assert progress_in_words(rows, **known, is_over=False) == (
@@ -284,7 +281,7 @@ def asked(
     return answer.status, answer.read().decode(), answer.headers
 
 
-def test_the_page_is_served_to_this_machine_alone(server):
+def test_the_page_is_served_on_this_machine_to_who_knows_the_key_alone(server):
     assert server.server_address[0] == "127.0.0.1"
     status, text, headers = asked(server, f"/{server.key}/")
     assert (status, "connect-src" in text) == (200, True)
@@ -293,9 +290,6 @@ def test_the_page_is_served_to_this_machine_alone(server):
     assert len(server.key) >= 32
     with LiveServer([]) as other:
         assert other.key != server.key
-
-
-def test_who_does_not_know_the_key_or_comes_by_another_name_sees_nothing(server):
     key = server.key
     others = ("/", "/new", "/details?run=0&step=1", f"/{key}/metrics.jsonl", f"/{key[:-1]}/")
     for path in others:

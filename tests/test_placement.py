@@ -39,7 +39,7 @@ def places(slots: tuple[Slot, ...]) -> list[tuple[int, list[int]]]:
     return [(slot.part, list(slot.bundles)) for slot in slots]
 
 
-def test_a_colocated_sharded_engine_shares_the_gpus_of_as_many_ranks():
+def test_sharded_engines_share_the_gpus_of_ranks_or_have_their_own():
     placement = planned(engines=2, tensor_parallel=2, ranks=4)
     assert placement.num_gpus == 4
     assert places(placement.rollout_slots) == [(0, [0, 1]), (0, [2, 3])]
@@ -47,9 +47,6 @@ def test_a_colocated_sharded_engine_shares_the_gpus_of_as_many_ranks():
     for bundle in range(4):
         slots = [*placement.rollout_slots, *placement.policy_slots]
         assert sum(slot.num_gpus for slot in slots if bundle in slot.bundles) == 0.9
-
-
-def test_disaggregated_sharded_engines_have_gpus_of_their_own_after_the_ranks():
     placement = planned(engines=2, tensor_parallel=3, ranks=2, placement="disaggregated")
     assert placement.num_gpus == 8  # 2 + 2 x 3
     assert placement.policy_slots == (Slot(0, 1.0), Slot(1, 1.0))

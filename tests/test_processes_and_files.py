@@ -161,14 +161,11 @@ def numbers(path: Path) -> list[int]:
     return read_lines(path, json.loads, remedy="Delete it")
 
 
-def test_of_several_files_none_is_replaced_when_one_cannot_be_written(tmp_path):
+def test_files_are_replaced_at_once_and_all_or_none(tmp_path):
     (tmp_path / "a").write_text("old")
     with pytest.raises(FileError, match=r"cannot write .*missing/b: No such file"):
         write_files({tmp_path / "a": "new", tmp_path / "missing" / "b": "new"})
     assert (tmp_path / "a").read_text() == "old"
-
-
-def test_a_file_is_replaced_at_once(tmp_path):
     path = tmp_path / "a"
     path.write_text("old")
     with path.open() as reader:

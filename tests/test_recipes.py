@@ -172,15 +172,12 @@ def test_an_example_fits_its_key():
                 assert all(f"{other}.".startswith(f"{name}.") for other in changed)
 
 
-def test_an_option_comes_over_what_the_keys_make():
+def test_options_come_over_what_the_keys_make_entry_by_entry():
     rollout = Rollout(vllm_options={"enforce_eager": False, "async_scheduling": True})
     arguments = engine_arguments(
         "m", rollout=rollout, device="cpu", weight_transfer="shared_memory", seed=0
     )
     assert arguments["enforce_eager"] is False and arguments["async_scheduling"] is True
-
-
-def test_an_entry_of_a_section_leaves_its_other_entries():
     options = {"zero_optimization": {"overlap_comm": True}, "wall_clock_breakdown": True}
     policy = Policy(zero_stage=2, deepspeed_options=options)
     config = deepspeed_config(policy, Optimization(), device="cpu", num_trained=10)

@@ -206,11 +206,8 @@ def test_a_few_tasks_that_differ_alike_tell_nothing_from_chance(num_tasks, exclu
     assert found.excludes_zero is excludes_zero
 
 
-def test_subjects_may_have_different_numbers_of_seeds():
+def test_seeds_may_differ_in_number_and_thirds_that_cancel_leave_zero():
     assert difference(of=("cw", "cw", "cc"), to=("cw",)).value == pytest.approx(1 / 3 / 2)
-
-
-def test_thirds_that_cancel_leave_exactly_zero():
     # Per task +1/3, +1/3, -2/3: no rounding may push the mean to one side of 0.
     found = difference(of=("ccw", "www", "www"), to=("wwc", "wwc", "www"))
     assert found.value == 0

@@ -63,14 +63,11 @@ def test_solver_and_evaluator_share_a_point_and_an_invalid_score_costs_its_score
     assert rewarded("interaction", said).rewards == rewards
 
 
-def test_the_invalid_rate_counts_scorings_without_a_score_whatever_they_are_paid():
+def test_rates_count_all_scorings_and_means_the_turns_that_were_rewarded():
     said = {"r0.s0": "", "r0.s0.e0": "", "r0.s0.e0.t0": THREE}
     turns = [turn(*one) for one in (said | {"r0.s0.e1": "", "r0.s0.e1.t0": "no idea"}).items()]
     assert interaction_reward([discussion(*turns)]).metrics == {"scoring/invalid_rate": 0.5}
     assert interaction_reward([]).metrics == {"scoring/invalid_rate": None}
-
-
-def test_the_mean_reward_of_a_role_is_over_the_turns_that_were_rewarded():
     turns = [turn("r0.s0"), turn("r0.s1", agent=1), turn("r0.s2", agent=1)]
     metrics = rollout_metrics(
         [RewardedDiscussion(discussion(*turns), (1.0, 0.5, None))], num_agents=2
@@ -293,12 +290,9 @@ def test_the_majority_of_all_copies_is_the_label(answers, expected):
     assert labelled(*copies, *[held("b", boxed("2"))] * 9) == expected + [(1,)] * 9
 
 
-def test_what_has_no_box_has_no_vote():
+def test_what_has_no_box_has_no_vote_and_no_part_in_the_share():
     assert labelled(held("q", "7", "7", boxed("8"))) == [(0.0, 0.0, 1.0)]
     assert labelled(held("q", "no idea"), held("q", "\\boxed{}")) == [(None,)] * 2
-
-
-def test_the_share_of_the_majority_is_a_mean_over_questions_that_voted():
     discussions = [
         held("a", boxed("7"), boxed("7"), "x", "y"),
         held("b", boxed("1")),

@@ -103,7 +103,7 @@ def test_a_cancelled_request_is_told_and_the_others_are_answered():
     asyncio.run(scenario())
 
 
-def test_an_engine_that_gives_no_sign_of_life_is_lost():
+def test_an_engine_that_is_asked_and_gives_no_sign_of_life_is_lost():
     engine = ScriptedEngine(answer=None, num_heartbeats=4)
     [error] = asyncio.run(ask_all(client_of(engine, heartbeat_timeout_s=0.1), "a"))
     assert isinstance(error, LostEngineError)
@@ -111,14 +111,8 @@ def test_an_engine_that_gives_no_sign_of_life_is_lost():
         f"{NAME} gave no sign of life for 0 s while generating d r0.s0 "
         "(cluster.heartbeat_timeout_s)"
     )
-
-
-def test_signs_of_life_let_an_answer_take_longer_than_their_limit():
     client = client_of(ScriptedEngine(num_heartbeats=12), heartbeat_timeout_s=0.3)
     assert asyncio.run(ask_all(client, "a")) == [spoken("a")]
-
-
-def test_silence_while_nobody_asks_is_no_silence():
     client = client_of(ScriptedEngine(), heartbeat_timeout_s=0.1)
 
     async def scenario() -> list[Any]:

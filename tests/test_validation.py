@@ -36,21 +36,15 @@ def ask(*, num_agents: int = 2, seed: int = 0, overlong: str = "") -> list[list[
     )
 
 
-def test_every_agent_answers_every_question_itself():
+def test_every_agent_answers_every_question_itself_under_seeds_that_stay():
     answers = [[text.rpartition(", ")[0] for text in of_agent] for of_agent in ask()]
     assert answers == [
         ["agent 0, q0", "agent 0, q1", "agent 0, q2"],
         ["agent 1, q0", "agent 1, q1", "agent 1, q2"],
     ]
-
-
-def test_sampling_seeds_are_the_same_each_time_and_differ_by_agent_question_and_run():
     assert ask() == ask()
     seeds = {text.rpartition(" ")[2] for run in (0, 1) for row in ask(seed=run) for text in row}
     assert len(seeds) == 2 * 2 * 3
-
-
-def test_a_question_over_the_prompt_limit_is_unanswered():
     assert [row[1] for row in ask(overlong="q1")] == ["", ""]
 
 
@@ -230,19 +224,13 @@ def test_every_measure_is_a_share_of_what_could_show_it():
     assert metrics["agent_1/probe/accepts_approval"] == 0
 
 
-def test_each_judge_is_asked_five_times_with_what_it_is_to_weigh():
+def test_each_judge_is_asked_the_same_five_times_at_every_validation():
     _, asked = probe()
     prompts = [prompt for prompt, _ in asked]
     assert len(asked) == 10 and len({seed for _, seed in asked}) == 10
     weighed = [text.rpartition("# Evaluation\n")[2] for text in prompts if "# Evaluation\n" in text]
     assert sorted(weighed[:3]) == ["No mistakes.", "a carry is lost", "a carry is lost"]
-
-
-def test_the_same_is_asked_at_every_validation():
     assert probe() == probe()
-
-
-def test_a_prompt_over_the_limit_names_nothing():
     metrics, _ = probe(overlong="wrong")
     assert metrics["probe/names"] == 0 and "probe/accepts_true" not in metrics
 
