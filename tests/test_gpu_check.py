@@ -161,7 +161,7 @@ def test_each_row_is_told_and_written_whatever_happens(scripted, monkeypatch, ca
     assert list(rows) == ["attention", "matrix product", *CHECKS]
     assert (rows["one"]["before"], rows["resume"]["before"]) == (2, 6)
     assert (rows["one"]["tokens/s"], rows["one"]["verdict"]) == (1234.4, "ok")
-    assert rows["tensor"]["not run"] == "too small"
+    assert (rows["tensor"]["not run"], rows["tensor"]["verdict"]) == ("too small", "not run")
     for text in (rows["ranks"]["traceback"], error):
         assert "RuntimeError: no kernel image, in an engine's process" in text
 

@@ -109,12 +109,12 @@ class Rows:
         try:
             yield row
         except NotRunError as error:
-            row["not run"] = str(error)
+            row |= {"not run": str(error), "verdict": "not run"}
         except Exception as error:
             row |= {"faults": [f"{type(error).__name__}: {error}"]}
             row["traceback"] = traceback.format_exc()
             sys.stderr.write(row["traceback"])
-        row["verdict"] = "FAULT" if row["faults"] else "ok"
+        row.setdefault("verdict", "FAULT" if row["faults"] else "ok")
         self._rows.append(row)
         with self._file.open("a") as file:
             file.write(json.dumps(row) + "\n")

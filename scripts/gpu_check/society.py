@@ -126,7 +126,6 @@ def run_check(
     row: Row = seconds | {
         "ZeRO": f"{config.policy.zero_stage}{' offload' * bool(config.policy.adam_offload)}",
         "tokens/s": sum(len(s.response_token_ids) for s in samples) / seconds["rollout s"],
-        "FLOPs utilisation": flops / peak_flops,
         "planned": needed.split(" (")[0],
         "reserved GiB": found.reserved / GIB,
         "memory GiB": found.memory / GIB,
@@ -134,7 +133,8 @@ def run_check(
         "moved": found.moved[0],
         "faults": found.all_faults(),
     }
-    if not planned.check.lora_rank:
+    if not planned.check.lora_rank:  # adapters are sent alone, and skip what weights would need
+        row["FLOPs utilisation"] = flops / peak_flops
         num_bytes = shape.num_parameters * (2 if config.rollout.dtype == "bfloat16" else 4)
         row["sent GB/s"] = num_bytes / seconds["send s"] / 1e9
     if planned.check.is_compared:
