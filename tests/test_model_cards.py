@@ -101,6 +101,19 @@ def test_a_card_states_base_licence_data_results_and_recipe(prepared, tmp_path):
     assert str(tmp_path) not in first.text + second.text  # nobody else's business
 
 
+def test_a_card_says_what_was_taught_before_by_the_files_name_alone(prepared, tmp_path):
+    prepared.config.society.cold_start = str(write_records(tmp_path / "shown.jsonl", []))
+    first, _ = cards(prepared, tmp_path / "models")
+    assert (
+        "it was taught, by supervised learning, what its roles say: by the demonstrations of\n"
+        in (first.text)
+    )
+    assert (
+        "\n`shown.jsonl`. An adapter fits" in first.text and "cold_start: shown.jsonl" in first.text
+    )
+    assert str(tmp_path) not in first.text
+
+
 def test_a_card_names_the_datasets_behind_prepared_questions(prepared, tmp_path):
     train = Path(prepared.config.data.train)
     dataset = {"dataset": "KodCode/Light", "revision": "dcf78a8b", "licence": "cc-by-nc-4.0"}
