@@ -70,9 +70,8 @@ def main(arguments: Sequence[str]) -> int:
                 log.info("the best agents are in %s", from_here(_export_best(prepared, run)))
                 return 0
             log.info("run directory: %s", from_here(run.path))
-            for line in sizes:
+            for line in (*sizes, *prepared.plan):
                 log.info(line)
-            log.info(prepared.sharding)
             for doubt in prepared.doubts:
                 log.warning(doubt)
             train(prepared, run)

@@ -72,4 +72,5 @@ def least_of(machines: Sequence[Machine]) -> Machine:
         gpu_bytes=min(machine.gpu_bytes for machine in machines),
         host_bytes=min(machine.host_bytes for machine in machines),
         has_cuda_compiler=all(machine.has_cuda_compiler for machine in machines),
+        num_cores=min(machine.num_cores for machine in machines),
     )

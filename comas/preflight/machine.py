@@ -1,6 +1,7 @@
 """What this machine has: GPUs with their driver, memory; and the device to run on."""
 
 import importlib.util
+import os
 import re
 from contextlib import suppress
 from dataclasses import dataclass
@@ -45,6 +46,8 @@ class Machine:
     has_cuda_compiler: bool
     is_imagined: bool = False
     """True if there are no GPUs, and it is only what a run is planned for."""
+    num_cores: int = 1
+    """CPU cores that a process of the run may use; read for a CPU only."""
 
 
 def read_gpus(driver_files: Path = Path("/proc/driver/nvidia")) -> Gpus:
@@ -117,7 +120,9 @@ def multiplies_bfloat16() -> bool:
 def describe_machine(device: Device) -> Machine:
     """Return this machine, as a run on ``device`` sees it; for "cuda", torch has to see a GPU."""
     if device == "cpu":
-        return Machine(device, 0, 0, host_bytes(), has_cuda_compiler=False)
+        return Machine(
+            device, 0, 0, host_bytes(), has_cuda_compiler=False, num_cores=usable_cores()
+        )
     import torch
     from torch.utils.cpp_extension import CUDA_HOME
 
@@ -142,6 +147,14 @@ def host_bytes() -> int:
     from ray._common.utils import get_system_memory
 
     return get_system_memory()
+
+
+def usable_cores() -> int:
+    """Return the cores that this process may use, by its affinity and by the container's quota."""
+    from ray._private.utils import get_num_cpus
+
+    quota = int(get_num_cpus(override_docker_cpu_warning=True))
+    return max(1, min(len(os.sched_getaffinity(0)), quota))
 
 
 def settle_isolation(wanted: str | None, *, key: str) -> Isolation:

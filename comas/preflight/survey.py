@@ -41,6 +41,7 @@ from comas.preflight.memory import (
 from comas.preflight.needs import Checklist, Need, PreflightError, faults_of, table
 from comas.preflight.plugins import plugin_needs, user_sources
 from comas.preflight.sizes import describe_sizes
+from comas.preflight.threads import settle_threads
 from comas.run.prepared import Prepared, Sizes
 from comas.types import Device
 from comas.verification.reasoning_gym import try_tasks
@@ -67,8 +68,8 @@ class Findings:
     inputs: Inputs
     isolation: Isolation | None
     """Isolation of model-written programs; None where no question asks for one."""
-    sharding: str | None
-    """How the update fits into memory, in words."""
+    plan: Sequence[str]
+    """How the update fits into memory, and the threads, in words; empty where none fits."""
 
     @property
     def sizes(self) -> Sizes | None:
@@ -98,11 +99,11 @@ def prepare(config: Config) -> Prepared:
     models, train, validation = found.inputs.models, found.inputs.train, found.inputs.validation
     assert train is not None and train.questions is not None and train.sizes is not None
     assert validation is not None and validation.questions is not None
-    assert found.sharding is not None
+    assert found.plan
     probe = found.inputs.probe
     return Prepared(
         config=found.config,
-        sharding=found.sharding,
+        plan=found.plan,
         models=[models[name].location for name in config.models],
         train=train.questions,
         validation=validation.questions,
@@ -131,20 +132,18 @@ def survey_run(config: Config) -> Findings:
     needs += plugin_needs(config, train)
     isolation = _find_isolation(config, needs, inputs)
     shapes = shapes_of(config, inputs, device=device)
-    settled, sharding = config, None
+    settled, plan = config, list[str]()
     if shapes.keys() >= {*config.models}:  # one that is unknown has a fault of its own
         every = [shapes[name] for name in config.models]
-        settled, sharding = _plan_memory(config, needs, every, machine)
+        settled, plan = _plan_memory(config, needs, every, machine)
     _look_at_disk(settled, needs, shapes)
-    return Findings(needs, settled, device, inputs, isolation, sharding)
+    return Findings(needs, settled, device, inputs, isolation, plan)
 
 
 def describe_run(found: Findings) -> list[str]:
     """Return what a dry run says: the table of needs, the sizes, and the faults."""
     sizes = () if found.sizes is None else describe_sizes(found.config, found.sizes)
-    lines = [*table(found.needs), "", *sizes]
-    if found.sharding is not None:
-        lines.append(found.sharding)
+    lines = [*table(found.needs), "", *sizes, *found.plan]
     faults = faults_of(found.needs)
     doubts = [need.doubt for need in found.needs if need.doubt is not None]
     lines += ["", *(f"doubt: {doubt}" for doubt in doubts)]
@@ -255,8 +254,9 @@ def _find_isolation(config: Config, needs: Checklist, inputs: Inputs) -> Isolati
 
 def _plan_memory(
     config: Config, needs: Checklist, shapes: Sequence[ModelShape], machine: Machine
-) -> tuple[Config, str | None]:
-    """Return the configuration with its sharding settled, and that in words; None: none fits."""
+) -> tuple[Config, list[str]]:
+    """Return the configuration with its sharding and threads settled, and that in words; none where
+    none fits."""
     settle = partial(settle_sharding, config, shapes=shapes, machine=machine)
     gpus = f", on GPUs of {machine.gpu_bytes / GIB:.0f} GiB" * (machine.device == "cuda")
     found = needs.find(
@@ -266,7 +266,7 @@ def _plan_memory(
         show=lambda found: found[1].removeprefix("update: ").partition(" (")[0] + gpus,
     )
     if found is None:
-        return config, None
+        return config, []
     settled, sharding = found
     if machine.is_imagined:
         *on_gpus, host = memory_needs(settled, shapes, replace(machine, host_bytes=host_bytes()))
@@ -274,7 +274,8 @@ def _plan_memory(
         needs.append(host)
     else:
         needs += memory_needs(settled, shapes, machine)
-    return settled, sharding
+    settled, threads = settle_threads(settled, shapes=shapes, machine=machine)
+    return settled, [sharding] if threads is None else [sharding, threads]
 
 
 def _look_at_disk(config: Config, needs: Checklist, shapes: dict[str, ModelShape]) -> None:

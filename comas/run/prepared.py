@@ -42,8 +42,8 @@ class Prepared:
 
     config: Config
     """The run's configuration, with everything decided that it leaves to the machine."""
-    sharding: str
-    """How the update fits into memory, in words."""
+    plan: Sequence[str]
+    """How the update fits into memory, and the threads, in words."""
     models: list[str]
     """Folder or hub name of the base model of each policy."""
     train: QuestionSet

@@ -105,6 +105,11 @@ class Cluster:
     talk to each other through the cluster's network."""
     policies_per_gpu: int = key(1, at_least=1)
     """Policies that share each of their GPUs; above 1 for tiny models only."""
+    cpu_threads: int | None = key(None, at_least=1, example=4)
+    """Threads of each rollout engine and each rank on a CPU; null: the cores that may be used,
+    divided among those that work at once, or 1 where models are small (comas/preflight/threads.py).
+    Log-probs of ranks depend on it in their last digits, so a run keeps the number it began with.
+    On GPUs: host threads of each rank; null: its part of its node's cores."""
     object_store_mib: int = key(512, at_least=80)
     """Memory of Ray's object store, in MiB: it holds the samples of an update."""
     call_timeout_s: float = key(3600.0, above=0)

@@ -96,7 +96,9 @@ class Launch:
     def rollouts(self) -> list[Engine]:
         """Create the rollout engines, family by family; they load nothing yet."""
         remote = ray.remote(max_concurrency=MAX_CALLS_IN_FLIGHT)(RolloutActor)
-        environment = engine_environment(self._device)
+        environment = engine_environment(
+            self._device, threads=self._config.cluster.cpu_threads or 1
+        )
         return [
             self._engine(
                 f"rollout engine {index} of {family_in_words(family)}",
@@ -132,9 +134,11 @@ class Launch:
         config = self._config
         trained = config.trained_families
         remote = ray.remote(concurrency_groups={WRITING: 1, HEARTBEAT: 1})(PolicyActor)
-        threads = num_host_threads(self._placement, num_policies=len(trained), nodes=self._nodes)
+        threads = config.cluster.cpu_threads or num_host_threads(
+            self._placement, num_policies=len(trained), nodes=self._nodes
+        )
         # On GPUs a policy's process imports vLLM too, for the sender of its weights.
-        environment = process_environment(self._device, host_threads=threads) | QUIET_VLLM
+        environment = process_environment(self._device, threads=threads) | QUIET_VLLM
         optimizations = {
             policy: replace(config.optimization, learning_rate=config.learning_rates[policy])
             for policy in config.trained_policies

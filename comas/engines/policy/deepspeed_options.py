@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from comas.config.schema import Optimization, Policy
-from comas.engines import LOOPBACK_GROUPS, Rendezvous
+from comas.engines import LOOPBACK_GROUPS, Rendezvous, thread_environment
 from comas.engines.allocator import rank_allocator
 from comas.types import Device
 
@@ -17,18 +17,15 @@ BUCKET_ELEMENTS: dict[Device, int] = {"cuda": 500_000_000, "cpu": 50_000_000}
 2 GB of address space, which a later fork may be refused for."""
 
 
-def process_environment(device: Device, *, host_threads: int) -> dict[str, str]:
+def process_environment(device: Device, *, threads: int) -> dict[str, str]:
     """Environment variables a policy rank's process has to be started with.
 
-    On CPU it computes on one thread: spinning threads of several engines on the same cores slow
-    each other down many times over. On GPU it has ``host_threads``, for an optimiser in host
-    memory; left unset, Ray makes that one as well. ``OMP_NUM_THREADS`` of the environment
-    comes first.
+    It has so many ``threads``, on GPU for an optimiser in host memory; left unset, Ray makes that
+    one.
     """
-    threads = host_threads if device == "cuda" else 1
     return {
         "DS_ACCELERATOR": device,
-        "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", str(threads)),
+        **thread_environment(threads),
         **LOOPBACK_GROUPS,
         **(rank_allocator() if device == "cuda" else {}),
     }

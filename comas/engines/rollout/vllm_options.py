@@ -6,7 +6,7 @@ from importlib.util import find_spec
 from typing import Any, Literal
 
 from comas.config.schema import Lora, Rollout
-from comas.engines import LOOPBACK_GROUPS
+from comas.engines import LOOPBACK_GROUPS, thread_environment
 from comas.types import Device
 
 WeightTransfer = Literal["shared_memory", "ipc", "nccl"]
@@ -36,8 +36,9 @@ class Adapters:
     """The policies that have an adapter each."""
 
 
-def engine_environment(device: Device) -> dict[str, str]:
-    """Environment variables that an engine's process must have before it starts."""
+def engine_environment(device: Device, *, threads: int = 1) -> dict[str, str]:
+    """Environment variables that an engine's process must have before it starts; ``threads`` are
+    those that it computes on, on a CPU."""
     environment = {
         # The engine runs in this very process, so a killed actor leaves no orphan behind.
         "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
@@ -52,9 +53,11 @@ def engine_environment(device: Device) -> dict[str, str]:
         # available"), and vLLM does not take it by itself.
         return environment | {"VLLM_WSL2_ENABLE_PIN_MEMORY": "1"}
     return environment | {
-        # Spinning threads of two engines on the same cores cost four fifths of the throughput.
-        "OMP_NUM_THREADS": "1",
+        **thread_environment(threads),
         "VLLM_CPU_OMP_THREADS_BIND": "nobind",
+        # Else two threads may halve a long sequence's keys, as the rest of the batch leaves them
+        # time, and a response would depend on that by its last bits.
+        "VLLM_CPU_ATTN_SPLIT_KV": "0",
         # Huge pages for what glibc allocates: weights are read, and packed, with fewer misses.
         "GLIBC_TUNABLES": "glibc.malloc.hugetlb=1",
         # Eager mode still compiles one function of the sampler, 4 to 25 s for no gain.
