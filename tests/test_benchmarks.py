@@ -13,6 +13,7 @@ from comas.data.preparation import Item, LeftOut
 from comas.data.preparation.build import TRAINING_SETS
 from comas.data.preparation.record_set import convert_rows
 from comas.verification import Verifier
+from comas.verification.verifiers import verify
 from evaluation.benchmarks import BENCHMARKS
 
 ALL_SETS = [*TRAINING_SETS.values(), *BENCHMARKS.values()]
@@ -142,20 +143,35 @@ def test_gpqa_shuffles_by_the_id_so_that_every_build_agrees_and_no_letter_wins()
     assert all(70 <= letters.count(letter) <= 130 for letter in "ABCD")
 
 
-def test_a_humaneval_test_may_use_what_its_prompt_defines():
-    """A decoder is tested with the encoder of the prompt, which no answer has to repeat."""
-    row = {
-        "prompt": "def encode(s):\n    return s[::-1] + '!'\n\n\ndef decode(s):\n"
-        '    """Undo encode."""\n',
-        "test": "def check(candidate):\n    assert candidate(encode('abc')) == 'abc'\n",
-        "entry_point": "decode",
-    }
-    gold = item("humaneval", **row).answer
-    right = "```python\ndef decode(s):\n    return s[:-1][::-1]\n```"
-    wrong = "```python\ndef decode(s):\n    return s[::-1]\n```"
-    with Verifier(num_workers=1) as verifier:
-        verdicts = verifier.verify_batch([("coding", right, gold), ("coding", wrong, gold)])
-    assert verdicts == ["correct", "wrong"]
+CODER = 'def encode(s):\n    return s[::-1] + \'!\'\n\n\ndef decode(s):\n    """Undo encode."""\n'
+JOIN = 'from typing import List\n\n\ndef join(strings: List[str]) -> str:\n    """Join."""\n'
+
+
+@pytest.mark.parametrize(
+    ("prompt", "test", "program", "verdict"),
+    [
+        (CODER, "encode('abc')) == 'abc'", "def decode(s):\n    return s[:-1][::-1]", "correct"),
+        (CODER, "encode('abc')) == 'abc'", "def decode(s):\n    return s[::-1]", "wrong"),
+        (CODER, "'a!') == 'a'", "def decode(s): return encode(s)[1:-1]", "correct"),
+        # As SmolLM2 answers: without the import that its signature needs.
+        (JOIN, "['a', 'b']) == 'ab'", "def join(s: List[str]): return ''.join(s)", "correct"),
+        (JOIN, "['a', 'b']) == 'ab'", "def join(s: Set[str]): return ''.join(s)", "wrong"),
+        (
+            JOIN,
+            "['a', 'b']) == 'ab'",
+            "from __future__ import annotations\ndef join(s: List[str]): return ''.join(s)",
+            "correct",
+        ),
+    ],
+)
+def test_a_humaneval_program_and_its_test_may_use_what_the_prompt_defines(
+    prompt, test, program, verdict
+):
+    check = f"def check(candidate):\n    assert candidate({test}\n"
+    row = {"prompt": prompt, "test": check, "entry_point": prompt.split("def ")[-1].split("(")[0]}
+    assert (
+        verify("coding", f"```python\n{program}\n```", item("humaneval", **row).answer) == verdict
+    )
 
 
 def test_the_reference_solutions_pass_and_others_do_not():

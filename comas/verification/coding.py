@@ -29,6 +29,9 @@ _PUBLISHED_BLOCK = re.compile(r"```python\s*\n(.*?)```", re.DOTALL)
 PROGRAM_MODULE = "solution"
 """The module from which a checker may import the program; its names are globals as well."""
 
+PROGRAM_LINE = "\n\n# Then comes the program.\n\n"
+"""What a checker has above such a line is run before the program as well."""
+
 isolation: ContextVar[Isolation] = ContextVar("isolation", default="allow_degraded")
 """How this process's sandbox isolates programs; to be set before its first program."""
 
@@ -47,6 +50,9 @@ def verify_coding(response: str, gold: str) -> Verdict:
     program = last_python_block(response)
     if program is None:
         return "unanswered"
+    before, line, _ = gold.partition(PROGRAM_LINE)
+    if line and "__future__" not in program:  # which is allowed at the top of a program alone
+        program = f"{before}\n\n{program}"
     passed = process_sandbox().run(program, checker=gold, names_may_shadow=may_shadow)
     return "correct" if passed else "wrong"
 

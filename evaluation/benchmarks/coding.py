@@ -3,6 +3,7 @@
 import ast
 
 from comas.data.preparation import Item, LeftOut, Row, Source
+from comas.verification.coding import PROGRAM_LINE
 from evaluation.benchmarks.benchmark import Benchmark
 
 
@@ -11,8 +12,8 @@ def convert_humaneval(row: Row) -> Item | LeftOut:
 
     The gold answer is ``def check(candidate)`` with the tests, and its call.
 
-    Some tests use a function that the prompt defines before the one to write (an encoder, for a
-    decoder), so the gold answer begins with the code before that one.
+    As in its own evaluation, the code that the prompt has before the function (imports; an encoder,
+    for a decoder) comes before the program, and before the tests, of which some use it.
     """
     prompt, entry_point = row["prompt"], row["entry_point"]
     before = _code_before(entry_point, prompt)
@@ -20,7 +21,7 @@ def convert_humaneval(row: Row) -> Item | LeftOut:
         return LeftOut("its prompt does not define its entry point")
     return Item(
         question=f"Implement this function:\n\n```python\n{prompt.strip()}\n```",
-        answer=f"{before}{row['test'].strip()}\n\ncheck({entry_point})".strip(),
+        answer=f"{before}{row['test'].strip()}\n\ncheck({entry_point})",
     )
 
 
@@ -32,7 +33,8 @@ def _code_before(entry_point: str, prompt: str) -> str | None:
     for node in body:
         if isinstance(node, ast.FunctionDef) and node.name == entry_point:
             lines = prompt.splitlines(keepends=True)
-            return "".join(lines[: node.lineno - 1]).lstrip()
+            before = "".join(lines[: node.lineno - 1]).strip()
+            return f"{before}{PROGRAM_LINE}" if before else ""
     return None
 
 
