@@ -4,7 +4,6 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pkgutil import resolve_name
@@ -214,30 +213,18 @@ class Arguments:
     path: str | None = None
 
 
-@pytest.fixture
-def read(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Arguments]:
+def test_a_benchmark_reads_its_keys_and_names_them_where_one_is_wrong(monkeypatch, capsys):
     def read(*arguments: str) -> Arguments:
         monkeypatch.setattr("sys.argv", ["benchmark", *arguments])
         return read_arguments(Arguments, about="Measures nothing.")
 
-    return read
-
-
-def test_keys_replace_defaults(read):
     assert read() == Arguments(3, None)
     assert read("num=5", "path=a") == Arguments(5, "a")
-
-
-@pytest.mark.parametrize("argument", ["count=5", "num=five", "num", "--num=5"])
-def test_what_is_no_key_or_no_value_for_it_is_an_error_with_the_keys(read, capsys, argument):
-    with pytest.raises(SystemExit, match="2"):
-        read(argument)
-    error = capsys.readouterr().err
-    assert error.startswith(f"error: {argument}: ")
-    assert "\n  num=3\n" in error
-
-
-def test_help_of_a_benchmark_names_its_keys(read, capsys):
+    for argument in ("count=5", "num=five", "num", "--num=5"):
+        with pytest.raises(SystemExit, match="2"):
+            read(argument)
+        error = capsys.readouterr().err
+        assert error.startswith(f"error: {argument}: ") and "\n  num=3\n" in error
     with pytest.raises(SystemExit, match="0"):
         read("--help")
     said = "Measures nothing.\nKeys and their defaults:\n  num=3\n  path=None\n"

@@ -289,15 +289,6 @@ def test_a_run_keeps_the_text_and_a_resume_compares_it(tmp_path, caplog):
     written(path, CONSTANT + "raise SystemError('it was run')\n")
     with pytest.raises(ValueError, match=f"{path}: sha256 {digest[:12]} -> sha256 "):
         load_config(None, [f"resume={run}"])  # before anything of it is run
-    path.unlink()
-    with pytest.raises(ValueError, match=r"fixed\.py: .* -> gone"):
-        load_config(None, [f"resume={run}"])
-
-
-def test_a_resume_with_an_edited_plugin_goes_on_if_it_is_told_to(tmp_path, caplog):
-    path = written(tmp_path / "edited.py", CONSTANT)
-    settings = [f"saves={tmp_path / 'saves'}", f"reward.scheme={path}:half"]
-    run = begun(load_config(None, settings))
     edited = written(path, CONSTANT + "# better\n").read_text()
     config = load_config(None, [f"resume={run}", "resume_changed=true"])
     with RunDirectory.open(config) as resumed:
@@ -305,6 +296,9 @@ def test_a_resume_with_an_edited_plugin_goes_on_if_it_is_told_to(tmp_path, caplo
     assert "this run goes on with other settings" in caplog.text
     assert {file.read_text() for file in (run / "sources").iterdir()} == {CONSTANT, edited}
     load_config(None, [f"resume={run}"])
+    path.unlink()
+    with pytest.raises(ValueError, match=r"fixed\.py: .* -> gone"):
+        load_config(None, [f"resume={run}"])
 
 
 def test_a_tracker_of_ones_own_gets_every_row(tmp_path):

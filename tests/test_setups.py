@@ -118,6 +118,10 @@ def test_debate_keeps_each_agents_dialogue_and_shows_it_the_others_answers():
         [opening, assistant("0, agent 2"), reply("0, agent 0", "0, agent 1")],
     ]
     assert [script.chats[f"round 1, agent {i}"] for i in range(3)] == second
+    speakers = [
+        script.speakers[label] for label in (*(f"round 0, agent {i}" for i in range(3)), "summary")
+    ]
+    assert speakers == [0, 1, 2, 3]
 
 
 def test_autogen_flips_the_roles_for_the_user_proxy_and_ends_after_three_turns():
@@ -209,13 +213,6 @@ def test_the_models_of_a_society_share_the_speakers(tmp_path):
         )
         asyncio.run(asked)
     assert [body["model"] for body in server.requests] == ["agent_0", "agent_1"] * 3
-
-
-def test_in_a_debate_each_speaker_is_another_agent():
-    script = Script()
-    answer("debate", script)
-    assert [script.speakers[f"round 0, agent {i}"] for i in range(3)] == [0, 1, 2]
-    assert script.speakers["summary"] == 3
 
 
 @pytest.mark.parametrize("setup_name", SETUPS)
