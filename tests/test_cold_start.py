@@ -26,7 +26,7 @@ from comas.preflight.configuration import load_config
 from comas.preflight.memory import ModelShape
 from comas.preflight.needs import PreflightError
 from comas.preflight.survey import prepare, survey_run
-from comas.run.seals import INPUTS, inputs_as_json
+from comas.run import RunDirectory
 from comas.utils.chat import ChatEncoder
 from comas.utils.model_folder import CARD
 
@@ -250,12 +250,11 @@ def test_a_model_is_taught_once_and_a_resumed_run_goes_on_with_it(config, tmp_pa
     assert (folder / "model.safetensors").stat().st_mtime_ns == written
     table = {need.subject: need.present for need in survey_run(config).needs}
     assert table["cold start of tiny"] == f"taught before: {folder.name}"
-    run = tmp_path / "saves/run"
-    run.mkdir()
-    (run / INPUTS).write_text(inputs_as_json(run, prepared.locations))
+    with RunDirectory.create(prepared.config) as run:
+        run.keep_settings(prepared.locations, prepared.sources)
     (tmp_path / "shown.jsonl").unlink()
-    config.resume = str(run)
-    assert prepare(config).models == prepared.models
+    resumed = load_config(None, [f"resume={run.path}"])
+    assert prepare(resumed).models == prepared.models
 
 
 def test_what_decides_the_weights_names_the_folder(config, tmp_path):
