@@ -138,10 +138,11 @@ def source(name: str, *estimate: float) -> Source:
     ],
 )
 def test_the_verdict_goes_by_the_interval_and_what_to_try_by_who_sees(judges, says, tries):
-    found = {"judges": source("all judges", *judges), "reward": source("reward", 0.5, 0.5, 0.5)}
+    found = {"judges": source("all judges", *judges), "reward": source("reward", *judges)}
     found |= {"vote": source("vote", 0.7, 0.6, 0.8), "likelihood": source("likelihood")}
     assert says in verdict(found)
     assert tries in advice(found)
+    assert verdict(found, judges_pay=False).startswith(("the reward of", "whether the reward of"))
 
 
 def test_without_judges_the_reward_is_what_the_verdict_is_about():

@@ -65,7 +65,7 @@ def describe_signal(
         for turn in discussion.turns
         if not turn.is_given
     ]
-    says = f"verdict: {verdict(found)}"
+    says = f"verdict: {verdict(found, judges_pay=scheme.reads is not None)}"
     if votes := {of.question_id: of.is_right for of in found["vote"].opinions if of.value}:
         right = share(bool(of) for of in votes.values())
         says += f"; a majority vote would be right in {right} of {len(votes)} questions"
@@ -172,11 +172,12 @@ def learnable(
 # ---------------------------------------------------------------- what it means
 
 
-def verdict(found: Mapping[str, Source]) -> str:
-    """Return in a sentence whether those who decide about rewards tell right from wrong."""
+def verdict(found: Mapping[str, Source], *, judges_pay: bool = True) -> str:
+    """Return in a sentence whether rewards can tell right from wrong: the judges, if ``judges_pay``
+    and there are any, else what is paid."""
     if "reward" not in found:
         return "the reward is made of verdicts, which tell right from wrong"
-    name = "judges" if "judges" in found else "reward"
+    name = "judges" if judges_pay and "judges" in found else "reward"
     decides = found[name]
     if decides.auc is None:
         return f"whether the {name} of this society can tell right from wrong cannot be said: " + (
@@ -200,13 +201,13 @@ def advice(found: Mapping[str, Source]) -> str:
     if not TOO_HARD <= right <= TOO_EASY:
         harder = "harder" if right > TOO_EASY else "easier"
         return f"{harder} questions (data.train), of which agents get some right and some wrong"
-    decides = found.get("judges") or found["reward"] if "reward" in found else None
-    if decides is None or decides.sees:
+    paid = found.get("reward")
+    if paid is None or paid.sees:
         return "to train it"
     for name, scheme in SCHEMES.items():
         if name in found and found[name].sees:
             return f"reward.scheme={scheme}, as {found[name].name} tells right from wrong here"
-    if decides.auc is not None and decides.auc.high > BLIND:
+    if paid.auc is not None and paid.auc.high > BLIND:
         return "the same with seed=1 and seed=2: what all of them say is settled"
     return (
         "society.models that judge better, other questions (data.train) or other words for the "
