@@ -43,14 +43,11 @@ def error_of(path: Path) -> str:
     return str(caught.value)
 
 
-def test_questions_and_answers_come_apart(tmp_path):
+def test_questions_and_answers_come_apart_and_blank_lines_are_no_records(tmp_path):
     loaded = load_questions(write(tmp_path / "a.jsonl", RECORD, record(id="x", level=5)))
     assert loaded.questions[0] == Question("math/17", "math", "What is 48 + 23?")
     assert loaded.answers == {"math/17": "71", "x": "71"}
     assert "71" not in repr(loaded.questions)
-
-
-def test_blank_lines_and_line_separators_within_a_prompt_are_no_records(tmp_path):
     text = json.dumps(record(prompt="two\u2028lines"), ensure_ascii=False)
     loaded = load_questions(write(tmp_path / "a.jsonl", "", text, "  ", record(id="x")))
     assert [q.text for q in loaded.questions] == ["two\u2028lines", "What is 48 + 23?"]

@@ -52,7 +52,7 @@ def error_of(name: str | Path, rules: Data) -> str:
     return str(caught.value)
 
 
-def test_every_format_gives_the_same_questions(tmp_path):
+def test_every_format_gives_the_same_questions_by_the_columns_that_are_named(tmp_path):
     for path in files(tmp_path):
         loaded = load_questions(path, RULES)
         assert loaded.questions == (
@@ -60,16 +60,10 @@ def test_every_format_gives_the_same_questions(tmp_path):
             Question("mine/2", "math", 'Ann says:\n"7, 8". Which is last?'),
         )
         assert loaded.answers == {"mine/1": "71", "mine/2": "8"}
-
-
-def test_a_rows_own_id_and_domain_come_first(tmp_path):
     own = {"question": "1 + 1?", "solution": "2", "task": "science", "id": 7}
     path = written(tmp_path / "mine.jsonl", json.dumps(own))
     rules = Data(columns=RULES.columns, domain="math")
     assert load_questions(path, rules).questions == (Question("7", "science", "1 + 1?"),)
-
-
-def test_a_column_that_is_null_is_not_read(tmp_path):
     path = written(tmp_path / "mine.jsonl", '{"prompt": "1 + 1?", "answer": 2, "task": "sums"}')
     assert "task: Input should be 'math'" in error_of(path, Data(domain="math"))
     rules = Data(columns={"task": None}, domain="math")

@@ -39,7 +39,7 @@ def places(slots: tuple[Slot, ...]) -> list[tuple[int, list[int]]]:
     return [(slot.part, list(slot.bundles)) for slot in slots]
 
 
-def test_sharded_engines_share_the_gpus_of_ranks_or_have_their_own():
+def test_sharded_engines_share_the_gpus_of_ranks_or_have_their_own_on_each_node():
     placement = planned(engines=2, tensor_parallel=2, ranks=4)
     assert placement.num_gpus == 4
     assert places(placement.rollout_slots) == [(0, [0, 1]), (0, [2, 3])]
@@ -53,9 +53,6 @@ def test_sharded_engines_share_the_gpus_of_ranks_or_have_their_own():
     assert placement.rollout_slots == (Slot(2, 1.0, 3), Slot(5, 1.0, 3))
     with pytest.raises(ValueError, match=r"4 policies need 8 GPUs each .*rollout\.tensor_parallel"):
         check_gpus(placement, num_policies=4, node_gpus=[8, 8, 8, 7])
-
-
-def test_a_policy_over_nodes_has_the_same_slots_on_each():
     placement = planned(engines=2, tensor_parallel=2, ranks=4, nodes_per_policy=2)
     assert (placement.num_gpus, placement.gpus_of_a_group, placement.num_parts) == (4, 2, 2)
     assert places(placement.rollout_slots) == [(0, [0, 1]), (1, [0, 1])]

@@ -30,14 +30,11 @@ def rules(**settings: object) -> Data:
     return Data(reasoning_gym=ReasoningGym(**{"tasks": TASKS, "size": 3} | settings))
 
 
-def test_held_out_questions_have_seeds_and_sizes_of_their_own():
+def test_held_out_questions_have_seeds_of_their_own_and_a_run_as_many_as_it_asks():
     held_out = held_out_rules(rules()).reasoning_gym
     assert held_out.size == NUM_HELD_OUT
     chain_sum = {"max_terms": 3, "seed": HELD_OUT}
     assert held_out.tasks == {"chain_sum": chain_sum, "countdown": {"seed": 5 + HELD_OUT}}
-
-
-def test_without_end_there_are_as_many_questions_as_a_run_asks():
     endless = rules(size=None)
     assert endless_rules(endless, num_questions=7).reasoning_gym.size == 4  # of each of 2 tasks
     assert endless_rules(rules(), num_questions=7).reasoning_gym.size == 3
@@ -63,13 +60,10 @@ def test_tasks_for_which_a_constant_is_right_are_refused_with_the_reason():
     assert named == ["coin_flip", "game_of_life_halting", "puzzle24"]
 
 
-def test_another_version_or_none_is_a_fault_with_the_command(monkeypatch):
+def test_another_version_and_a_gold_of_somebody_elses_are_faults(monkeypatch):
     monkeypatch.setattr(reasoning_gym, "version", lambda name: "9.9")
     with pytest.raises(DataError, match=r"version 0\.1\.25 .*: 9\.9 is installed: .*pip install"):
         generated_rows(rules(size=4))
-
-
-def test_a_gold_of_somebody_elses_is_a_fault():
     with pytest.raises(ValueError, match=r"none that data\.train=reasoning_gym makes"):
         verify_reasoning_gym(r"\boxed{1}", "71")
 

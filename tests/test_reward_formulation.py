@@ -228,7 +228,7 @@ def test_shuffled_rewards_are_those_of_the_paper_dealt_anew(scores, seed):
     assert [r[2] for r in shuffled] == [r[2] for r in plain]
 
 
-def test_a_shuffle_follows_the_seed_and_breaks_the_tie_between_score_and_reward():
+def test_a_shuffle_follows_the_seed_and_deals_none_where_nothing_is():
     scores = [1, 3] * 50
     first, again, other = (rewards("shuffled", *scores, seed=seed) for seed in (0, 0, 1))
     assert first == again != other
@@ -237,15 +237,9 @@ def test_a_shuffle_follows_the_seed_and_breaks_the_tie_between_score_and_reward(
     assert 25 < same < 75
     pairs = Counter(solution + evaluation for solution, evaluation, _ in first)
     assert set(pairs) > {1.0}  # solutions and evaluations are dealt apart
-
-
-def test_what_has_no_reward_is_dealt_none():
     discussions = [discussion(turn("r0.s0")), scored(1, 3)]
     rewarded = REWARD_SCHEMES["shuffled"](discussions, evidence={"rng": lambda: Random(0)})
     assert [item.rewards for item in rewarded.discussions] == [(None,), (1.0, 0.0, 0.0)]
-
-
-def test_only_the_upper_bound_sees_verdicts():
     controls = ("flipped", "shuffled", "constant", "approving")
     assert not any(REWARD_SCHEMES[name].sees_verdicts for name in controls)
     assert REWARD_SCHEMES["verifier"].sees_verdicts
