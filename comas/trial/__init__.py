@@ -75,10 +75,15 @@ def try_out(
             agents.sync_weights()
             buffers = _buffers(batches[-1], prepared)
             clock = Stopwatch()
-            stats = agents.begin_update(buffers, step=2)()
+            wait_for_update = agents.begin_update(buffers, step=2)
+            # Beside the update of a run as well, from which it takes cores.
+            last = [item.discussion for item in batches[-1].rewards.discussions]
+            verdicts = verify_solutions(verifier, last, answers=prepared.train.answers)
+            stats = wait_for_update()
             clock.lap("update")
             agents.sync_weights()  # as after every update; on shared GPUs it takes long
             clock.lap("sync")
+        verdicts()
         validation_s = _validate(prepared, agents, verifier)
     times = clock.times()
     trained = [sample for samples in buffers.values() for sample in samples]
