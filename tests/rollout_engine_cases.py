@@ -333,8 +333,6 @@ def test_an_update_that_leaves_a_parameter_out_breaks_the_engine(doomed_bench, l
         doomed_bench.generate("Hello", seed=0)
 
 
-# ---- LoRA adapters ----
-
 LORA = Lora(rank=4, alpha=12)
 PROMPTS = [f"What is {i} + 23?" for i in range(24)]
 

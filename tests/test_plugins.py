@@ -68,9 +68,6 @@ def refusal(name: str, registry: Registry[Any] = GREETINGS) -> str:
     return str(caught.value)
 
 
-# ---------------------------------------------------------------- what a name stands for
-
-
 def test_a_shipped_name_a_file_and_a_module_are_looked_up_in_the_same_way(tmp_path, monkeypatch):
     path = written(tmp_path / "words.py", "class Kind:\n    word = 'Moin'\n\nSERVUS = 'Servus'\n")
     monkeypatch.syspath_prepend(tmp_path)
@@ -135,8 +132,6 @@ def test_the_error_of_a_plugin_can_be_sent_to_another_process():
     error = pickle.loads(pickle.dumps(PluginError("my.py, line 3: it fails", "mend it")))
     assert str(error) == "my.py, line 3: it fails; mend it"
 
-
-# ---------------------------------------------------------------- what ends or misfits
 
 MISFITS = """from comas.data.preparation import Source
 from comas.interaction.criticism import Criticism
@@ -224,9 +219,6 @@ def test_an_estimator_is_tried_with_the_groups_that_it_asks_for(tmp_path, caplog
     assert main(arguments) == 0, caplog.text
 
 
-# ---------------------------------------------------------------- verifiers in workers
-
-
 def test_workers_judge_with_the_text_that_this_process_has_read(tmp_path):
     path = tmp_path / "mine.py"
     adopt_texts({str(path): "def verify(response, gold):\n    return gold\n"})
@@ -241,9 +233,6 @@ def test_a_verifier_that_raises_has_failed_at_a_line(tmp_path, caplog):
     with Verifier(num_workers=1, chosen={"math": f"{path}:verify"}) as verifier:
         assert verifier.verify_batch([("math", "a", "b")]) == ["failed"]
     assert f"{path}, line 2 (verify): KeyError: 'b'" in caplog.text
-
-
-# ---------------------------------------------------------------- runs
 
 
 def arguments_of(tmp_path: Path, *overrides: str) -> list[str]:
@@ -336,9 +325,6 @@ class Notes:
     def close(self, *, failed):
         self.log(f"closed, failed: {failed}")
 """
-
-
-# ---------------------------------------------------------------- evaluations
 
 
 def test_setups_and_benchmarks_may_be_plugins_under_names_of_their_own(tmp_path):

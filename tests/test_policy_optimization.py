@@ -48,9 +48,6 @@ def sample(prompt: int = 2, response: int = 3, **fields: object) -> TrainingSamp
     return builders.sample(**tokens | fields)
 
 
-# ---- Samples ----
-
-
 def rewarded(name: str, agents: list[int], rewards: list[float | None]) -> RewardedDiscussion:
     """A solution of each of ``agents``, with its reward."""
     turns = (turn(f"r0.s{i}", agent=agent) for i, agent in enumerate(agents))
@@ -88,9 +85,6 @@ def test_a_turn_without_a_sampled_token_is_no_sample_and_others_keep_their_mask(
     [[kept]] = collect_samples([item], policy_of_agent=[0], mask_truncated=True)
     assert (kept.turn_id, kept.sampled) == ("r0.s0", (True, False))
     assert said.num_sampled_tokens == 1
-
-
-# ---- Losses ----
 
 
 def totals(
@@ -275,9 +269,6 @@ def test_the_kl_penalty_is_averaged_like_the_loss_and_pulls_to_the_reference():
     torch.testing.assert_close(logprobs.grad, torch.tensor([[(1 - math.exp(-1)) / 2, 0.0]]))
 
 
-# ---- Log-probs ----
-
-
 @pytest.mark.parametrize("num_tokens", [0, 1, 7, 8, 9, 20])
 def test_chunks_of_logits_give_the_logprobs_and_gradients_of_all_at_once(monkeypatch, num_tokens):
     monkeypatch.setattr(logprobs, "CHUNK_SIZE", 8)
@@ -312,9 +303,6 @@ def test_bfloat16_logits_give_float32_logprobs():
     torch.testing.assert_close(found, expected)
     (gradient,) = torch.autograd.grad(found.sum(), weight)
     assert gradient.dtype == torch.bfloat16
-
-
-# ---- Batches ----
 
 
 @cases(

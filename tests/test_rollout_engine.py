@@ -62,9 +62,6 @@ ROLLOUT = Rollout(
 )
 
 
-# ---- Prompts ----
-
-
 def test_the_system_prompt_comes_before_every_prompt_and_none_leaves_no_trace():
     tokenizer = byte_tokenizer()
 
@@ -140,9 +137,6 @@ def test_a_response_goes_on_after_an_answer_that_is_read_and_not_sampled():
     assert engine._start({2: request(after=Continuation(first, "x" * room))}) == [2]
 
 
-# ---- Settings ----
-
-
 def arguments_of(transfer: WeightTransfer, **changes: int) -> dict[str, Any]:
     device: Device = "cpu" if transfer == "shared_memory" else "cuda"
     rollout = replace(ROLLOUT, **changes)
@@ -194,9 +188,6 @@ def test_engines_on_gpus_sample_without_flashinfer_where_it_is_missing(monkeypat
     monkeypatch.setattr(vllm_options, "find_spec", {"flashinfer": spec}.get)
     assert engine_environment("cuda").get("VLLM_USE_FLASHINFER_SAMPLER") == setting
     assert "VLLM_USE_FLASHINFER_SAMPLER" not in engine_environment("cpu")
-
-
-# ---- Sending weights ----
 
 
 WEIGHTS = {
@@ -305,9 +296,6 @@ def test_what_engines_open_is_allocated_in_fixed_segments(monkeypatch):
     assert seen == ["expandable_segments:False"]
 
 
-# ---- GPU phases, and the calls of an update ----
-
-
 def test_weights_are_woken_and_synced_before_the_kv_cache():
     engine = RolloutEngine("m", rollout=ROLLOUT, device="cuda", weight_transfer="ipc", seed=0)
     vllm_engine = Mock()
@@ -353,9 +341,6 @@ def test_every_engine_is_called_and_its_workers_have_ranks_of_their_own(workers_
         ]
     names = [made.args[0] for made in actors[0].call.remote.mock_calls]
     assert waited.mock_calls == [call([name] * 2) for name in names]
-
-
-# ---- The real engine ----
 
 
 def test_the_cases_on_real_engines_hold_in_a_process_of_their_own():
