@@ -9,7 +9,9 @@ from comas.preflight.machine import Machine
 from comas.preflight.memory import ModelShape
 
 SMALL_PARAMETERS = 20_000_000
-"""Models of fewer parameters are as fast on one thread."""
+"""Below it there is one thread. On two cores, two threads took 1.2 to 1.6 times as long as one to
+sample with 0.17 million parameters, where waking them costs more than they do, and 0.65 to 0.75 of
+the time with 135 million; updates gained from 1 million on (0.7 of the time; 0.55 with 30)."""
 
 
 def settle_threads(

@@ -48,10 +48,11 @@ class RolloutEngine:
 
     The process must have been started with ``engine_environment(device)``.
 
-    A response depends only on the weights, the prompt, the seed and the temperature. On CPU with
-    one thread that holds to the last bit, whatever else is decoded at the same time, in whatever
-    order requests come, with or without prefix-cache hits (float32 and bfloat16, 200 requests at
-    1, 7, 16 and 200 in flight). On GPU kernels change with the batch, so rounding may differ.
+    A response depends only on the weights, the prompt, the seed and the temperature. On CPU
+    that holds to the last bit, whatever else is decoded at the same time, in whatever order
+    requests come, with or without prefix-cache hits (float32 and bfloat16, 200 requests at 1, 7, 16
+    and 200 in flight), and on one thread or two (float32, at 7, 32 and 64 in flight). On GPU
+    kernels change with the batch, so rounding may differ.
     """
 
     def __init__(
