@@ -10,7 +10,7 @@ from small_runs import REPOSITORY, rows_of, write_records
 
 from scripts.get_model import MODELS, check_answers
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.stack
 
 SETTINGS = (
     "rollout.batch_size=2",
@@ -31,6 +31,7 @@ def smollm2() -> Path:
     return REPOSITORY / "saves/models/smollm2"
 
 
+@pytest.mark.slow
 def test_two_agents_of_a_real_model_discuss_and_learn(smollm2, tmp_path):
     shown = (REPOSITORY / "configs/smollm2/cold_start.jsonl").read_text().splitlines()
     few = write_records(tmp_path / "few.jsonl", shown[:6])
