@@ -45,4 +45,4 @@ def test_two_agents_of_a_real_model_discuss_and_learn(smollm2, tmp_path):
         assert all(step[f"{agent}/policy/num_samples"] > 0 for step in steps)
         assert all(0 <= step[f"{agent}/rollout_mismatch/max"] < 0.01 for step in steps)
         check_answers(MODELS["smollm2"], run / "models" / agent)
-    shutil.rmtree(run)  # gigabytes
+    shutil.rmtree(tmp_path)  # gigabytes
