@@ -31,7 +31,7 @@ MIN_DISCUSSIONS, MAX_DISCUSSIONS = 48, 96
 ENOUGH_S = 30.0
 """Seconds of rollout after which no more than ``MIN_DISCUSSIONS`` are held."""
 
-VALIDATED = 60
+VALIDATED = 100
 """Held-out questions that are asked."""
 
 
@@ -84,7 +84,8 @@ def try_out(
             agents.sync_weights()  # as after every update; on shared GPUs it takes long
             clock.lap("sync")
         verdicts()
-        validation_s = _validate(prepared, agents, verifier)
+        _validate(prepared, agents, verifier, most=WARM_UP_DISCUSSIONS)
+        validation_s = _validate(prepared, agents, verifier, most=VALIDATED)
     times = clock.times()
     trained = [sample for samples in buffers.values() for sample in samples]
     costs = Costs(
@@ -140,10 +141,10 @@ def _buffers(batch: Batch, prepared: Prepared) -> dict[int, list[TrainingSample]
     return {policy: samples[policy] for policy in config.trained_policies}
 
 
-def _validate(prepared: Prepared, agents: Agents, verifier: Verifier) -> float:
-    """Return the seconds of a whole validation, of which a part is held."""
+def _validate(prepared: Prepared, agents: Agents, verifier: Verifier, *, most: int) -> float:
+    """Return the seconds of a whole validation, of which ``most`` questions are asked."""
     questions, answers = prepared.validation.questions, prepared.validation.answers
-    num = min(VALIDATED, len(questions))
+    num = min(most, len(questions))
     started = time.monotonic()
     validate_agents(
         QuestionSet(tuple(fixed_subset(questions, num)), answers),
