@@ -10,7 +10,14 @@ from tables import cases
 from comas.reward_formulation import REWARD_SCHEMES
 from comas.types import Discussion, Generation, Question, Request, Rewards, Turn
 
-IDEAS = ("consistency", "pairwise", "confident_majority", "scored_majority")
+IDEAS = (
+    "consistency",
+    "pairwise",
+    "confident_majority",
+    "scored_majority",
+    "coverrl",
+    "likelihood",
+)
 
 
 def paid(idea: str, *discussions: Discussion) -> Rewards:
@@ -159,6 +166,25 @@ def test_judges_of_a_vote_are_paid_as_under_consistency():
     assert ours[1::3] == theirs[1::3]
     assert ours[2::3] == theirs[2::3]
     assert ours[::3] == (1.0, 1.0, 0.0, 0.0)
+
+
+def test_judges_are_paid_for_agreeing_with_the_vote_and_solutions_for_scores():
+    [item] = paid("coverrl", judged("a", ("7", 3), ("7", 2), ("8", 3), ("7", None))).discussions
+    assert item.rewards == (1.0, 1.0, 1.0, 0.5, 0.5, 0.5, 1.0, 0.0, 0.0, 0.0, 0.0, -1.0)
+    # Copies of a question vote together; the second alone would elect 8.
+    found = paid("coverrl", judged("a", ("7", 1), ("7", 1)), judged("a", ("8", 3))).discussions
+    assert [item.rewards[:3] for item in found] == [(0.0, 0.0, 0.0), (1.0, 0.0, 0.0)]
+    coding = replace(judged("a", ("7", 3), ("7", 1)), question=Question("a", "coding", "?"))
+    assert paid("coverrl", coding).discussions == paid("interaction", coding).discussions
+
+
+def test_a_solution_is_paid_for_how_likely_it_was():
+    said = discussion(said_with(0.9, "7", place=0), turn("r0.s0.e0"), said_with(0.4, "8", place=1))
+    assert paid("likelihood", said).discussions[0].rewards == (
+        pytest.approx(0.9),
+        None,
+        pytest.approx(0.4),
+    )
 
 
 PROGRAM = "```python\nprint({})\n```"

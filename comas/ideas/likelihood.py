@@ -1,0 +1,34 @@
+"""Likelihood: a solution is paid for how sure its own agent was, with no judge.
+
+Source: rewards by a model's own confidence (RENT, arXiv 2505.22660; Intuitor, arXiv 2505.19590),
+of which a rollout keeps the sampled tokens' probabilities alone. Not studied yet.
+"""
+
+from collections.abc import Sequence
+
+from comas.ideas.confident_majority import confidence
+from comas.reward_formulation import RewardScheme
+from comas.types import Discussion, RewardedDiscussion, Rewards
+
+
+def likelihood_reward(discussions: Sequence[Discussion]) -> Rewards:
+    """Reward a solution by the geometric mean of the probabilities of its tokens, as they were
+    sampled, and nothing else.
+
+    Example: a solution of two tokens of probability 0.9 and 0.4 gets 0.6.
+    """
+    return Rewards(
+        [
+            RewardedDiscussion(
+                discussion,
+                tuple(
+                    confidence(discussion, turn) if turn.role == "solution" else None
+                    for turn in discussion.turns
+                ),
+            )
+            for discussion in discussions
+        ]
+    )
+
+
+likelihood = RewardScheme(likelihood_reward)
