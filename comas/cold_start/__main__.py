@@ -60,7 +60,7 @@ def teach(cold_start: ColdStart, *, device: torch.device) -> None:
     ) as bar:
         for loss in learn(model, cold_start.lessons, seed=cold_start.seed):
             losses.append(loss)
-            bar.set_postfix_str(f", loss {loss:.2f}")
+            bar.set_postfix_str(f"loss {loss:.2f}")
             bar.update()
     with written_aside(Path(cold_start.folder)) as folder:
         model.language_model.to(getattr(torch, cold_start.dtype)).save_pretrained(folder)
