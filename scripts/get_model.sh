@@ -17,4 +17,5 @@ USAGE
 }
 
 start 1 2 "$@"
-exec "$PYTHON_BIN" scripts/get_model.py "$1" "$(whole "${2:-$PWD/saves/models/$1}")"
+# Else DeepSpeed, which transformers imports as it saves, warns of the CPU.
+DS_ACCELERATOR=cpu exec "$PYTHON_BIN" scripts/get_model.py "$1" "$(whole "${2:-$PWD/saves/models/$1}")"

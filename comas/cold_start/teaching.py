@@ -112,10 +112,11 @@ def teach(cold_start: ColdStart, *, device: Device) -> None:
     """
     command = [sys.executable, "-m", "comas.cold_start", device]
     said = json.dumps(asdict(cold_start))
-    # Threads that spin while they wait would be slowed down by whatever else runs.
-    passive = {**os.environ, "OMP_WAIT_POLICY": "PASSIVE"}
+    # Threads that spin while they wait would be slowed down by whatever else runs; and unasked,
+    # DeepSpeed warns of every CPU.
+    environment = {**os.environ, "OMP_WAIT_POLICY": "PASSIVE", "DS_ACCELERATOR": device}
     done = subprocess.run(
-        command, input=said, text=True, cwd=_PACKAGE_ROOT, env=passive, check=False
+        command, input=said, text=True, cwd=_PACKAGE_ROOT, env=environment, check=False
     )
     if done.returncode != 0:
         why = "ended by signal 9, as when memory runs out" if done.returncode == -9 else "see above"
