@@ -145,6 +145,14 @@ def test_the_verdict_goes_by_the_interval_and_what_to_try_by_who_sees(judges, sa
     assert verdict(found, judges_pay=False).startswith(("the reward of", "whether the reward of"))
 
 
+def test_of_what_sees_the_best_is_to_be_tried():
+    found = {"reward": source("reward", 0.5, 0.4, 0.6), "vote": source("vote", 0.7, 0.6, 0.8)}
+    found["likelihood"] = source("likelihood", 0.8, 0.7, 0.9)
+    assert advice(found).startswith("reward.scheme=comas.ideas.likelihood:likelihood, as likel")
+    found["likelihood"] = source("likelihood", 0.8, 0.4, 0.9)
+    assert advice(found).startswith("reward.scheme=majority")
+
+
 def test_without_judges_the_reward_is_what_the_verdict_is_about():
     blind, untold = source("x", 0.5, 0.45, 0.55), source("y")
     alone = {"reward": blind, "vote": untold, "likelihood": untold}

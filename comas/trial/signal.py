@@ -24,7 +24,7 @@ TOO_HARD, TOO_EASY = 0.05, 0.95
 SCHEMES = {
     "weighed vote": "comas.ideas.scored_majority:scored_majority",
     "vote": "majority",
-    "likelihood": "comas.ideas.confident_majority:confident_majority",
+    "likelihood": "comas.ideas.likelihood:likelihood",
 }
 """Source of values -> the reward scheme that pays by it."""
 
@@ -204,9 +204,14 @@ def advice(found: Mapping[str, Source]) -> str:
     paid = found.get("reward")
     if paid is None or paid.sees:
         return "to train it"
-    for name, scheme in SCHEMES.items():
-        if name in found and found[name].sees:
-            return f"reward.scheme={scheme}, as {found[name].name} tells right from wrong here"
+    seeing = {
+        name: source.auc.value
+        for name, source in found.items()
+        if name in SCHEMES and source.auc and source.sees
+    }
+    if seeing:
+        best = max(seeing, key=seeing.__getitem__)
+        return f"reward.scheme={SCHEMES[best]}, as {found[best].name} tells right from wrong here"
     if paid.auc is not None and paid.auc.high > BLIND:
         return "the same with seed=1 and seed=2: what all of them say is settled"
     return (
