@@ -26,7 +26,8 @@ from comas.utils.files import FileError
 
 @pytest.fixture
 def config(tmp_path: Path) -> Config:
-    return load_config(None, [f"saves={tmp_path / 'saves'}", "name=test"])
+    settings = [f"saves={tmp_path / 'saves'}", "name=test", "cluster.cpu_threads=1"]  # as settled
+    return load_config(None, settings)
 
 
 def resumed(path: Path, *overrides: str) -> Config:

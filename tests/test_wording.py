@@ -133,10 +133,14 @@ history: {item: "{solution:.2}, {evaluation:.1}"}"""
     assert fill(SOLUTION, "math", history=heard, **quoted) == "1 + 1? It, N"
 
 
-def test_the_wording_for_small_models_is_whole_and_quotes_no_response_at_length():
-    small = read_wording(REPOSITORY / "configs/prompts/small.yaml")
+@pytest.mark.parametrize(
+    "name, sections",
+    [("small", set(SHIPPED)), ("taught", {"solution", "evaluation", "scoring", "history"})],
+)
+def test_the_wordings_for_small_models_quote_no_response_at_length(name, sections):
+    small = read_wording(REPOSITORY / f"configs/prompts/{name}.yaml")
     assert {section: set(texts) for section, texts in small.items()} == {
-        section: set(texts) for section, texts in SHIPPED.items()
+        section: set(SHIPPED[section]) for section in sections
     }
     rambled = {"solution": "s" * 10_000, "evaluation": "e" * 10_000}
     for section in small.keys() - {"history"}:
