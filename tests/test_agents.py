@@ -179,6 +179,7 @@ def _kill(processes: Sequence[psutil.Process]) -> None:
     psutil.wait_procs(processes)
 
 
+@pytest.mark.slow
 def test_a_sharded_engine_serves_its_policys_weights_and_ends_with_its_workers(models, tmp_path):
     """Two workers: before training, after an update, after one was killed, and after the engine
     was, with a worker frozen."""

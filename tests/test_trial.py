@@ -342,6 +342,7 @@ def test_a_large_batch_is_tried_in_part(arguments):
 
 
 @pytest.mark.stack
+@pytest.mark.slow
 def test_a_trial_of_the_quick_start_measures_its_engines_and_writes_nothing(saves):
     before = sorted(saves.iterdir())
     told = subprocess.run(
