@@ -26,8 +26,7 @@ from comas.utils.files import FileError
 
 @pytest.fixture
 def config(tmp_path: Path) -> Config:
-    settings = [f"saves={tmp_path / 'saves'}", "name=test", "cluster.cpu_threads=1"]  # as settled
-    return load_config(None, settings)
+    return load_config(None, [f"saves={tmp_path}/saves", "name=test", "cluster.cpu_threads=1"])
 
 
 def resumed(path: Path, *overrides: str) -> Config:

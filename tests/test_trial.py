@@ -341,8 +341,7 @@ def test_a_large_batch_is_tried_in_part(arguments):
     assert in_part(prepared, 48).config == prepared.config
 
 
-@pytest.mark.stack
-@pytest.mark.slow
+@pytest.mark.slow  # and of the stack, by its society
 def test_a_trial_of_the_quick_start_measures_its_engines_and_writes_nothing(saves):
     before = sorted(saves.iterdir())
     told = subprocess.run(
