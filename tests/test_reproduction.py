@@ -17,7 +17,7 @@ from comas.config.faults import ConfigError
 from comas.preflight.configuration import load_config
 from comas.reproduction import __main__ as reproduction
 from comas.reproduction.intervals import interval
-from comas.reproduction.report import comparison_table
+from comas.reproduction.report import comparison_table, question_table
 from comas.reproduction.results import (
     Record,
     RunResult,
@@ -25,11 +25,13 @@ from comas.reproduction.results import (
     pooled,
     read_records,
     read_result,
+    right_answers,
     write_record,
 )
 from comas.reproduction.runs import PlannedRun, make_runs, plan_runs
 from comas.reproduction.study import Study, find_conflicts
-from comas.utils.files import FileError
+from comas.run import validation
+from comas.utils.files import FileError, json_lines
 from comas.utils.terminal import EXIT_FAULT
 
 STUDIES = sorted((REPOSITORY / "configs/studies").glob("*.yaml"))
@@ -196,6 +198,41 @@ def test_experiments_are_compared_seed_by_seed():
     ]
     with pytest.raises(ValueError, match="no run has the metric validation/acuracy"):
         comparison_table(results, "validation/acuracy", reference="comas")
+
+
+def test_answers_are_compared_question_by_question(tmp_path):
+    verdicts = {"q2": "correct", "q1": "wrong"}
+    lines = [
+        {"sampling": sampling, "agent": agent, "question_id": name, "verdict": verdict}
+        for sampling, agent in (
+            (validation.GREEDY, 1),
+            (validation.SAMPLED, 0),
+            (validation.GREEDY, 0),
+        )
+        for name, verdict in verdicts.items()
+    ]
+    lines[0]["verdict"] = "unanswered"
+    assert right_answers(tmp_path) == []
+    (tmp_path / "validations").mkdir()
+    (tmp_path / "validations/step_0000.jsonl").write_text("")
+    (tmp_path / "validations/step_0010.jsonl").write_text(json_lines(lines))
+    assert right_answers(tmp_path) == ["01", "00"]
+
+    def answered(experiment: str, *right: str) -> RunResult:
+        return replace(result(experiment, 0, 0.4, 0.5), right=list(right))
+
+    results = {
+        "comas": {0: answered("comas", "100", "010")},
+        "muted": {0: answered("muted", "110", "101"), 1: answered("muted", "000", "000")},
+        "other": {0: result("other", 0, 0.4, 0.5)},
+    }
+    assert question_table(results, reference="comas").splitlines() == [
+        "| experiment | right | more than comas |",
+        "| --- | --- | --- |",
+        "| comas | 33.3 |  |",
+        # 50, 0, 50: mean 33.3, standard deviation 28.9, times 4.303 / sqrt(3) is 71.7.
+        "| muted | 33.3 | +33.3 [-38.4, +105.0] |",
+    ]
 
 
 def test_a_report_is_of_the_runs_that_are_finished_and_names_the_others(tmp_path, caplog):

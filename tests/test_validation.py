@@ -62,7 +62,7 @@ def test_each_way_of_sampling_has_accuracies_of_its_own():
         return say
 
     ids = [question.question_id for question in QUESTIONS]
-    metrics = validation.validate(
+    metrics, answers = validation.validate(
         QuestionSet(tuple(QUESTIONS), dict.fromkeys(ids, "right")),
         Config(society=Society(num_agents=2)),
         generate={validation.SAMPLED: agents({ids[0]}), validation.GREEDY: agents(set(ids))},
@@ -74,7 +74,12 @@ def test_each_way_of_sampling_has_accuracies_of_its_own():
     assert metrics["validation/greedy/accuracy"] == 1 / 2
     assert metrics["agent_0/validation/greedy/accuracy"] == 1
     assert metrics["agent_1/validation/greedy/accuracy"] == 0
-    assert len(asked) == len(set(asked)) == 2 * 2 * num_questions
+    assert len(asked) == len(set(asked)) == len(answers) == 2 * 2 * num_questions
+    right = [each for each in answers if each["verdict"] == "correct"]
+    assert [(each["sampling"], each["agent"], each["question_id"]) for each in right] == [
+        ("validation", 0, ids[0]),
+        *(("validation/greedy", 0, name) for name in ids),
+    ]
 
 
 class Judge:

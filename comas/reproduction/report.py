@@ -6,7 +6,7 @@ from pathlib import Path
 from statistics import fmean, stdev
 
 from comas.reproduction.intervals import Interval, interval
-from comas.reproduction.results import Record, Results
+from comas.reproduction.results import Record, Results, RunResult
 from comas.reproduction.study import Study
 from comas.run.metrics.meanings import as_regex, meanings
 from comas.utils.files import write_text
@@ -16,6 +16,11 @@ LEGEND = """\
 Means over seeds ± their standard deviation, at the beginning and at the end of a run; and by how
 much more a metric rose than in {reference}, in runs of the same seed, with the 95 % interval of the
 mean (Student's t, not adjusted for their number). Bold: the interval excludes 0."""
+LEGEND_OF_QUESTIONS = """\
+Likeliest answers at the end of a run: how many are right, in percent, over agents and seeds; and
+how many more than of the reference with the same seeds, with the 95 % interval of the mean over
+questions (Student's t). It says what other questions would show of the same models, and not what
+other seeds would."""
 
 
 def write_report(study: Study, results: Results, records: Sequence[Record], target: Path) -> Path:
@@ -31,6 +36,8 @@ def write_report(study: Study, results: Results, records: Sequence[Record], targ
         f"## {metric}\n\n{comparison_table(results, metric, reference=study.reference)}"
         for metric in study.metrics
     ]
+    if questions := question_table(results, reference=study.reference):
+        tables.append(f"## Question by question\n\n{LEGEND_OF_QUESTIONS}\n\n{questions}")
     sections = [
         "# What was compared",
         study.about.strip(),
@@ -60,7 +67,46 @@ def comparison_table(results: Results, metric: str, *, reference: str) -> str:
         rows.append([name, before, after, said])
     if not rows:
         raise ValueError(f"no run has the metric {metric}; metrics.jsonl of a run has all names")
-    heads = ["experiment", "before", "after", f"rise over {reference}"]
+    return markdown(["experiment", "before", "after", f"rise over {reference}"], rows)
+
+
+def question_table(results: Results, *, reference: str) -> str:
+    """Return the table of answers, question by question; empty where no run has kept them."""
+    rows = []
+    for name, runs in results.items():
+        shares = [shares_right(run) for run in runs.values() if run.right]
+        if not shares:
+            continue
+        more = None if name == reference else questions_more(results, name, reference)
+        said = "" if more is None else f"**{more}**" if more.excludes_zero else str(more)
+        rows.append([name, f"{100 * fmean(fmean(share) for share in shares):.1f}", said])
+    return markdown(["experiment", "right", f"more than {reference}"], rows) if rows else ""
+
+
+def questions_more(results: Results, name: str, reference: str) -> Interval | None:
+    """Compare the shares of agents that answer each question right, in percent, over the seeds
+    that both have; None: there is none.
+
+    Example: of two agents, 2, 1 and 1 answer three questions right, and 1, 1 and 0 after the
+    reference: the differences are 50, 0 and 50.
+    """
+    ours, theirs = results.get(name, {}), results.get(reference, {})
+    pairs = [
+        (shares_right(ours[seed]), shares_right(theirs[seed]))
+        for seed in ours
+        if seed in theirs and ours[seed].right and theirs[seed].right
+    ]
+    differences = [[100 * (a - b) for a, b in zip(*pair, strict=True)] for pair in pairs]
+    return interval([fmean(each) for each in zip(*differences, strict=True)]) if pairs else None
+
+
+def shares_right(run: RunResult) -> list[float]:
+    """Return the share of a run's agents that answer each held-out question right."""
+    return [fmean(map(int, digits)) for digits in zip(*run.right, strict=True)]
+
+
+def markdown(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Return a table in Markdown."""
     lines = [heads, ["---"] * len(heads), *rows]
     return "\n".join("| " + " | ".join(cells) + " |" for cells in lines)
 

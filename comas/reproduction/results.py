@@ -11,7 +11,8 @@ from typing import TypeAlias
 from pydantic import TypeAdapter
 
 from comas.run.provenance import commits_of
-from comas.run.records import METRICS, Row, read_rows
+from comas.run.records import METRICS, VALIDATIONS, Row, read_rows
+from comas.run.validation import GREEDY, SAMPLED
 from comas.types import Metrics
 from comas.utils.files import read_json, write_text
 
@@ -32,6 +33,9 @@ class RunResult:
     """The same at the end."""
     commits: list[str] = field(default_factory=list)
     """Of the code that made it, as of ``commits_of``."""
+    right: list[str] = field(default_factory=list)
+    """For each agent, a digit for each held-out question, by its id: 1 if its likeliest answer was
+    right at the last validation, else 0. Empty: the run did not keep them."""
 
     def change(self, metric: str) -> float | None:
         """Return by how much ``metric`` rose from the beginning to the end; None: it lacks it."""
@@ -74,7 +78,26 @@ def read_result(folder: Path, experiment: str, *, seed: int, metrics: Sequence[s
         before={metric: before for metric, (before, _) in both.items()},
         after={metric: after for metric, (_, after) in both.items()},
         commits=commits_of([folder]),
+        right=right_answers(folder),
     )
+
+
+def right_answers(folder: Path) -> list[str]:
+    """Read ``RunResult.right`` of the run in ``folder``."""
+    files = sorted((folder / VALIDATIONS).glob("step_*.jsonl"))
+    lines = files[-1].read_text(encoding="utf-8").splitlines() if files else []
+    records = [json.loads(line) for line in lines]
+    # Where validations are greedy alone, they have no second prefix.
+    sampling = GREEDY if any(each["sampling"] == GREEDY for each in records) else SAMPLED
+    by_agent: dict[int, dict[str, str]] = {}
+    for each in records:
+        if each["sampling"] == sampling:
+            digit = str(int(each["verdict"] == "correct"))
+            by_agent.setdefault(each["agent"], {})[each["question_id"]] = digit
+    return [
+        "".join(by_agent[agent][name] for name in sorted(by_agent[agent]))
+        for agent in sorted(by_agent)
+    ]
 
 
 def ends(rows: Sequence[Row], metric: str) -> tuple[float | None, float | None]:

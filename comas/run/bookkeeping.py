@@ -4,6 +4,7 @@ import logging
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future
+from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
@@ -134,6 +135,7 @@ class Bookkeeping:
             generate=self._agents.generate,
             response_logprobs=self._agents.response_logprobs,
             verifier=self._verifier,
+            keep=partial(self._run.save_validation, self._step),
         )
 
     def _begin_checkpoint(self, folder: Path) -> list[Future[None]]:

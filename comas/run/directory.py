@@ -6,6 +6,7 @@ saves/20250131-094500-comas/
     sources/1a2b3c4d5e6f-my.py      what the user's own files were
     discussions/step_0001.jsonl
     tokens/step_0001.jsonl.gz
+    validations/step_0000.jsonl
     checkpoints/step_0010/
     models/agent_0/  models/step
     best/agent_0/  best/step        the same of the best checkpoint, where they were asked for
@@ -34,6 +35,8 @@ from comas.run.records import (
     METRICS,
     NO_ANSWERS,
     TOKENS,
+    VALIDATIONS,
+    Record,
     Row,
     append_row,
     compressed,
@@ -64,7 +67,7 @@ STEP_OF_MODELS = "step"
 """The file beside models that says after which step they were saved."""
 NUM_STEPS = "num_steps"
 """The file that says how many steps a run is to make."""
-SUBFOLDERS = ("discussions", TOKENS, CHECKPOINTS)
+SUBFOLDERS = ("discussions", TOKENS, VALIDATIONS, CHECKPOINTS)
 """Folders of what belongs to a step."""
 BEFORE_ALL = -1
 """Stands for the step before step 0, which has a validation."""
@@ -210,6 +213,11 @@ class RunDirectory:
         """
         path = self.path / TOKENS / f"{step_name(step)}.jsonl.gz"
         files.write_files({path: compressed(token_records(discussions, advantages))})
+
+    def save_validation(self, step: int, records: Sequence[Record]) -> None:
+        """Write what every agent answered to every held-out question, one answer per line."""
+        path = self.path / VALIDATIONS / f"{step_name(step)}.jsonl"
+        files.write_text(path, json_lines(records))
 
     # ------------------------------------------------------------ checkpoints and models
 

@@ -23,6 +23,8 @@ METRICS = "metrics.jsonl"
 """The file of metrics within a run's folder."""
 TOKENS = "tokens"
 """The folder of token ids within a run's."""
+VALIDATIONS = "validations"
+"""The folder of the answers to held-out questions within a run's."""
 GZIP_LEVEL = 4
 """Of its files. Python's default took about as long as all else that the driver of a large society
 does, for files that are little smaller."""
@@ -32,7 +34,7 @@ NO_ANSWERS: AnswerKey = MappingProxyType({})
 Row = dict[str, Any]
 """The metrics of a step, under their names, and ``step``."""
 Record = dict[str, Any]
-"""A line of a file in ``discussions/`` or ``tokens/``."""
+"""A line of a file in ``discussions/``, ``tokens/`` or ``validations/``."""
 
 
 # ---------------------------------------------------------------- train.log

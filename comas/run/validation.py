@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -21,6 +21,7 @@ from comas.reward_formulation import (
 from comas.run.metrics.reward_effectiveness import false_accusations, reward_effectiveness
 from comas.run.metrics.step import accuracies, accuracy_metrics
 from comas.run.probe import ask_probe
+from comas.run.records import Record
 from comas.types import Discussion, Domain, Generate, Generation, Metrics, Question, Request
 from comas.utils.concurrency import run_all
 from comas.utils.progress import counted, progress_bar
@@ -43,8 +44,10 @@ def validate_agents(
     generate: Generate,
     response_logprobs: ResponseLogprobs,
     verifier: Verifier,
+    keep: Callable[[Sequence[Record]], None] | None = None,
 ) -> Metrics:
-    """Return what the held-out questions and the probe show, and how long it took."""
+    """Return what the held-out questions and the probe show, and how long it took; ``keep`` is
+    given the answers."""
     started = time.monotonic()
     temperature = config.validation.temperature
     num_answers = (1 + bool(temperature)) * config.society.num_agents * len(held_out.questions)
@@ -52,7 +55,9 @@ def validate_agents(
         generate = counted(generate, bar)
         sample = at_temperature(generate, temperature)
         ways = {SAMPLED: sample} | ({GREEDY: at_temperature(generate, 0.0)} if temperature else {})
-        metrics = validate(held_out, config, generate=ways, verifier=verifier)
+        metrics, records = validate(held_out, config, generate=ways, verifier=verifier)
+        if keep is not None:
+            keep(records)
         if probe:
             metrics |= ask_probe(
                 probe,
@@ -87,9 +92,9 @@ def validate(
     *,
     generate: Mapping[str, Generate],
     verifier: Verifier,
-) -> Metrics:
+) -> tuple[Metrics, list[Record]]:
     """Return the agents' accuracy on ``held_out``: their mean, in all and by domain, and each
-    one's.
+    one's; and every answer with its verdict.
 
     ``generate`` maps the prefix of metrics to the way in which their answers are sampled; all are
     asked for at once.
@@ -106,6 +111,7 @@ def validate(
         run_all(ask(generate=way, label=prefix) for prefix, way in generate.items())
     )
     metrics: Metrics = {}
+    records: list[Record] = []
     for prefix, texts in zip(generate, answers, strict=True):  # [agent][question]
         items = [
             (question.domain, text, held_out.answers[question.question_id])
@@ -119,7 +125,17 @@ def validate(
             first = agent * len(questions)
             its = judged[first : first + len(questions)]
             metrics |= accuracies(f"agent_{agent}/{prefix}", its)
-    return metrics
+            records += [
+                {
+                    "sampling": prefix,
+                    "agent": agent,
+                    "question_id": question.question_id,
+                    "response": text,
+                    "verdict": verdict,
+                }
+                for question, text, (_, verdict) in zip(questions, texts[agent], its, strict=True)
+            ]
+    return metrics, records
 
 
 def validate_discussions(
