@@ -14,9 +14,6 @@ from datasets import Dataset
 from transformers import TrainerCallback
 from trl import GRPOConfig, GRPOTrainer
 
-NUM_GENERATIONS = 2
-"""Responses to each prompt: the fewest that make a GRPO group."""
-
 
 @dataclass(frozen=True)
 class TrlTraining:
@@ -26,37 +23,46 @@ class TrlTraining:
     prompts: list[str]
     """Step after step, as many in each."""
     num_steps: int
+    num_generations: int
+    """Responses to each prompt: a GRPO group."""
     micro_batch: int
     max_tokens: int
+    temperature: float
     learning_rate: float
     kl_coef: float
     """Coefficient of the penalty that keeps the agent near its base model."""
 
 
 class StepTimes(TrainerCallback):
-    """Seconds of each step: generation, reward and update."""
+    """Seconds of each step: in all, until responses are rewarded, and from there."""
 
     def __init__(self) -> None:
-        self.seconds: list[float] = []
+        self.steps: list[tuple[float, float, float]] = []
 
     def on_step_begin(self, *_: Any, **__: Any) -> None:
         """Start the clock."""
         self._start = time.perf_counter()
 
+    def note_generated(self) -> None:
+        """Note that responses are there."""
+        self._generated = time.perf_counter()
+
     def on_step_end(self, *_: Any, **__: Any) -> None:
-        """Stop it."""
-        self.seconds.append(time.perf_counter() - self._start)
+        """Stop the clock."""
+        end = time.perf_counter()
+        times = end - self._start, self._generated - self._start, end - self._generated
+        self.steps.append(times)
 
 
 def train(job: TrlTraining) -> dict[str, Any]:
-    """Seconds of every step, and the mean number of tokens of a response."""
-    torch.set_num_threads(1)
+    """Times of every step, the mean number of tokens of a response, and the number of threads."""
     messages = [[{"role": "user", "content": prompt}] for prompt in job.prompts]
-    samples_per_step = NUM_GENERATIONS * len(messages) // job.num_steps
+    samples_per_step = job.num_generations * len(messages) // job.num_steps
     lengths: list[int] = []
     times = StepTimes()
 
     def reward(completion_ids: list[list[int]], **_: Any) -> list[float]:
+        times.note_generated()
         lengths.extend(map(len, completion_ids))
         return [float(len(ids)) for ids in completion_ids]
 
@@ -68,13 +74,14 @@ def train(job: TrlTraining) -> dict[str, Any]:
             callbacks=[times],
             args=GRPOConfig(
                 output_dir=folder,
+                model_init_kwargs={"dtype": "float32"},
                 use_cpu=True,
                 bf16=False,
                 per_device_train_batch_size=job.micro_batch,
                 gradient_accumulation_steps=samples_per_step // job.micro_batch,
-                num_generations=NUM_GENERATIONS,
+                num_generations=job.num_generations,
                 max_completion_length=job.max_tokens,
-                temperature=1.0,
+                temperature=job.temperature,
                 beta=job.kl_coef,
                 max_steps=job.num_steps,
                 learning_rate=job.learning_rate,
@@ -87,7 +94,11 @@ def train(job: TrlTraining) -> dict[str, Any]:
             ),
         )
         trainer.train()
-    return {"seconds": times.seconds, "mean_tokens": sum(lengths) / len(lengths)}
+    return {
+        "steps": times.steps,
+        "mean_tokens": sum(lengths) / len(lengths),
+        "num_threads": torch.get_num_threads(),
+    }
 
 
 if __name__ == "__main__":

@@ -1,12 +1,19 @@
-"""A step of CoMAS against a step of TRL's GRPOTrainer on the same tiny agents.
+"""A step of CoMAS against a step of TRL's GRPOTrainer on the same tiny agents, or a real model.
 
 Both train the two quick-start agents on this machine's CPU, step by step: sampling, rewards,
 one update of each agent on 144 samples by GRPO, with a KL penalty to the agent's base model.
 CoMAS holds its discussions; TRL gets the prompts of the same discussions, every second one, and
-samples two responses to each (it needs groups). Neither is timed while it loads. TRL trains the
-agents side by side: one process per agent, one thread each.
+samples two responses to each (it needs groups). TRL trains the agents side by side: one process
+per agent, one thread each.
 
-TRL is installed in saves/benchmarks, beside the very torch and transformers that CoMAS runs on.
+With model=FOLDER both train one agent of it, in float32 and without a KL penalty: 8 answers to
+each of 4 questions of configs/smollm2.yaml, from the same prompts, one optimiser step. CoMAS
+computes on the threads that it takes by itself, TRL on those that PyTorch takes.
+
+Neither is timed while it loads. Generation ends where responses are rewarded, which in TRL is
+after the reference model's pass. The rest is the update; in CoMAS the sync of weights, too, which
+is in the whole step alone. TRL is installed in saves/benchmarks, beside the very torch and
+transformers that CoMAS runs on.
 """
 
 from __future__ import annotations
@@ -36,29 +43,48 @@ from comas.run.prepared import Prepared
 from comas.train import agents_of, discuss
 from comas.types import Discussion
 from comas.utils.files import written_aside
-from scripts.benchmarks._turns import Numbers, Ratio, Repeated, Report
+from scripts.benchmarks._turns import NO_LEAST, Numbers, Ratio, Repeated, Report
 from scripts.command import read_arguments
 
 TRL = "trl==1.16.0"
 
 
+MARK = 2.0
+"""TRL's step with a real model: at least so many times as long."""
+GROUP = 8
+"""Answers to each question with a real model."""
+REAL_CONFIG = Path("configs/smollm2.yaml")
+ANSWERS_ALONE = (
+    "society.num_agents=1",
+    "society.cold_start=null",
+    "interaction.criticism=none",
+    "interaction.num_rounds=1",
+    f"interaction.prompt_reuse={GROUP}",
+    "reward.scheme=comas.ideas.likelihood:likelihood",  # looks at nothing else
+    "algorithm.mask_truncated=false",  # TRL trains on what was cut off, too
+    "optimization.learning_rate=1e-6",  # so that lengths stay alike
+)
+
+
 @dataclass
 class Arguments(Repeated):
+    model: str | None = None
+    """Folder of a real model, such as saves/models/smollm2; null: the quick-start agents."""
     steps: int = 4
     """Timed one by one, after one that is not."""
     repeats: int = 3
-    trl_micro_batch: int = 48
-    """Samples of a micro batch of TRL, of 144; smaller ones pad less."""
+    trl_micro_batch: int | None = None
+    """Samples of a micro batch of TRL; smaller ones pad less. Null: 48 of the quick-start's 144,
+    8 of a real model's 32."""
     estimator: str = "grpo"
     """Estimator of CoMAS's advantages. TRL's are GRPO's, with the same KL penalty."""
 
 
-def main(arguments: Arguments) -> None:
-    """Measure, and print the ratios."""
+def main(arguments: Arguments) -> int:
+    """Measure, print the ratios, and return 1 if the mark is missed."""
     trl = _install_trl(Path("saves/benchmarks"))
-    overrides = [f"algorithm.name={arguments.estimator}"]
-    prepared = prepare(load_config(QUICKSTART_CONFIG, overrides))
-    config = prepared.config
+    prepared = prepare(_configure(arguments))
+    config, threads = prepared.config, set[int]()
     turns: dict[str, list[Numbers]] = {"CoMAS": [], "TRL": []}
     with agents_of(prepared, Recoveries(0)) as agents:
         agents.sync_weights()
@@ -67,29 +93,48 @@ def main(arguments: Arguments) -> None:
             steps = range(first, first + num_steps)
             measured, discussions = train(config, prepared, agents, steps)
             turns["CoMAS"].append(measured)
-            turns["TRL"].append(_run_trl(_trl_jobs(config, prepared, discussions, arguments), trl))
+            results = _run_trl(_trl_jobs(config, prepared, discussions, arguments), trl)
+            turns["TRL"].append(_slowest(results))
+            threads |= {result["num_threads"] for result in results}
+            assert len(threads) == 1
     report = Report()
     report.add(
-        f"steps of both agents, median of {arguments.steps} in each turn",
+        f"steps, median of {arguments.steps} in each turn; threads of an agent: "
+        f"CoMAS {config.cluster.cpu_threads}, TRL {threads.pop()}",
         turns,
-        ratios=[Ratio("TRL", "CoMAS")],
+        ratios=[
+            Ratio("TRL", "CoMAS", at_least=NO_LEAST if arguments.model is None else MARK),
+            Ratio("TRL", "CoMAS", number="generation"),
+            Ratio("TRL", "CoMAS", number="update"),
+        ],
     )
-    report.end()
+    return report.end()
 
 
-def numbers(seconds: Sequence[float], mean_tokens: float) -> Numbers:
-    """The median of some steps, and the tokens of a response."""
-    return {"seconds": median(seconds), "tokens": mean_tokens}
+def _configure(arguments: Arguments) -> Config:
+    overrides = [f"algorithm.name={arguments.estimator}"]
+    if arguments.model is None:
+        return load_config(QUICKSTART_CONFIG, overrides)
+    overrides += [f"society.models=[{arguments.model}]", "cluster.device=cpu", *ANSWERS_ALONE]
+    return load_config(REAL_CONFIG, overrides)
+
+
+def numbers(steps: Sequence[Sequence[float]], mean_tokens: float) -> Numbers:
+    """The medians over steps (seconds in all, of generation, of the update), and the tokens of a
+    response."""
+    seconds, generation, update = map(median, zip(*steps, strict=True))
+    return {"seconds": seconds, "generation": generation, "update": update, "tokens": mean_tokens}
 
 
 def train(
     config: Config, prepared: Prepared, agents: Agents, steps: range
 ) -> tuple[Numbers, list[list[Discussion]]]:
     """Train as the driver does, and return the discussions; the first of ``steps`` is not timed."""
-    seconds, discussions = [], []
+    times, discussions = [], []
     for step in steps:
         started = time.perf_counter()
         discussions.append(discuss(prepared, agents, step=step))
+        generated = time.perf_counter()
         rewards = REWARD_SCHEMES[config.reward.scheme](discussions[-1], evidence={})
         buffers = collect_samples(
             rewards.discussions,
@@ -97,11 +142,13 @@ def train(
             mask_truncated=config.algorithm.mask_truncated,
         )
         agents.begin_update(dict(enumerate(buffers)), step=step)()
+        updated = time.perf_counter()
         agents.sync_weights()
-        seconds.append(time.perf_counter() - started)
+        seconds = time.perf_counter() - started
+        times.append((seconds, generated - started, updated - generated))
     turns = [turn for held in discussions[1:] for d in held for turn in d.turns]
     mean_tokens = fmean(len(turn.generation.response_token_ids) for turn in turns)
-    return numbers(seconds[1:], mean_tokens), discussions
+    return numbers(times[1:], mean_tokens), discussions
 
 
 # ---------------------------------------------------------------- TRL
@@ -125,13 +172,18 @@ def _trl_jobs(
 ) -> list[dict[str, object]]:
     """A job for each agent, on prompts of its own (see ``scripts/benchmarks/_trl.py``)."""
     assert isinstance(config.algorithm, PolicyGradient)
+    group, micro_batch = (2, 48) if arguments.model is None else (GROUP, 8)
     return [
         {
             "model": model,
-            "prompts": list(chain.from_iterable(_half_of_prompts(d, agent) for d in discussions)),
+            "prompts": list(
+                chain.from_iterable(_some_prompts(d, agent, group) for d in discussions)
+            ),
             "num_steps": len(discussions),
-            "micro_batch": arguments.trl_micro_batch,
+            "num_generations": group,
+            "micro_batch": arguments.trl_micro_batch or micro_batch,
             "max_tokens": config.rollout.max_response_tokens,
+            "temperature": config.rollout.temperature,
             "learning_rate": config.optimization.learning_rate,
             "kl_coef": config.algorithm.kl_coef,
         }
@@ -139,26 +191,33 @@ def _trl_jobs(
     ]
 
 
-def _half_of_prompts(discussions: Sequence[Discussion], agent: int) -> Iterator[str]:
+def _some_prompts(discussions: Sequence[Discussion], agent: int, group: int) -> Iterator[str]:
+    """Every ``group``-th prompt: as many responses to each are as many as the agent gave."""
     turns = (turn for discussion in discussions for turn in discussion.turns)
     prompts = [turn.prompt for turn in turns if turn.agent_index == agent]
-    yield from prompts[: len(prompts) // 2 * 2 : 2]
+    yield from prompts[: len(prompts) // group * group : group]
 
 
-def _run_trl(jobs: Sequence[dict[str, object]], trl: Path) -> Numbers:
-    """All agents' steps: the slowest agent decides."""
-    with ThreadPoolExecutor(len(jobs)) as pool:
-        results = list(pool.map(partial(_train_with_trl, trl=trl), jobs))
-    seconds = map(max, zip(*(result["seconds"][1:] for result in results), strict=True))
-    return numbers(list(seconds), fmean(result["mean_tokens"] for result in results))
-
-
-def _train_with_trl(job: dict[str, object], *, trl: Path) -> dict[str, Any]:
+def _run_trl(jobs: Sequence[dict[str, object]], trl: Path) -> list[dict[str, Any]]:
+    """The results of all agents, who train at once; several on one thread each."""
     environment = os.environ | {
         "PYTHONPATH": os.pathsep.join([str(trl), str(Path.cwd())]),
-        "OMP_NUM_THREADS": "1",
         "TOKENIZERS_PARALLELISM": "false",
     }
+    if len(jobs) > 1:
+        environment["OMP_NUM_THREADS"] = "1"
+    with ThreadPoolExecutor(len(jobs)) as pool:
+        return list(pool.map(partial(_train_with_trl, environment=environment), jobs))
+
+
+def _slowest(results: Sequence[dict[str, Any]]) -> Numbers:
+    """Steps of all agents: the slowest agent decides."""
+    steps = zip(*(result["steps"][1:] for result in results), strict=True)
+    times = [list(map(max, zip(*agents, strict=True))) for agents in steps]
+    return numbers(times, fmean(result["mean_tokens"] for result in results))
+
+
+def _train_with_trl(job: dict[str, object], *, environment: dict[str, str]) -> dict[str, Any]:
     process = subprocess.run(
         [sys.executable, "-m", "scripts.benchmarks._trl"],
         input=json.dumps(job),
@@ -173,4 +232,4 @@ def _train_with_trl(job: dict[str, object], *, trl: Path) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    main(read_arguments(Arguments, about=__doc__))
+    sys.exit(main(read_arguments(Arguments, about=__doc__)))
