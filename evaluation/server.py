@@ -30,6 +30,7 @@ from evaluation.server_command import (
     plan_slots,
     server_arguments,
     server_environment,
+    threads_of_servers,
 )
 from evaluation.server_process import GRACE_S, KEY_VARIABLE, end_server, key_headers
 
@@ -92,6 +93,7 @@ def serve(
     slots = plan_slots(len(groups), config=config, device=device)
     ports = free_ports(len(groups))
     share_gpus = bool(slots[0].gpus) and len({slot.gpus for slot in slots}) < len(slots)
+    threads = 1 if device == "cuda" else threads_of_servers(models, num_servers=len(groups))
     started = time.monotonic()
     deadline = started + START_TIMEOUT_S
     with ExitStack() as stack:
@@ -102,7 +104,9 @@ def serve(
                 served[0],
                 port=port,
                 arguments=server_arguments(served, port=port, slot=slot, config=config),
-                environment=server_environment(slot, key=secrets.token_urlsafe(32)),
+                environment=server_environment(
+                    slot, key=secrets.token_urlsafe(32), threads=threads
+                ),
                 log_path=logs[group[0]],
             )
             servers.append(stack.enter_context(server))

@@ -14,7 +14,9 @@ from comas.engines.rollout.vllm_options import (
     gpu_batched_tokens,
     lora_room,
 )
-from comas.preflight.machine import multiplies_bfloat16
+from comas.preflight.machine import multiplies_bfloat16, usable_cores
+from comas.preflight.memory import model_shape
+from comas.preflight.threads import num_threads
 from comas.types import Device
 from evaluation.config import EvaluationConfig
 from evaluation.models import LocalModel
@@ -139,10 +141,18 @@ def _lora_flags(adapters: Sequence[LocalModel]) -> list[str]:
     ]
 
 
-def server_environment(slot: Slot, *, key: str) -> dict[str, str]:
-    """The environment variables of a server's process, which asks for ``key``."""
+def threads_of_servers(models: Sequence[LocalModel], *, num_servers: int) -> int:
+    """Return on how many threads each server of the models computes on a CPU."""
+    largest = max(model_shape(str(model.folder)).num_parameters for model in models)
+    return num_threads(largest, num_cores=usable_cores(), at_work=num_servers)
+
+
+def server_environment(slot: Slot, *, key: str, threads: int = 1) -> dict[str, str]:
+    """The environment variables of a server's process, which asks for ``key``; ``threads`` are
+    those that it computes on, on a CPU."""
     device: Device = "cuda" if slot.gpus else "cpu"
-    environment = os.environ | engine_environment(device) | {"VLLM_LOGGING_LEVEL": "INFO"}
+    environment = os.environ | engine_environment(device, threads=threads)
+    environment["VLLM_LOGGING_LEVEL"] = "INFO"
     environment[KEY_VARIABLE] = key
     if slot.gpus:
         environment["CUDA_VISIBLE_DEVICES"] = ",".join(slot.gpus)

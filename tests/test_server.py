@@ -15,9 +15,11 @@ from typing import Any
 import httpx
 import psutil
 import pytest
+import ray  # noqa: F401  it counts cores, and cannot be loaded while Popen is a stand-in
 from tables import cases
 from tiny_models import save_tiny_model
 
+from comas.preflight.memory import SHIPPED_SHAPES
 from comas.utils.processes import command_line
 from evaluation import server, server_command
 from evaluation.client import Client, Reply, RequestOptions
@@ -30,6 +32,7 @@ from evaluation.server_command import (
     plan_slots,
     server_arguments,
     server_environment,
+    threads_of_servers,
 )
 from evaluation.server_process import KEY_VARIABLE
 from evaluation.types import OverlongPromptError
@@ -288,6 +291,21 @@ def test_bfloat16_is_served_as_float32_by_a_cpu_that_has_no_instructions_for_it(
     model = dataclasses.replace(model, dtype="bfloat16")
     arguments = server_arguments([model], port=1, slot=Slot(gpus, 0.4), config=CONFIG)
     assert f"--dtype={dtype}" in arguments
+
+
+@cases(
+    "sizes, num_servers, threads",
+    (["tiny"], 1, 1),
+    (["Qwen2.5-3B-Instruct"], 1, 16),
+    (["tiny", "Qwen2.5-3B-Instruct", "tiny"], 3, 5),
+)
+def test_servers_on_a_cpu_share_its_cores(model, monkeypatch, sizes, num_servers, threads):
+    monkeypatch.setattr(server_command, "usable_cores", lambda: 16)
+    large = dataclasses.replace(model, folder=SHIPPED_SHAPES / "Qwen2.5-3B-Instruct")
+    models = [model if size == "tiny" else large for size in sizes]
+    assert threads_of_servers(models, num_servers=num_servers) == threads
+    environment = server_environment(Slot(), key="", threads=threads)
+    assert environment["OMP_NUM_THREADS"] == str(threads)
 
 
 def test_a_server_on_gpus_is_told_its_gpus_its_memory_and_its_context(model, monkeypatch):
