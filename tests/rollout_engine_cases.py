@@ -199,7 +199,6 @@ def test_token_ids_are_the_chat_template_s_and_the_text_is_their_decoding(bench)
     assert generation.response_text == tokenizer.decode(
         list(generation.response_token_ids), skip_special_tokens=True
     )
-    assert generation.policy_version == bench.engine._policy_versions[None]
 
 
 def test_a_prompt_over_the_limit_gives_none_and_one_at_the_limit_is_answered(bench):
@@ -247,8 +246,7 @@ def test_a_response_depends_on_its_seed_and_not_on_its_company(bench):
 
 def test_after_an_update_the_engine_serves_the_new_weights_only(bench):
     before = bench.generate(LONG_PROMPT, seed=0)
-    new = random_model(bench.family, seed=before.policy_version + 1)
-    sent = random_model(bench.family, seed=before.policy_version + 1)
+    new, sent = (random_model(bench.family, seed=1) for _ in range(2))
     send(bench, sent)
     for parameter in sent.parameters():  # the engine keeps no view of what it was sent
         parameter.data.zero_()
@@ -256,9 +254,8 @@ def test_after_an_update_the_engine_serves_the_new_weights_only(bench):
     after = bench.generate(LONG_PROMPT, seed=0)
     assert largest_difference(new, after) < 1e-4
     assert largest_difference(load(bench), after) > 0.1
-    assert after.policy_version == before.policy_version + 1
     send(bench, load(bench))
-    assert bench.generate(LONG_PROMPT, seed=0).policy_version == before.policy_version + 2
+    assert bench.generate(LONG_PROMPT, seed=0) == before
 
 
 def test_a_head_that_is_the_embeddings_themselves_gets_their_new_weights(doomed_bench, monkeypatch):
@@ -405,8 +402,6 @@ def test_a_sent_adapter_replaces_that_of_its_policy_alone(adapted_bench, adapted
     after = {policy: ask(adapters=[policy]) for policy in (0, 2)}
     assert after[0] == before[0]
     assert all(difference(adapted, generation, 3) < 1e-4 for generation in after[2])
-    versions = [before[2][0].policy_version, after[2][0].policy_version]
-    assert versions[1] == versions[0] + 1
 
 
 def test_adapters_share_no_prefix(adapted_bench, adapted):

@@ -184,12 +184,12 @@ def made(calls: list[Call], policy: str) -> list[str]:
 
 def test_memory_is_given_back_before_the_other_side_of_a_gpu_takes_it(apart):
     update = ["sleep", "reload_states", "update"]
-    assert made(apart, "a") == [*START, "count_updates_from 3", *SYNC, *update, *SYNC]
+    assert made(apart, "a") == [*START, *SYNC, *update, *SYNC]
     # Who is not updated goes on serving: in 3 steps, the last of that run, it was twice. The engine
     # of who is frozen is only started.
-    assert made(apart, "b") == [*START, "count_updates_from 2", *SYNC]
+    assert made(apart, "b") == [*START, *SYNC]
     assert made(apart, "c") == ["start"]
-    restart = ["start", "sleep", "reload_states", "connect", *SYNC, "count_updates_from 5"]
+    restart = ["start", "sleep", "reload_states", "connect", *SYNC]
     assert made(apart, "d")[-len(restart) :] == restart
 
 
@@ -206,4 +206,4 @@ def test_a_sharded_engine_has_the_gpus_of_its_ranks_and_sleeps_while_they_train(
         asked = [call.call for call in calls if call.name == engine]
         assert asked[:2] == ["start", "sleep"]
         wake = ["wake_weights", "wake_kv_cache"]
-        assert asked[2:8] == ["count_updates_from 3", *wake, "sleep", *wake]
+        assert asked[2:7] == [*wake, "sleep", *wake]

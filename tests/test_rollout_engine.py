@@ -81,7 +81,7 @@ def test_what_others_read_is_the_answer_and_all_is_trained():
     tokenizer = byte_tokenizer()
     chats = ChatEncoder(tokenizer, folder=Path("folder"))
     chats.thinking = ThinkingMarks("<think>", "</think>")
-    engine = SimpleNamespace(_chats=chats, _policy_versions={None: 3})
+    engine = SimpleNamespace(_chats=chats)
     said = "<think>8</think>71"
     sampled = [*tokenizer.convert_tokens_to_ids(list(said)), END_OF_TURN]
     logprobs = SimpleNamespace(logprobs=[-1.0] * len(sampled))

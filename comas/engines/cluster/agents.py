@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -93,7 +94,11 @@ class Agents:
         Raises:
             EngineError: the engine failed, or was lost too often.
         """
-        return await self._sampler.generate(request)
+        generation = await self._sampler.generate(request)
+        if generation is None:
+            return None
+        version = self._versions[self._config.policy_of_agent[request.agent_index]]
+        return replace(generation, policy_version=version)
 
     def response_logprobs(self, samples: Sequence[TrainingSample]) -> list[Sequence[float]]:
         """Return the log-probs of each sample's response tokens, as an update would compute them,
@@ -107,7 +112,6 @@ class Agents:
         found = self._call_all(ranks, "computing log-probs", "response_logprobs", buffers)
         if self._shares_gpus:  # where engines, which slept, have lost their weights
             self._send_weights(buffers)
-            self._tell_versions(buffers)
         rows = {policy: iter(logprobs) for of in found for policy, logprobs in of.items()}
         return [next(rows[policy]) for policy in policies]
 
@@ -176,7 +180,6 @@ class Agents:
         trained = self._config.trained_policies
         # The last step has an update also where it is no multiple.
         self._versions = Counter({policy: -(-step // every[policy]) for policy in trained})
-        self._tell_versions(trained)
 
     def save_models(self, folder: Path) -> None:
         """Save every trained agent's model in Hugging Face format as ``folder/agent_<i>``."""
@@ -295,7 +298,6 @@ class Agents:
         self._make_room(family)
         self._connect(ranks)
         self._send_weights(trained)
-        self._tell_versions(trained)
 
     def _make_room(self, policies: Collection[int]) -> None:
         """On shared GPUs, put engines to sleep and bring the ranks' states back."""
@@ -320,18 +322,6 @@ class Agents:
         if self._shares_gpus:
             self._call_all(ranks, "leaving the GPU", "offload_states")
             self._call_all(rollouts, "waking up", "wake_kv_cache")
-
-    def _tell_versions(self, policies: Collection[int]) -> None:
-        """Tell engines from which version on they count weight updates."""
-        for policy in policies:
-            adapter = policy if policy in self._config.adapter_policies else None
-            self._call_all(
-                serving([policy], self._rollouts),
-                "learning its policy version",
-                "count_updates_from",
-                self._versions[policy],
-                adapter,
-            )
 
     def _report(self, error: LostEngineError) -> None:
         """Say what is known of the engines that an error names, and not of those whose names

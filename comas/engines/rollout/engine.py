@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from array import array
-from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -73,7 +72,6 @@ class RolloutEngine:
         self._weight_transfer = weight_transfer
         self._seed = seed
         self._adapters = adapters
-        self._policy_versions = Counter[int | None]()  # by adapter
         self._asked: dict[int, _Asked] = {}  # the requests in flight
         self._conversation = asyncio.Lock()
         self._results: asyncio.Queue[_Result] = asyncio.Queue()
@@ -138,7 +136,6 @@ class RolloutEngine:
         """Serve the new weights, and nothing computed with the ones before."""
         await self._on_worker("finish_weight_update")
         await self._thread.call(_reset_prefix_cache)
-        self._policy_versions[None] += 1
 
     async def load_adapter(self, policy: int, weights: Mapping[str, torch.Tensor]) -> None:
         """Serve ``weights`` (PEFT's names) as the adapter of ``policy``; no request may be in
@@ -148,11 +145,6 @@ class RolloutEngine:
         arguments = {"policy": policy, "weights": weights, "lora": self._adapters.lora}
         await self._on_worker(load_adapter, **arguments)
         await self._thread.call(_reset_prefix_cache)
-        self._policy_versions[policy] += 1
-
-    async def count_updates_from(self, version: int, adapter: int | None = None) -> None:
-        """Go on counting weight updates after ``version``: a resumed run has already made some."""
-        self._policy_versions[adapter] = version
 
     # ---- Phases of a GPU that rollout and training share. ----
 
@@ -301,7 +293,7 @@ class RolloutEngine:
             response_text=answer,
             rollout_logprobs=logprobs,
             finish_reason=completion.finish_reason,
-            policy_version=self._policy_versions[asked.request.adapter],
+            policy_version=0,  # the driver knows it
             spells_mark=self._chats.spells_mark(answer),
             thinking_text=thinking,
             num_thinking_tokens=self._chats.num_thinking_tokens(completion.token_ids, text),
