@@ -9,7 +9,7 @@ usage: bash scripts/test.sh [--quick | --slow] [pytest arguments]
 Makes the environment (.venv) where there is none, then runs the tests:
 
   --quick     what needs no engine: under 2 minutes on 2 cores
-  (neither)   those, and the whole stack on tiny models: about 9 minutes on 2 cores
+  (neither)   those, and the whole stack on tiny models: 10 to 25 minutes on 2 cores
   --slow      everything: also full learning runs, soak tests, installations from nothing
 
 Two processes share the files of tests; -n 0 runs them one after another in one process.
