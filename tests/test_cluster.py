@@ -16,8 +16,6 @@ from tables import cases
 from tiny_models import save_tiny_model
 
 from comas.__main__ import main
-from comas.config.schema import Cluster, Config
-from comas.engines.cluster.actors import meet_on_network
 from comas.engines.cluster.nodes import cluster_address, joined, own_address
 from comas.engines.cluster.placement import Node
 from comas.preflight import cluster
@@ -99,22 +97,6 @@ def test_a_folder_that_a_node_does_not_share_is_an_error_that_names_both(tmp_pat
     assert list(tmp_path.iterdir()) == []
 
 
-def test_groups_over_nodes_meet_on_the_interface_that_ray_knows(monkeypatch):
-    over_nodes = Config(cluster=Cluster(nodes_per_policy=2))
-    monkeypatch.setattr("ray.util.get_node_ip_address", lambda: "127.0.0.1")
-    monkeypatch.setenv("NCCL_SOCKET_IFNAME", "ib0")
-    monkeypatch.delenv("GLOO_SOCKET_IFNAME", raising=False)
-    meet_on_network(Config())
-    assert "GLOO_SOCKET_IFNAME" not in os.environ  # on one node the driver has said where
-    meet_on_network(over_nodes)
-    assert (os.environ["NCCL_SOCKET_IFNAME"], os.environ["GLOO_SOCKET_IFNAME"]) == ("ib0", "lo")
-    monkeypatch.setattr("ray.util.get_node_ip_address", lambda: "192.0.2.1")
-    meet_on_network(over_nodes)  # both are named
-    monkeypatch.delenv("GLOO_SOCKET_IFNAME")
-    with pytest.raises(ValueError, match=r"no network interface .* 192\.0\.2\.1 .*GLOO_SOCKET"):
-        meet_on_network(over_nodes)
-
-
 @pytest.fixture
 def ray_cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[RayCluster]:
     """A head that holds no engines and two nodes, all on this machine."""
@@ -166,58 +148,8 @@ def lose_a_node_after_step_3(ray_cluster: RayCluster, saves: Path) -> None:
     threading.Thread(target=lose_a_node, daemon=True).start()
 
 
-@pytest.mark.stack
-@pytest.mark.slow
-def test_a_policy_over_two_nodes_is_what_it_is_on_one_and_outlives_one(ray_cluster, tmp_path):
-    """One policy, of which each node has a rank, with its half of every weight, and an engine."""
-    arguments = [
-        *arguments_for_two_nodes(tmp_path, num_steps=8),
-        f"society.models=[{tmp_path / 'untied'}]",
-        "society.policy_of_agent=[0,0]",
-        "policy.ranks_per_policy=2",
-        "policy.zero_stage=3",
-        "rollout.engines_per_policy=2",
-    ]
-    lose_a_node_after_step_3(ray_cluster, tmp_path / "two")
-    assert main([*arguments, "cluster.nodes_per_policy=2", f"saves={tmp_path / 'two'}"]) == 0
-    assert main([*arguments, f"saves={tmp_path / 'one'}"]) == 0
-    two, one = (metrics_of(tmp_path / name / "latest") for name in ("two", "one"))
-    assert [row["step"] for row in two] == list(range(9))
-    assert sum(row.get("recovery/society_restarts", 0) for row in two) in (1, 2)
-    assert [learnt(row) for row in two] == [learnt(row) for row in one]
-    log = (tmp_path / "two/latest/train.log").read_text()
-    assert "policies by node: 127.0.0.1: 0; 127.0.0.1: 0" in log
-    assert "the society is started again from its newest checkpoint" in log
-
-
 def metrics_of(run: Path) -> list[dict[str, float]]:
     return [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
-
-
-def learnt(row: dict[str, float]) -> dict[str, float]:
-    """What depends neither on the machine's time nor on what was lost."""
-    told = ("time/", "recovery/")
-    return {name: value for name, value in row.items() if not name.startswith(told)}
-
-
-@pytest.mark.stack
-@pytest.mark.slow
-def test_adapters_over_two_nodes_are_what_they_are_on_one(ray_cluster, tmp_path):
-    """Two LoRA policies over one base model, which each node has a rank and an engine of."""
-    model = tmp_path / "untied"
-    arguments = [
-        *arguments_for_two_nodes(tmp_path, num_steps=2),
-        f"society.models=[{model},{model}]",
-        "policy.lora.rank=4",
-        "policy.ranks_per_policy=2",
-        "rollout.engines_per_policy=2",
-    ]
-    for num_nodes in (2, 1):
-        saves = f"saves={tmp_path / str(num_nodes)}"
-        assert main([*arguments, f"cluster.nodes_per_policy={num_nodes}", saves]) == 0
-    two, one = (metrics_of(tmp_path / name / "latest") for name in ("2", "1"))
-    assert [row["step"] for row in two] == [0, 1, 2]
-    assert [learnt(row) for row in two] == [learnt(row) for row in one]
 
 
 @pytest.mark.stack

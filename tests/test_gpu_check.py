@@ -99,7 +99,7 @@ GRAPHS = {"compilation_config": {"cudagraph_capture_sizes": [1, 16, 64, 128]}}
     ("long", {"algorithm.uses_reference": True}),
     ("zero3", {"policy.zero_stage": 3, "policy.adam_offload": True}),
     ("recovery", {"cluster.policies_per_gpu": 2, "rollout.gpu_memory_utilization": 0.4}),
-    ("nodes", {"cluster.nodes_per_policy": 2, "rollout.vllm_options": {"enforce_eager": True}}),
+    ("ranks", {"rollout.vllm_options": {"enforce_eager": True}}),
 )
 def test_each_check_asks_the_engines_for_what_it_shows(name, asked):
     config = society_config(CHECKS[name], SIZES["0.5b"], device="cuda", limit_s=60.0)

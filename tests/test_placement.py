@@ -35,15 +35,15 @@ def node(*, gpus: int, cpus: int) -> Node:
     return Node("id", "10.0.0.1", num_cpus=cpus, num_gpus=gpus)
 
 
-def places(slots: tuple[Slot, ...]) -> list[tuple[int, list[int]]]:
-    return [(slot.part, list(slot.bundles)) for slot in slots]
+def places(slots: tuple[Slot, ...]) -> list[list[int]]:
+    return [list(slot.bundles) for slot in slots]
 
 
-def test_sharded_engines_share_the_gpus_of_ranks_or_have_their_own_on_each_node():
+def test_sharded_engines_share_the_gpus_of_ranks_or_have_their_own():
     placement = planned(engines=2, tensor_parallel=2, ranks=4)
     assert placement.num_gpus == 4
-    assert places(placement.rollout_slots) == [(0, [0, 1]), (0, [2, 3])]
-    assert places(placement.policy_slots) == [(0, [0]), (0, [1]), (0, [2]), (0, [3])]
+    assert places(placement.rollout_slots) == [[0, 1], [2, 3]]
+    assert places(placement.policy_slots) == [[0], [1], [2], [3]]
     for bundle in range(4):
         slots = [*placement.rollout_slots, *placement.policy_slots]
         assert sum(slot.num_gpus for slot in slots if bundle in slot.bundles) == 0.9
@@ -53,26 +53,6 @@ def test_sharded_engines_share_the_gpus_of_ranks_or_have_their_own_on_each_node(
     assert placement.rollout_slots == (Slot(2, 1.0, 3), Slot(5, 1.0, 3))
     with pytest.raises(ValueError, match=r"4 policies need 8 GPUs each .*rollout\.tensor_parallel"):
         check_gpus(placement, num_policies=4, node_gpus=[8, 8, 8, 7])
-    placement = planned(engines=2, tensor_parallel=2, ranks=4, nodes_per_policy=2)
-    assert (placement.num_gpus, placement.gpus_of_a_group, placement.num_parts) == (4, 2, 2)
-    assert places(placement.rollout_slots) == [(0, [0, 1]), (1, [0, 1])]
-    assert places(placement.policy_slots) == [(0, [0]), (0, [1]), (1, [0]), (1, [1])]
-    apart = planned(engines=2, ranks=4, placement="disaggregated", nodes_per_policy=2)
-    assert apart.gpus_of_a_group == 3  # two ranks and an engine
-    assert apart.rollout_slots == (Slot(2, 1.0), Slot(2, 1.0, part=1))
-
-
-def test_policies_over_nodes_need_room_for_their_parts_only():
-    with pytest.raises(ValueError, match="1 policies need 16 GPUs each on one node"):
-        check_gpus(planned(engines=16, ranks=16), num_policies=1, node_gpus=[8, 8])
-    placement = planned(engines=16, ranks=16, nodes_per_policy=2)
-    assert gpus_in_all(placement, 2) == 32
-    check_gpus(placement, num_policies=1, node_gpus=[8, 8])
-    said = r"2 policies need 16 GPUs each in 2 parts of 8 .* room for"
-    with pytest.raises(ValueError, match=said):
-        check_gpus(placement, num_policies=2, node_gpus=[8, 8, 8, 7])
-    nodes = [node(gpus=8, cpus=64), node(gpus=8, cpus=64)]
-    assert num_host_threads(placement, num_policies=1, nodes=nodes) == 8  # 8 ranks on each
 
 
 def test_policies_that_share_gpus_each_ask_for_their_part_of_whole_ones():

@@ -1,9 +1,7 @@
 """The engines, each in one package: vLLM in rollout, DeepSpeed in policy, Ray in cluster."""
 
-from pathlib import Path
-
 LOOPBACK_GROUPS = {"GLOO_SOCKET_IFNAME": "lo", "NCCL_SOCKET_IFNAME": "lo"}
-"""Environment variables of engines whose groups are all on one node: they meet on the loopback
+"""Environment variables of engines, whose groups are all on one node: they meet on the loopback
 interface. By itself gloo listens where the host name leads, and NCCL on the network."""
 
 
@@ -14,8 +12,3 @@ def thread_environment(threads: int) -> dict[str, str]:
     the same cores cost four fifths of the throughput.
     """
     return {"OMP_NUM_THREADS": str(threads), "OMP_WAIT_POLICY": "PASSIVE"}
-
-
-Rendezvous = Path | tuple[str, int]
-"""Where the ranks of a policy meet: a file that all can open, empty or not there yet; or host and
-port of the ``TCPStore`` that one of them keeps."""

@@ -242,20 +242,6 @@ def _gpus(config: Config) -> Iterator[Conflict]:
         )
 
 
-def _nodes(config: Config) -> Iterator[Conflict]:
-    nodes = config.cluster.nodes_per_policy
-    for key, count in (
-        ("policy.ranks_per_policy", config.policy.ranks_per_policy),
-        ("rollout.engines_per_policy", config.rollout.engines_per_policy),
-    ):
-        if count % nodes:
-            yield Conflict(
-                ("cluster.nodes_per_policy", key),
-                f"{count} cannot be divided evenly over {nodes} nodes",
-                f"set {key} to a multiple of {nodes}, or cluster.nodes_per_policy to 1",
-            )
-
-
 def _staleness(config: Config) -> Iterator[Conflict]:
     """Sampling beside training, on the same GPUs or by weights that nothing corrects for."""
     if config.training.max_staleness == 0:
@@ -291,7 +277,6 @@ CHECKS: tuple[Callable[[Config], Iterator[Conflict]], ...] = (
     _adapters,
     option_conflicts,
     _gpus,
-    _nodes,
     _staleness,
 )
 """In the order in which they are reported."""

@@ -390,8 +390,8 @@ def update_memory(
     rank = max(needs, key=lambda need: need.peak)
     placement = plan_policy(config, device="cuda")
     # Groups of ranks that this machine has: as many as its GPUs have room for.
-    room = machine.num_gpus // placement.gpus_of_a_group * placement.policies_per_group
-    num_groups = min(len(config.trained_families) * placement.num_parts, room)
+    room = machine.num_gpus // placement.num_gpus * placement.policies_per_group
+    num_groups = min(len(config.trained_families), room)
     engine = config.rollout.gpu_memory_utilization * machine.gpu_bytes if shares_gpu else 0
     sharers = config.cluster.policies_per_gpu
     # Of policies that share a GPU others are updated as well, or their engines are awake.
@@ -406,7 +406,7 @@ def update_memory(
         gpu_states=sharers * rank.states,
         gpu_peak=peak,
         gpu_free=USABLE_SHARE * machine.gpu_bytes - num_processes * PROCESS_BYTES,
-        host=num_groups * placement.ranks_of_a_group * rank.host,
+        host=num_groups * len(placement.policy_slots) * rank.host,
         host_bytes=machine.host_bytes,
     )
 

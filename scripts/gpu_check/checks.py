@@ -65,8 +65,6 @@ class Check:
     """Of each policy, whose rollout engines have as many GPUs."""
     tensor_parallel: int = 1
     """GPUs of each rollout engine."""
-    num_nodes: int = 1
-    """That a policy is divided over; they may be one."""
     lora_rank: int = 0
     """0: every agent is a model of its own."""
     has_long_samples: bool = False
@@ -112,9 +110,6 @@ CHECKS = {
         150,
         is_sharded=True,
         disturbance="resume",
-    ),
-    "nodes": Check(
-        "a policy in two parts, as over two nodes: ranks meet at a port", num_ranks=2, num_nodes=2
     ),
     "nccl": Check("engine and rank on GPUs of their own, weights by NCCL", is_disaggregated=True),
 }
@@ -218,7 +213,6 @@ def society_config(check: Check, size: Size, *, device: Device, limit_s: float =
         cluster=Cluster(
             device=device,
             placement="disaggregated" if check.is_disaggregated else "colocated",
-            nodes_per_policy=check.num_nodes,
             policies_per_gpu=num_sharers,
             call_timeout_s=limit_s,
         ),

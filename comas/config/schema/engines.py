@@ -100,9 +100,6 @@ class Cluster:
     placement: str = key("colocated", one_of=("colocated", "disaggregated"))
     """GPU: rollout and training of a policy share its GPUs, as many ranks as engines x
     ``rollout.tensor_parallel``; or each has its own (disaggregated)."""
-    nodes_per_policy: int = key(1, at_least=1)
-    """Nodes that a policy's ranks, engines and GPUs are divided over, evenly. Above 1 its ranks
-    talk to each other through the cluster's network."""
     policies_per_gpu: int = key(1, at_least=1)
     """Policies that share each of their GPUs; above 1 for tiny models only."""
     cpu_threads: int | None = key(None, at_least=1, example=4)

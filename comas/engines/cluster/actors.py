@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import gc
 import os
-import socket
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -21,7 +20,6 @@ from ray.actor import ActorHandle
 
 from comas.config.plugins import adopt_texts, blaming_plugins
 from comas.config.schema import Config, Optimization, Rollout
-from comas.engines import LOOPBACK_GROUPS, Rendezvous
 from comas.engines.rollout.vllm_options import Adapters, WeightTransfer
 from comas.types import Device
 from comas.utils.processes import peak_bytes
@@ -99,30 +97,6 @@ def _own_location() -> ProcessLocation:
     )
 
 
-def meet_on_network(config: Config) -> None:
-    """Let groups of this process that span nodes meet on the interface of its node's address, if
-    the node's environment names none."""
-    if config.cluster.nodes_per_policy > 1:
-        # Where they are named, Ray's address may be on no interface of the node.
-        for name in LOOPBACK_GROUPS.keys() - os.environ:
-            os.environ[name] = interface_of(ray.util.get_node_ip_address())
-
-
-def interface_of(address: str) -> str:
-    """The network interface that has ``address``: ``"127.0.0.1" -> "lo"``.
-
-    Raises ValueError when none of this machine has it.
-    """
-    for name, addresses in psutil.net_if_addrs().items():
-        if any(one.address == address for one in addresses):
-            return name
-    raise ValueError(
-        f"cluster.nodes_per_policy: no network interface of this node has the address {address} by "
-        "which Ray knows it; start Ray with --node-ip-address, or set GLOO_SOCKET_IFNAME and "
-        "NCCL_SOCKET_IFNAME to the interface's name before `ray start`"
-    )
-
-
 class RolloutActor:
     """A vLLM engine; Ray serves its coroutine methods concurrently."""
 
@@ -141,7 +115,6 @@ class RolloutActor:
         ``gpus`` are those of a sharded engine; else Ray says which one it has."""
         if gpus is not None:
             os.environ[VISIBLE_GPUS] = gpus
-        meet_on_network(config)
         gc.disable()  # a collection in between would take a sixth of the time of an import
         from comas.engines.rollout.engine import RolloutEngine
 
@@ -238,34 +211,15 @@ class PolicyActor:
     _send: Callable[[Collection[int]], None] = field(init=False, repr=False)
     """Sends the weights of policies to the engines, a whole update."""
 
-    def open_rendezvous(self) -> Rendezvous:
-        """Where the ranks meet. On one node it is memory of this process, which only this user can
-        open, and of which nothing is left behind; over several, a port of this node."""
-        if self.config.cluster.nodes_per_policy > 1:
-            return self._listen()
+    def open_rendezvous(self) -> Path:
+        """Where the ranks meet: memory of this process, which only this user can open, and of which
+        nothing is left behind."""
         descriptor = os.memfd_create("rendezvous")
         os.fchmod(descriptor, 0o600)
         return Path(f"/proc/{os.getpid()}/fd/{descriptor}")
 
-    def _listen(self) -> tuple[str, int]:
-        from torch.distributed import TCPStore
-
-        address = ray.util.get_node_ip_address()
-        # By itself it would listen on every address of the machine.
-        listener = socket.create_server((address, 0))
-        port = listener.getsockname()[1]
-        self._store = TCPStore(
-            address,
-            port,
-            is_master=True,
-            wait_for_workers=False,
-            master_listen_fd=listener.detach(),
-        )
-        return address, port
-
-    def start(self, rendezvous: Rendezvous) -> ProcessLocation:
+    def start(self, rendezvous: Path) -> ProcessLocation:
         """Load the model, when all ranks have met at ``rendezvous``; returns where this one is."""
-        meet_on_network(self.config)
         gc.disable()  # a collection in between would take a sixth of the time of an import
         from comas.engines.policy.family import FamilyTrainer
 
@@ -314,26 +268,18 @@ class PolicyActor:
                 self._send = lambda policies: None
             return
         [trainer] = self._trainer.trainers.values()
-        num_nodes = self.config.cluster.nodes_per_policy
         if self.backend == "shared_memory":
             from comas.engines.rollout.cpu.shared_weights import SharedMemoryWeightSender
 
-            node, rank = divmod(self.rank, self.config.policy.ranks_per_policy // num_nodes)
-            engines_each = len(engines) // num_nodes
-            here = engines[node * engines_each : (node + 1) * engines_each]
             shared = SharedMemoryWeightSender(
-                client=UpdateCalls(here),
+                client=UpdateCalls(engines),
                 named_weights=trainer.named_weights,
                 metadata=trainer.weight_metadata(),
-                is_first=rank == 0,
+                is_first=self.rank == 0,
             )
             self._send = lambda policies: shared.send_weights()
             return
-        from comas.engines.rollout.weight_transfer import (
-            LOOPBACK,
-            PolicyWeights,
-            create_weight_sender,
-        )
+        from comas.engines.rollout.weight_transfer import PolicyWeights, create_weight_sender
 
         workers_each = self.config.rollout.tensor_parallel
         send = create_weight_sender(
@@ -342,7 +288,6 @@ class PolicyActor:
             source=PolicyWeights(trainer.named_weights, trainer.weight_metadata),
             rank=self.rank,
             num_workers=len(engines) * workers_each,
-            address=LOOPBACK if num_nodes == 1 else ray.util.get_node_ip_address(),
         )
         self._send = lambda policies: send()
 

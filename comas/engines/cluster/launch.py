@@ -18,7 +18,6 @@ from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from comas.config.plugins import texts_read
 from comas.config.schema import Config
-from comas.engines import LOOPBACK_GROUPS
 from comas.engines.cluster.actors import (
     HEARTBEAT,
     WRITING,
@@ -283,7 +282,7 @@ class Launch:
             f"bundle {bundle} of {family_in_words(family)}": ask.options(
                 num_cpus=0,
                 num_gpus=slot.num_gpus,
-                scheduling_strategy=self._within(family, slot.part, bundle),
+                scheduling_strategy=self._within(family, bundle),
             ).remote()
             for bundle in slot.bundles
         }
@@ -293,10 +292,8 @@ class Launch:
         )
         return ",".join(found)
 
-    def _within(
-        self, family: tuple[int, ...], part: int, bundle: int
-    ) -> PlacementGroupSchedulingStrategy:
-        group = self._groups[self._placement.group_of(self._number_of(family), part)]
+    def _within(self, family: tuple[int, ...], bundle: int) -> PlacementGroupSchedulingStrategy:
+        group = self._groups[self._number_of(family) // self._placement.policies_per_group]
         return PlacementGroupSchedulingStrategy(
             placement_group=group, placement_group_bundle_index=bundle
         )
@@ -314,8 +311,6 @@ class Launch:
         **arguments: Any,
     ) -> Engine:
         """Create one actor of ``family``, of the class ``remote``, on ``slot``."""
-        if self._config.cluster.nodes_per_policy > 1:  # which the loopback interface does not join
-            environment = {k: v for k, v in environment.items() if k not in LOOPBACK_GROUPS}
         backend: WeightTransfer = "shared_memory"
         if self._device == "cuda":
             backend = "ipc" if self._config.cluster.placement == "colocated" else "nccl"
@@ -323,7 +318,7 @@ class Launch:
             num_cpus=CPU_SHARE,
             num_gpus=slot.num_gpus if slot.num_bundles == 1 else 0,
             runtime_env={"env_vars": environment},
-            scheduling_strategy=self._within(family, slot.part, slot.bundle_index),
+            scheduling_strategy=self._within(family, slot.bundle_index),
         )
         model, config, device = self._models[family[0]], self._config, self._device
         create = partial(actor.remote, model, config, device=device, backend=backend, **arguments)

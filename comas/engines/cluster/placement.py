@@ -1,15 +1,14 @@
 """Which engine runs on which GPU: pure planning, before anything starts.
 
 A policy's engines are in one Ray placement group whose bundles lie on one node, because
-colocated engines exchange weights by CUDA IPC; with ``cluster.nodes_per_policy`` in as many groups,
-each with an equal part of its ranks and engines. A bundle is a whole GPU: of bundles that hold a
-part of one, Ray puts as many as fit on the first, and two ranks of a policy would meet there.
-Policies that share GPUs therefore share the groups. Here, a family of LoRA policies, which share
-their engines, counts as one policy.
+colocated engines exchange weights by CUDA IPC. A bundle is a whole GPU: of bundles that hold a part
+of one, Ray puts as many as fit on the first, and two ranks of a policy would meet there. Policies
+that share GPUs therefore share the group. Here, a family of LoRA policies, which share their
+engines, counts as one policy.
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from comas.config.schema import Config
@@ -36,7 +35,7 @@ class Node(NamedTuple):
 
 @dataclass(frozen=True)
 class Slot:
-    """A GPU's share for one engine process, in a bundle of a group of its policy (0 on CPU).
+    """A GPU's share for one engine process, in a bundle of its policy's group (0 on CPU).
 
     A sharded engine has that share of the GPU of each of ``num_bundles`` bundles in a row.
     """
@@ -44,8 +43,6 @@ class Slot:
     bundle_index: int
     num_gpus: float
     num_bundles: int = 1
-    part: int = 0
-    """Which of the policy's groups: the number of its node, among those of the policy."""
 
     @property
     def bundles(self) -> range:
@@ -55,92 +52,65 @@ class Slot:
 
 @dataclass(frozen=True)
 class PolicyPlacement:
-    """A policy's placement groups, all alike, and the slots of its engines in them.
+    """A policy's placement group, and the slots of its engines in it.
 
     Example, 2 colocated GPUs: bundles ``({"GPU": 1, ...}, {"GPU": 1, ...})``, rollout engine
     i and policy rank i both in bundle i with 0.45 of its GPU. With ``rollout.tensor_parallel=2``
-    instead, one rollout engine in both bundles. With ``cluster.nodes_per_policy=2``, one bundle a
-    group, rollout engine i and policy rank i in that of group i.
+    instead, one rollout engine in both bundles.
     """
 
     bundles: tuple[dict[str, float], ...]
-    """Those of one group."""
     rollout_slots: tuple[Slot, ...]
     policy_slots: tuple[Slot, ...]
     policies_per_group: int = 1
-    """Policies with the same slots in the same groups."""
-    num_parts: int = 1
-    """Groups of a policy."""
-
-    @property
-    def gpus_of_a_group(self) -> int:
-        """GPUs that have to be on one node."""
-        return sum("GPU" in bundle for bundle in self.bundles)
+    """Policies with the same slots in the same group."""
 
     @property
     def num_gpus(self) -> int:
-        """GPUs that the policy uses, alone or with others."""
-        return self.num_parts * self.gpus_of_a_group
-
-    @property
-    def ranks_of_a_group(self) -> int:
-        """The policy's ranks that are on one node."""
-        return len(self.policy_slots) // self.num_parts
+        """GPUs that the policy uses, alone or with others, and that have to be on one node."""
+        return sum("GPU" in bundle for bundle in self.bundles)
 
     def num_groups(self, num_policies: int) -> int:
         """Placement groups that so many policies need."""
-        return self.num_parts * -(-num_policies // self.policies_per_group)
-
-    def group_of(self, policy: int, part: int) -> int:
-        """The number of a policy's group. Example: with 2 parts and 2 policies in a group, part 1
-        of policy 3 is in group 3."""
-        return policy // self.policies_per_group * self.num_parts + part
+        return -(-num_policies // self.policies_per_group)
 
     def policies_fitting(self, node_gpus: Iterable[int]) -> int:
         """Policies for which nodes with so many GPUs have room.
 
         Example: of 2 GPUs each, nodes of 3 and 4 GPUs hold three, although 7 GPUs are there.
         """
-        num_groups = sum(gpus // self.gpus_of_a_group for gpus in node_gpus)
-        return num_groups // self.num_parts * self.policies_per_group
+        return sum(gpus // self.num_gpus for gpus in node_gpus) * self.policies_per_group
 
 
 def plan_policy(config: Config, *, device: Device) -> PolicyPlacement:
     """Place the engines of one policy (every policy has the same shape).
 
-    On each of its nodes: cuda, colocated: rank i has GPU i, and engine i the GPUs i*tp to
-    (i+1)*tp - 1, where tp is ``rollout.tensor_parallel``. cuda, disaggregated: the ranks' GPUs
-    first, then the engines'. cpu: one bundle for all.
+    cuda, colocated: rank i has GPU i, and engine i the GPUs i*tp to (i+1)*tp - 1, where tp is
+    ``rollout.tensor_parallel``. cuda, disaggregated: the ranks' GPUs first, then the engines'. cpu:
+    one bundle for all.
     """
-    num_parts, tp = config.cluster.nodes_per_policy, config.rollout.tensor_parallel
-    num_engines = config.rollout.engines_per_policy // num_parts
-    num_ranks = config.policy.ranks_per_policy // num_parts
+    tp = config.rollout.tensor_parallel
+    num_engines, num_ranks = config.rollout.engines_per_policy, config.policy.ranks_per_policy
     if device == "cpu":
         share = CPU_SHARE * (num_engines + num_ranks)
         return PolicyPlacement(
             bundles=({"CPU": share},),
-            rollout_slots=_in_parts(num_parts, [Slot(0, 0.0)] * num_engines),
-            policy_slots=_in_parts(num_parts, [Slot(0, 0.0)] * num_ranks),
-            num_parts=num_parts,
+            rollout_slots=(Slot(0, 0.0),) * num_engines,
+            policy_slots=(Slot(0, 0.0),) * num_ranks,
         )
     colocated = config.cluster.placement == "colocated"
     sharers = config.cluster.policies_per_gpu
     gpu_share = (SHARED_GPU_SHARE if colocated else 1.0) / sharers
     first_engine = 0 if colocated else num_ranks
-    engines = [Slot(first_engine + i * tp, gpu_share, num_bundles=tp) for i in range(num_engines)]
     bundle = {"GPU": 1.0, "CPU": 2 * CPU_SHARE * sharers}
     return PolicyPlacement(
-        bundles=(bundle,) * (config.gpus_per_policy // num_parts),
-        rollout_slots=_in_parts(num_parts, engines),
-        policy_slots=_in_parts(num_parts, [Slot(i, gpu_share) for i in range(num_ranks)]),
+        bundles=(bundle,) * config.gpus_per_policy,
+        rollout_slots=tuple(
+            Slot(first_engine + i * tp, gpu_share, num_bundles=tp) for i in range(num_engines)
+        ),
+        policy_slots=tuple(Slot(i, gpu_share) for i in range(num_ranks)),
         policies_per_group=sharers,
-        num_parts=num_parts,
     )
-
-
-def _in_parts(num_parts: int, slots: Sequence[Slot]) -> tuple[Slot, ...]:
-    """The same ``slots`` in every part, part after part."""
-    return tuple(replace(slot, part=part) for part in range(num_parts) for slot in slots)
 
 
 def family_in_words(family: Sequence[int]) -> str:
@@ -173,8 +143,8 @@ def num_host_threads(
     """
     shares = []
     for node in nodes:
-        room = node.num_gpus // max(placement.gpus_of_a_group, 1) * placement.policies_per_group
-        num_ranks = min(num_policies * placement.num_parts, room) * placement.ranks_of_a_group
+        room = node.num_gpus // max(placement.num_gpus, 1) * placement.policies_per_group
+        num_ranks = min(num_policies, room) * len(placement.policy_slots)
         if num_ranks:
             shares.append(node.num_cpus // num_ranks)
     return max(1, min(shares, default=1))
@@ -189,11 +159,8 @@ def check_gpus(placement: PolicyPlacement, *, num_policies: int, node_gpus: Sequ
     if fitting >= num_policies:
         return
     nodes = ", ".join(map(str, node_gpus)) or "none"
-    where = "on one node"
-    if placement.num_parts > 1:
-        where = f"in {placement.num_parts} parts of {placement.gpus_of_a_group} on one node"
     raise ValueError(
-        f"too few GPUs: {num_policies} policies need {needed} GPUs each {where} "
+        f"too few GPUs: {num_policies} policies need {needed} GPUs each on one node "
         f"({gpus_in_all(placement, num_policies)} in all, {placement.policies_per_group} policies "
         f"per GPU); GPUs of the nodes: {nodes}, room for {fitting} policies. Use fewer agents "
         f"(society.num_agents={max(fitting, 1)}), fewer GPUs per policy "
@@ -204,4 +171,4 @@ def check_gpus(placement: PolicyPlacement, *, num_policies: int, node_gpus: Sequ
 
 def gpus_in_all(placement: PolicyPlacement, num_policies: int) -> int:
     """GPUs that a society needs: 4 policies of 2 GPUs need 8, or 4 when 2 share each GPU."""
-    return placement.gpus_of_a_group * placement.num_groups(num_policies)
+    return placement.num_gpus * placement.num_groups(num_policies)

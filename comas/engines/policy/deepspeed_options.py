@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from comas.config.schema import Optimization, Policy
-from comas.engines import LOOPBACK_GROUPS, Rendezvous, thread_environment
+from comas.engines import LOOPBACK_GROUPS, thread_environment
 from comas.engines.allocator import rank_allocator
 from comas.types import Device
 
@@ -31,10 +31,9 @@ def process_environment(device: Device, *, threads: int) -> dict[str, str]:
     }
 
 
-def join_group(
-    device: Device, *, rank: int, world_size: int, rendezvous: Rendezvous
-) -> torch.device:
-    """Join the process group of a policy's ranks; returns the rank's device.
+def join_group(device: Device, *, rank: int, world_size: int, rendezvous: Path) -> torch.device:
+    """Join the process group of a policy's ranks, which meet at a file that is empty or not there
+    yet; returns the rank's device.
 
     A process belongs to one group for life: a later call with the same rank and size joins
     nothing anew.
@@ -53,7 +52,7 @@ def join_group(
         deepspeed.init_distributed(
             dist_backend="nccl" if device == "cuda" else "gloo",
             auto_mpi_discovery=False,
-            init_method=_init_method(rendezvous),
+            init_method=f"file://{rendezvous}",
             rank=rank,
             world_size=world_size,
             verbose=False,
@@ -61,15 +60,6 @@ def join_group(
     if device == "cuda":
         torch.cuda.set_device(0)
     return torch.device("cuda:0" if device == "cuda" else "cpu")
-
-
-def _init_method(rendezvous: Rendezvous) -> str:
-    if isinstance(rendezvous, Path):
-        return f"file://{rendezvous}"
-    # By itself rank 0 would open a port, which somebody else may have taken by then.
-    os.environ["TORCHELASTIC_USE_AGENT_STORE"] = str(True)
-    host, port = rendezvous
-    return f"tcp://{host}:{port}"
 
 
 def deepspeed_config(

@@ -9,7 +9,6 @@ import torch
 from torch import distributed
 
 from comas.config.schema import Optimization, Policy
-from comas.engines import Rendezvous
 from comas.engines.policy.checkpoint_engine import CopyingCheckpointEngine
 from comas.engines.policy.deepspeed_options import deepspeed_config, join_group
 from comas.engines.policy.model import ResponseModel, load_response_model
@@ -38,7 +37,7 @@ class PolicyEngine:
         temperature: the rollout's; the log-probs of training are those of the same
             distribution.
         device: on "cuda" the rank owns the one GPU it can see.
-        rendezvous: where the ranks of the group meet.
+        rendezvous: the file at which the ranks of the group meet; empty, or not there yet.
         num_optimizer_steps: expected of the whole run; ``optimization.lr_schedule`` says whether
             it has to be known.
 
@@ -59,7 +58,7 @@ class PolicyEngine:
         device: Device,
         rank: int,
         world_size: int,
-        rendezvous: Rendezvous,
+        rendezvous: Path,
         num_optimizer_steps: int | None = None,
     ) -> None:
         self._name = model_path

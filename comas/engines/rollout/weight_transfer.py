@@ -21,7 +21,7 @@ from vllm.utils.network_utils import get_open_port
 from comas.engines.allocator import fixed_segments
 
 LOOPBACK = "127.0.0.1"
-"""Where the ranks and engines of a policy are on one node, nothing needs to listen beyond it."""
+"""The ranks and engines of a policy are on one node: nothing needs to listen beyond it."""
 
 NamedTensor = tuple[str, torch.Tensor]
 
@@ -56,23 +56,20 @@ def create_weight_sender(
     source: WeightSource,
     rank: int,
     num_workers: int,
-    address: str = LOOPBACK,
 ) -> Callable[[], None]:
     """Connect a trainer's ranks to the rollout engines that serve its weights.
 
     Every rank of the trainer creates one and calls it, which runs a whole update. All ranks iterate
     the source, because gathering is collective; only rank 0 talks to the engines, through
     ``client``. ``num_workers`` are the GPUs of all engines: each takes the whole stream of weights,
-    and keeps its shard. Between GPUs they meet at ``address`` of rank 0's node.
+    and keeps its shard. Between GPUs they meet on the loopback interface.
 
     ``source`` yields ``(Hugging Face name, full tensor)`` anew at each iteration, and its
     ``metadata()`` gives name, dtype and shape of the same parameters in the same order without
     gathering. A yielded tensor must stay valid and unchanged until the update is over.
     """
     if hasattr(ipc_engine, "IPCTrainerInitInfo"):
-        init_info = trainer_init_info(
-            backend, source=source, rank=rank, num_workers=num_workers, address=address
-        )
+        init_info = trainer_init_info(backend, source=source, rank=rank, num_workers=num_workers)
         sender = WeightTransferTrainerFactory.trainer_init(init_info, client=client, source=source)
         send = sender.send_weights
     elif backend == "ipc":
@@ -108,12 +105,7 @@ def _send_by_vllm_026(
 
 
 def trainer_init_info(
-    backend: Literal["ipc", "nccl"],
-    *,
-    source: WeightSource,
-    rank: int,
-    num_workers: int,
-    address: str = LOOPBACK,
+    backend: Literal["ipc", "nccl"], *, source: WeightSource, rank: int, num_workers: int
 ) -> TrainerInitInfo:
     """vLLM's arguments for the trainer's end of ``backend``."""
     buffer_bytes = _buffer_bytes(source)
@@ -123,7 +115,7 @@ def trainer_init_info(
         )
     return nccl_engine.NCCLTrainerInitInfo(
         rank=rank,
-        master_address=address,
+        master_address=LOOPBACK,
         master_port=get_open_port(),
         world_size=1 + num_workers,
         packed_buffer_size_bytes=buffer_bytes,

@@ -19,13 +19,13 @@ _ALIGNMENT = 64
 
 
 class SharedMemoryWeightSender:
-    """Sends weights by writing them once into memory that the engines of a node have mapped.
+    """Sends weights by writing them once into memory that the engines have mapped.
 
     Every rank of the trainer creates one, and calls ``send_weights`` for a whole update; the first
-    of each node writes.
+    writes.
 
     Args:
-        client: calls the engines of the node.
+        client: calls the engines.
         named_weights: yields (Hugging Face name, full tensor), collective over the ranks.
         metadata: name, dtype and shape of the same parameters, in any order.
     """
