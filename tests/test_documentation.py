@@ -92,11 +92,9 @@ def test_the_recipes_do_what_they_say(monkeypatch):
     expected = [[0.0, 0.0], [-1.0, 0.0], [-0.5, -0.5], [0.0, 0.0]]
     assert made["best_of_group"](inputs).tolist() == expected
 
-    ratios, ones = torch.tensor([[1.44, 1.0]]), torch.ones(1, 2)
-    losses = made["gspo"](LossInputs(ratios.log(), 0 * ones, ones, ones.bool(), (0.2, 0.1)))
-    assert losses.tolist() == [pytest.approx([-1.1, -1.1])]  # their geometric mean 1.2, clipped
-    losses = made["gspo"](LossInputs(ratios.log(), 0 * ones, ones, ones.bool(), (0.2, 0.3)))
-    assert losses.tolist() == [pytest.approx([-1.2, -1.2])]
+    ones = torch.ones(1, 2)
+    losses = made["reinforce"](LossInputs(-3 * ones, ones, 2 * ones, ones.bool(), (0.2, 0.2)))
+    assert losses.tolist() == [[6.0, 6.0]]
 
     responses = (r"\boxed{Yes}", r"\boxed{no}", "yes")
     verdicts = [made["verify_yes_no"](response, "yes") for response in responses]

@@ -34,7 +34,7 @@ class LossInputs(NamedTuple):
 
 
 class TokenLosses(NamedTuple):
-    """The loss of each token, and of which tokens it has no gradient since they were clipped."""
+    """The loss of each token, and whose gain, or weight, was clipped."""
 
     losses: torch.Tensor
     """[B, R]; those where the mask is False do not count."""

@@ -1,0 +1,53 @@
+"""Losses beyond the paper's, each for ``algorithm.name=custom``, such as::
+
+    algorithm: {name: custom, estimator: grpo, loss: comas.ideas.losses:gspo}
+
+They differ from the paper's only where a buffer makes several optimiser steps
+(``optimization.train_batch_size``, ``epochs_per_buffer``): before the first, every ratio is 1.
+DAPO's (arXiv 2503.14476, eq. 8) is the paper's with ``algorithm.clip_epsilon_high``
+(``configs/ideas/dapo.yaml``). None was studied here yet.
+"""
+
+import torch
+
+from comas.policy_optimization.losses import LossInputs, TokenLosses
+
+
+def gspo(inputs: LossInputs) -> TokenLosses:
+    """GSPO-token (arXiv 2507.18071, eq. 7 and 13): the clipped surrogate of one ratio for the whole
+    response y, with sg[] for what has no gradient::
+
+        s   = (pi_theta(y) / pi_old(y))^(1 / |y|)
+        s_t = sg[s] * pi_theta(y_t) / sg[pi_theta(y_t)]
+        -min(s_t * A_t, clip(s_t, 1 - eps_low, 1 + eps_high) * A_t)
+
+    Where a response's advantages are equal on all tokens, value and gradient are those of GSPO
+    itself (eq. 5). It goes with ``loss_aggregation: sequence_mean`` and epsilons of 3e-4 and 4e-4.
+
+    Example: ratios 1.44 and 1 make s = 1.2 on both tokens.
+    """
+    log_ratios = (inputs.logprobs - inputs.old_logprobs).detach() * inputs.mask
+    num_tokens = inputs.mask.sum(dim=1, keepdim=True).clamp(min=1)
+    mean = log_ratios.sum(dim=1, keepdim=True) / num_tokens
+    ratio = (mean + inputs.logprobs - inputs.logprobs.detach()).exp()
+    low, high = inputs.clip_epsilon
+    gain = ratio * inputs.advantages
+    clipped_gain = ratio.clamp(1 - low, 1 + high) * inputs.advantages
+    return TokenLosses(-torch.min(gain, clipped_gain), clipped_gain < gain)
+
+
+def cispo(inputs: LossInputs) -> TokenLosses:
+    """CISPO (arXiv 2506.13585, eq. 4 and 5): the ratio is a clipped weight, without a gradient, and
+    no token loses its own, however rare it was::
+
+        -sg[clip(rho, 1 - eps_low, 1 + eps_high)] * A * log pi_theta
+
+    It goes with ``loss_aggregation: token_mean``. The paper has no lower bound
+    (``clip_epsilon: 1``), and tunes the upper one.
+
+    Example: with rho = 8, eps_high = 4 and A = 1 the gradient is -5 times that of log pi_theta.
+    """
+    ratio = (inputs.logprobs - inputs.old_logprobs).detach().exp()
+    low, high = inputs.clip_epsilon
+    weight = ratio.clamp(1 - low, 1 + high)
+    return TokenLosses(-weight * inputs.advantages * inputs.logprobs, weight != ratio)
