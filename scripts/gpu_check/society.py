@@ -163,7 +163,7 @@ def go_through(planned: Planned, config: Config, *, model: str, device: Device) 
                 for part in agents.save_checkpoint(checkpoint):
                     part.result(timeout=config.cluster.call_timeout_s)
             found.moved = two_movements(agents, found.buffers)
-            found.reserved = agents.reserved_peak()
+            found.reserved = max(peak.gpu_bytes for peak in agents.memory_peaks()["ranks"])
         if check.disturbance == "resume":
             with TimedAgents(config, models=models, device=device) as agents:
                 agents.load_checkpoint(checkpoint, step=2)

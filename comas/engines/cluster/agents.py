@@ -188,10 +188,6 @@ class Agents:
             if policy in self._config.trained_policies:
                 self._call_all(ranks, "saving its model", "save_model", policy, model)
 
-    def reserved_peak(self) -> int:
-        """The most bytes of its GPU that PyTorch held in any rank; 0 on a CPU."""
-        return max(self._call_all(self._ranks, "being asked for its memory", "reserved_peak"))
-
     def memory_peaks(self) -> dict[str, list[MemoryPeak]]:
         """Return the most memory that each of the rollout engines and of the ranks has held."""
         parts = {"rollout engines": self._rollouts, "ranks": self._ranks}

@@ -112,7 +112,3 @@ class FamilyTrainer:
     def release_cache(self) -> None:
         """Give the GPU back what the allocator holds unused."""
         torch.cuda.empty_cache()
-
-    def reserved_peak(self) -> int:
-        """Return the most bytes of the GPU that PyTorch held in this process; 0 on a CPU."""
-        return torch.cuda.max_memory_reserved()
