@@ -7,7 +7,7 @@ Question -> Discussion -> RewardedDiscussion -> TrainingSample -> UpdateStats.
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import compress
-from typing import Literal, NamedTuple, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 Domain = Literal["math", "coding", "science", "choice", "reasoning"]
 FinishReason = Literal["stop", "length", "given"]
@@ -32,7 +32,7 @@ Metrics = dict[str, float | None]
 
 @dataclass(frozen=True)
 class Question:
-    """What a discussion is about. It carries no answer, so no reward can see one.
+    """What a discussion is about. It carries no answer, except for rewards that read labels.
 
     Example: ``Question("math/17", "math", "What is 48 + 23?")``
     """
@@ -40,6 +40,8 @@ class Question:
     question_id: str
     domain: Domain
     text: str
+    columns: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    """Of its record, with ``gold``, its answer; empty unless the reward ``reads_columns``."""
 
 
 AnswerKey = Mapping[str, str]

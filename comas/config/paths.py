@@ -12,6 +12,8 @@ STARTED_IN = "COMAS_STARTED_IN"
 """The variable by which a script, which goes to the repository, says where it was started."""
 NO_PATH = re.compile(r"\s*\Z|hub:|quickstart/|reasoning_gym\Z")
 """How data and models are named that are no files of the user's."""
+PREFIX = re.compile(r"(trl|verl):")
+"""Before the path of a plug-in, how it is called (``comas/reward_formulation/foreign.py``)."""
 
 LeadsTo = Literal["file", "plug-in", "new folder"]
 """What a key may name: a file or folder; ``path/to/file.py:object``; a folder that is written to,
@@ -64,6 +66,8 @@ def whole(name: str, leads_to: LeadsTo, folder: Path | None) -> str:
     or at the repository; as it is where there is no such file. Raises PathError."""
     if leads_to == "new folder":
         return str(_expanded(name)) if name.strip() else name
+    if leads_to == "plug-in" and (prefix := PREFIX.match(name)):
+        return prefix[0] + whole(name.removeprefix(prefix[0]), leads_to, folder)
     location, colon, attribute = name.rpartition(":") if leads_to == "plug-in" else (name, "", "")
     if NO_PATH.match(name) or (leads_to == "plug-in" and not location.endswith(".py")):
         return name

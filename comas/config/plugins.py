@@ -77,15 +77,19 @@ class Registry(dict[str, Entry]):
         group: str,
         wanted: str,
         adapt: Callable[[Any], Entry | None],
+        prefixes: Mapping[str, Any] | None = None,
     ) -> None:
         """``group``: of the entry points by which packages register theirs.
         ``wanted``: what a plug-in has to be, in words.
         ``adapt``: makes an entry of what a plug-in is, or None where it can be none; raises
-        TypeError where it cannot be called as it will be (``check_call``)."""
+        TypeError where it cannot be called as it will be (``check_call``).
+        ``prefixes``: "trl" of "trl:my.py:f" -> what makes of f something for ``adapt``, and says
+        itself what is ``wanted``."""
         super().__init__(shipped)
         self.group = group
         self.wanted = wanted
         self._adapt = adapt
+        self._prefixes = prefixes or {}
         self._looked_up: dict[str, Entry] = {}
 
     def __missing__(self, name: str) -> Entry:
@@ -94,13 +98,14 @@ class Registry(dict[str, Entry]):
             return self._looked_up[name]
         found = self._look_up(name)
         fault = f"it is of type {type(found).__name__}"
+        foreign = self._prefixes.get(name.partition(":")[0])
         try:
-            entry = self._adapt(found)
+            entry = self._adapt(found if foreign is None else foreign(found))
         except TypeError as error:
             entry, fault = None, str(error)
         if entry is None:
-            where = self.source_of(name) or name
-            raise PluginError(f"{where}: {fault}", f"make it {self.wanted}")
+            where, wanted = self.source_of(name) or name, getattr(foreign, "wanted", self.wanted)
+            raise PluginError(f"{where}: {fault}", f"make it {wanted}")
         self._looked_up[name] = entry
         return entry
 
@@ -146,8 +151,9 @@ class Registry(dict[str, Entry]):
             raise PluginError(f"{where} has no {attribute}", f"what it has: {defined}") from error
 
     def _split(self, name: str) -> tuple[str, str]:
-        """The file or module, and the object in it."""
-        location, colon, attribute = name.rpartition(":")
+        """The file or module, and the object in it, without a prefix."""
+        prefix, _, rest = name.partition(":")
+        location, colon, attribute = (rest if prefix in self._prefixes else name).rpartition(":")
         if colon and location and attribute:
             return location, attribute
         for point in entry_points(group=self.group, name=name):

@@ -5,7 +5,7 @@ import re
 import reprlib
 import unicodedata
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Protocol, TypeVar
 
@@ -83,6 +83,16 @@ RECORD = TypeAdapter(Record)
 
 
 @dataclass(frozen=True)
+class RecordWithColumns(Record):
+    """A record, and all that stands in its row, by column."""
+
+    columns: Mapping[str, Any] = field(default_factory=dict)
+
+
+RECORD_WITH_COLUMNS = TypeAdapter(RecordWithColumns)
+
+
+@dataclass(frozen=True)
 class QuestionSet:
     """The questions of a file, and apart from them what only verification may see.
 
@@ -95,14 +105,26 @@ class QuestionSet:
     answers: AnswerKey
 
 
-def load_questions(name: str | Path, rules: Data = RECORDS) -> QuestionSet:
+def load_questions(
+    name: str | Path, rules: Data = RECORDS, *, with_columns: bool = False
+) -> QuestionSet:
     """The questions of a file, or of a dataset on the hub, as ``rules`` say how to read it.
+
+    ``with_columns``: keep all that stands in a row as ``Question.columns``, with ``gold``, the
+    answer of the record, and ``source``, that of the record where the row has none.
 
     Raises DataError, as ``sound_records`` does.
     """
-    records = sound_records(str(name), read_questions(name, rules), example=_EXAMPLE)
-    questions = tuple(Question(record.id, record.task, record.prompt) for record in records)
+    rows = read_questions(name, rules, with_columns=with_columns)
+    records = sound_records(str(name), rows, example=_EXAMPLE)
+    questions = tuple(Question(r.id, r.task, r.prompt, _columns(r)) for r in records)
     return QuestionSet(questions, {record.id: record.gold for record in records})
+
+
+def _columns(record: Record) -> Mapping[str, Any]:
+    if not isinstance(record, RecordWithColumns):
+        return {}
+    return {"source": record.source} | dict(record.columns) | {"gold": record.answer}
 
 
 def sound_records(
@@ -128,21 +150,22 @@ def sound_records(
 
 
 def read_questions(
-    name: str | Path, rules: Data = RECORDS
+    name: str | Path, rules: Data = RECORDS, *, with_columns: bool = False
 ) -> Iterator[tuple[str, Record | Faulty]]:
     """(location, record) of each row of a file or of a dataset on the hub, or of each question that
     is generated; ids must differ.
 
     Raises DataError when it cannot be read.
     """
+    kind: TypeAdapter[Any] = RECORD_WITH_COLUMNS if with_columns else RECORD
     if name == reasoning_gym.NAME:
-        return _validated(reasoning_gym.generated_rows(rules), RECORD)
+        return _validated(reasoning_gym.generated_rows(rules), kind)
     rows, source = read_rows(str(name)), source_of(str(name))
     records = (
         (location, _as_record(row, f"{source}/{number}", source=source, rules=rules))
         for number, (location, row) in enumerate(rows, start=1)
     )
-    return _validated(records, RECORD)
+    return _validated(records, kind)
 
 
 def read_records(path: Path, kind: TypeAdapter[Kind]) -> Iterator[tuple[str, Kind | Faulty]]:
@@ -206,7 +229,7 @@ def _as_record(row: Any, name: str, *, source: str, rules: Data) -> Any:
             )
     except ValueError as error:
         return Faulty(str(error))
-    return {key: _as_text(value) for key, value in record.items()}
+    return {key: _as_text(value) for key, value in record.items()} | {"columns": row}
 
 
 def _prompt_and_answer(

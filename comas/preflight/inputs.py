@@ -26,6 +26,7 @@ from comas.quickstart.build import (
     recipe_sources,
 )
 from comas.quickstart.probe import NUM_PROBE_ITEMS
+from comas.reward_formulation import REWARD_SCHEMES
 from comas.run.prepared import Sizes
 from comas.run.seals import read_inputs
 from comas.types import DOMAINS, Device
@@ -294,9 +295,16 @@ def _find_records(config: Config, name: str, read: Callable[[str], FoundRecords]
     return read(location) if is_built else FoundRecords(location, EMBEDDED_RECORDS[name])
 
 
+def _reads_columns(config: Config) -> bool:
+    scheme = REWARD_SCHEMES.find(config.reward.scheme)
+    return scheme is not None and scheme.reads_columns
+
+
 def _find_training(config: Config) -> FoundRecords:
     def read(location: str) -> FoundRecords:
-        questions = load_questions(location, training_rules(config))
+        questions = load_questions(
+            location, training_rules(config), with_columns=_reads_columns(config)
+        )
         return FoundRecords(location, len(questions.questions), questions)
 
     found = _find_records(config, config.data.train, read)
@@ -305,7 +313,9 @@ def _find_training(config: Config) -> FoundRecords:
 
 def _find_held_out(config: Config) -> FoundRecords:
     def read(location: str) -> FoundRecords:
-        held_out = load_questions(location, held_out_rules(config))
+        held_out = load_questions(
+            location, held_out_rules(config), with_columns=_reads_columns(config)
+        )
         asked = fixed_subset(held_out.questions, config.validation.num_questions)
         number = len(held_out.questions)
         return FoundRecords(location, number, QuestionSet(tuple(asked), held_out.answers))

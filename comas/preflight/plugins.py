@@ -1,6 +1,6 @@
 """The files of a user that a run depends on: plug-ins and prompts."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from operator import attrgetter
@@ -20,10 +20,10 @@ from comas.policy_optimization import ADVANTAGE_ESTIMATORS, LOSSES
 from comas.policy_optimization.advantages import compute_advantages
 from comas.policy_optimization.losses import LossInputs
 from comas.preflight.needs import Checklist, Need
-from comas.preflight.sizes import silent_discussions, silent_rewards
+from comas.preflight.sizes import MADE_UP, silent_discussions, silent_rewards
 from comas.reward_formulation import REWARD_SCHEMES
 from comas.run.trackers import TRACKERS
-from comas.types import TrainingSample
+from comas.types import Question, TrainingSample
 from comas.verification.forms import Verdict
 from comas.verification.verifiers import VERIFIERS
 
@@ -84,7 +84,7 @@ def _try(
     of its domain, an estimator and a loss on two samples; return where the plug-in is defined."""
     section, _, domain = key.rpartition(".")
     if key == "reward.scheme":
-        silent_rewards(config, silent_discussions(config, num_questions=2))
+        silent_rewards(config, silent_discussions(config, _asked_in_trial(name, train)))
     asked = () if train is None or section != "verification.verifiers" else train.questions
     question = next((question for question in asked if question.domain == domain), None)
     if train is not None and question is not None:
@@ -116,6 +116,15 @@ def _try(
         _check_per_token(LOSSES[name](inputs).losses, key)
     source = registry.source_of(name)
     return name if source is None else f"{source}, sha256 {source.digest[:12]}"
+
+
+def _asked_in_trial(name: str, train: QuestionSet | None) -> Sequence[Question]:
+    """Return two questions: of the data, where a reward reads their columns (none: if they are not
+    there yet), else made up."""
+    if not REWARD_SCHEMES[name].reads_columns:
+        return MADE_UP
+    questions = () if train is None else train.questions
+    return [question for question in questions if question.domain == questions[0].domain][:2]
 
 
 def _check_per_token(found: object, key: str) -> None:

@@ -14,6 +14,8 @@ from comas.run.prepared import Sizes
 from comas.types import Discussion, Generation, Question, Request, Rewards
 from comas.verification.solutions import Verdicts
 
+MADE_UP = tuple(Question(str(number), "math", "") for number in range(2))
+
 
 def derive_sizes(config: Config, *, num_questions: int) -> Sizes:
     """Count what a run of ``num_questions`` training questions will do.
@@ -29,7 +31,7 @@ def derive_sizes(config: Config, *, num_questions: int) -> Sizes:
         num_steps=config.training.num_steps,
     )
     num_discussions = config.rollout.batch_size * config.interaction.prompt_reuse
-    said = silent_discussions(config, num_questions=2)[0].turns
+    said = silent_discussions(config)[0].turns
     turns = dict(Counter(turn.role for turn in said if not turn.is_given))
     num_turns = num_discussions * sum(turns.values())
     samples_per_agent = num_turns / config.society.num_agents
@@ -88,14 +90,14 @@ def describe_sizes(config: Config, sizes: Sizes) -> list[str]:
     ]
 
 
-def silent_discussions(config: Config, *, num_questions: int) -> list[Discussion]:
-    """Return the discussions of so many questions, with every turn and who has it.
+def silent_discussions(config: Config, questions: Sequence[Question] = MADE_UP) -> list[Discussion]:
+    """Return the discussions of questions, with every turn and who has it.
 
     Not to be called while an event loop runs.
     """
     return asyncio.run(
         run_discussions(
-            [Question(str(number), "math", "") for number in range(num_questions)],
+            questions,
             generate=_stay_silent,
             num_agents=config.society.num_agents,
             rules=config.interaction,

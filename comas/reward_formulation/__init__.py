@@ -1,5 +1,4 @@
-"""Reward formulation: every turn of a discussion gets its reward. A new scheme is one file and
-one line here."""
+"""Every turn of a discussion gets its reward. A new scheme is one file and one line here."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ from comas.reward_formulation.controls import (
     shuffled_reward,
     verifier_reward,
 )
+from comas.reward_formulation.foreign import FOREIGN, ForeignReward
 from comas.reward_formulation.interaction_reward import interaction_reward
 from comas.reward_formulation.judgment_reward import judgment_reward
 from comas.reward_formulation.majority_reward import majority_reward
@@ -26,8 +26,7 @@ from comas.verification.solutions import Verdicts
 Evidence = Mapping[str, Callable[[], Any]]
 """What a scheme may need beside the discussions, by the names of its arguments."""
 ResponseLogprobs = Callable[[Sequence[TrainingSample]], Sequence[Sequence[float]]]
-"""Samples to the log-probs of their responses' tokens, under the present policies of the agents
-that they name."""
+"""Samples to the log-probs of their responses' tokens, under their agents' present policies."""
 
 
 def no_logprobs(samples: Sequence[TrainingSample]) -> list[list[float]]:
@@ -61,9 +60,6 @@ class RewardScheme:
 
     ``formulate(discussions, **evidence)`` is called with the whole batch, so a scheme may compare
     the discussions of one question; ``evidence`` holds what ``needs`` names and nothing else.
-
-    Example: ``RewardScheme(agreement_with_gold, needs=("verdicts",))`` has
-    ``agreement_with_gold(discussions, verdicts=...)`` called.
     """
 
     formulate: Callable[..., Rewards]
@@ -72,11 +68,13 @@ class RewardScheme:
     needs: tuple[str, ...] = ()
     pays_alike: bool = False
     """True if all responses of a role have the same reward on purpose, as in a control."""
+    reads_columns: bool = False
+    """True if it reads ``Question.columns``, labels among them."""
 
     @property
     def sees_verdicts(self) -> bool:
-        """True if its rewards are made of what the verifier says."""
-        return "verdicts" in self.needs
+        """True if its rewards are made of what the verifier says, or of labels."""
+        return self.reads_columns or "verdicts" in self.needs
 
     def __call__(self, discussions: Sequence[Discussion], *, evidence: Evidence) -> Rewards:
         """Reward a batch; of ``evidence`` only what is needed is computed and handed over."""
@@ -95,7 +93,8 @@ def _as_scheme(found: Any) -> RewardScheme | None:
     """A bare function needs nothing but the discussions."""
     if not callable(found):
         return None
-    scheme = found if isinstance(found, RewardScheme) else RewardScheme(found)
+    reads = isinstance(found, ForeignReward)
+    scheme = found if isinstance(found, RewardScheme) else RewardScheme(found, reads_columns=reads)
     check_call(scheme.formulate, "discussions", named=scheme.needs)
     return scheme
 
@@ -122,5 +121,6 @@ REWARD_SCHEMES: Registry[RewardScheme] = Registry(
     group="comas.rewards",
     wanted="a function from discussions to Rewards, or a RewardScheme",
     adapt=_as_scheme,
+    prefixes=FOREIGN,
 )
 """Reward schemes, by the name that ``reward.scheme`` gives them."""

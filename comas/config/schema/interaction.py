@@ -65,4 +65,4 @@ class Reward:
 
     scheme: str = key("interaction", leads_to="plug-in")
     """Name in ``comas.reward_formulation.REWARD_SCHEMES``, or a plug-in: ``path/to/file.py:object``
-    or ``module:object``."""
+    or ``module:object``; with ``trl:`` or ``verl:`` before it, a function of these libraries."""

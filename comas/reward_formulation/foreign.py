@@ -1,0 +1,138 @@
+"""Reward functions written for other libraries, as rewards of solutions:
+``reward.scheme=trl:path/to/file.py:function``, or ``verl:...``.
+
+They read labels: a question's columns, which other schemes are not given. Turns of other roles are
+not trained. A solution's text is what verifiers read, without its thinking.
+"""
+
+import asyncio
+import inspect
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from comas.config.plugins import check_call
+from comas.types import Discussion, Question, RewardedDiscussion, Rewards, Turn
+
+Solution = tuple[Question, Turn]
+
+
+@dataclass(frozen=True)
+class ForeignReward:
+    """A function of another library as one from discussions to ``Rewards``."""
+
+    function: Callable[..., Any]
+    wanted: ClassVar[str]
+    """What the function has to be, in words."""
+
+    def __post_init__(self) -> None:
+        """Raise TypeError where the function cannot be called."""
+        if not callable(self.function):
+            raise TypeError(f"it is of type {type(self.function).__name__}")
+
+    def __call__(self, discussions: Sequence[Discussion]) -> Rewards:
+        """Reward the solutions of a batch. Raises ValueError where the function gives none."""
+        solutions = [(d.question, turn) for d in discussions for turn in d.solutions()]
+        rewards = iter(list(map(self._number, self.call(solutions))) if solutions else [])
+        return Rewards(
+            [
+                RewardedDiscussion(
+                    d, tuple(next(rewards) if t.role == "solution" else None for t in d.turns)
+                )
+                for d in discussions
+            ]
+        )
+
+    def call(self, solutions: Sequence[Solution]) -> Sequence[Any]:
+        """Return what the function gives each solution."""
+        raise NotImplementedError
+
+    def fault(self, what: str) -> ValueError:
+        """Return the error that names the function, and what it has to be."""
+        name = getattr(self.function, "__name__", type(self.function).__name__)
+        return ValueError(f"reward.scheme: {name} {what}; make it {self.wanted}")
+
+    def _number(self, value: Any) -> float | None:
+        try:
+            reward = None if value is None else float(value)
+        except (TypeError, ValueError):
+            reward = math.nan
+        if reward is not None and not math.isfinite(reward):
+            raise self.fault(f"returned {value!r} for a solution")
+        return reward
+
+
+class TrlReward(ForeignReward):
+    """TRL's ``f(completions, **columns)``, called once with a list for each argument, with an entry
+    for each solution of the batch.
+
+    ``prompts`` and ``completions`` are lists of messages where the column ``prompt`` is one, else
+    texts; ``gold`` is the answer as verifiers know it. It is given the columns that its signature
+    names, with ``**kwargs`` all. It may be a coroutine. None: the solution is not trained.
+    """
+
+    wanted = (
+        "a function f(completions, **columns) -> list[float | None], whose further arguments are "
+        "prompts, completion_ids, or columns of data.train and data.validation"
+    )
+
+    def call(self, solutions: Sequence[Solution]) -> Sequence[Any]:
+        """Return the function's list. Raises ValueError where it is none, or arguments lack."""
+        names = dict.fromkeys(name for question, _ in solutions for name in question.columns)
+        given = {name: [q.columns.get(name) for q, _ in solutions] for name in names}
+        prompts = given.pop("prompt", [None] * len(solutions))
+        pairs = list(zip(prompts, solutions, strict=True))
+        given["prompts"] = [p if isinstance(p, list) else q.text for p, (q, _) in pairs]
+        given["completions"] = [
+            [{"role": "assistant", "content": t.text}] if isinstance(p, list) else t.text
+            for p, (_, t) in pairs
+        ]
+        given["completion_ids"] = [list(t.generation.response_token_ids) for _, t in solutions]
+        there, signature = ", ".join(sorted(given)), inspect.signature(self.function)
+        if all(p.kind is not p.VAR_KEYWORD for p in signature.parameters.values()):
+            given = {name: given[name] for name in given if name in signature.parameters}
+        try:
+            signature.bind(**given)
+        except TypeError as error:
+            raise self.fault(f"can be given {there}: {error}") from error
+        found = self.function(**given)
+        found = asyncio.run(found) if inspect.iscoroutine(found) else found
+        if not isinstance(found, Sequence) or len(found) != len(solutions):
+            what = f"{len(found)} values" if isinstance(found, Sequence) else type(found).__name__
+            raise self.fault(f"returned {what} for {len(solutions)} completions")
+        return found
+
+
+class VerlReward(ForeignReward):
+    """verl's ``compute_score(data_source, solution_str, ground_truth, extra_info)``, called with
+    these names for each solution. It returns a number, or a mapping with one as ``score``.
+
+    ``ground_truth`` is the answer that ``data.columns.answer`` names; ``data_source`` and
+    ``extra_info`` are columns, else the question's source and {}.
+    """
+
+    NAMES = ("data_source", "solution_str", "ground_truth", "extra_info")
+    wanted = f"a function f({', '.join(NAMES)}) -> float, or a mapping with a float as 'score'"
+
+    def __post_init__(self) -> None:
+        """Raise TypeError where the function cannot be called by these names."""
+        super().__post_init__()
+        check_call(self.function, named=self.NAMES)
+
+    def call(self, solutions: Sequence[Solution]) -> Sequence[Any]:
+        """Return the score of each solution. Raises ValueError for a mapping without one."""
+        return [self._score(question.columns, turn.text) for question, turn in solutions]
+
+    def _score(self, columns: Mapping[str, Any], text: str) -> Any:
+        source, info = columns.get("data_source", columns["source"]), columns.get("extra_info", {})
+        values = (source, text, columns["gold"], info)
+        found = self.function(**dict(zip(self.NAMES, values, strict=True)))
+        score = found.get("score") if isinstance(found, Mapping) else found
+        if score is None:
+            raise self.fault(f"returned {found!r}, which has no score")
+        return score
+
+
+FOREIGN: dict[str, type[ForeignReward]] = {"trl": TrlReward, "verl": VerlReward}
+"""Prefix of a name in ``reward.scheme`` -> how the function that it names is called."""

@@ -1,0 +1,208 @@
+"""Reward functions of TRL and verl: what they are given, and what becomes of what they return."""
+
+import datetime
+import json
+from pathlib import Path
+
+import pytest
+from builders import discussion, turn
+from small_runs import QUICKSTART, record, write_records, written
+from tables import cases
+
+from comas.config.plugins import PluginError
+from comas.config.schema import Data
+from comas.data import load_questions
+from comas.preflight.configuration import load_config
+from comas.preflight.plugins import plugin_needs, user_sources
+from comas.reward_formulation import REWARD_SCHEMES
+from comas.run.metrics.reward_effectiveness import reward_effectiveness
+from comas.run.records import discussion_record
+from comas.types import Discussion, Question, RewardedDiscussion
+
+FUNCTIONS = """
+SEEN = []
+
+
+def exact(completions, target, **columns):
+    SEEN.append(columns)
+    return [float(said == goal) for said, goal in zip(completions, target)]
+
+
+def few(prompts, completions, level=None):
+    return [None if one is None else len(prompts) for one in level]
+
+
+async def later(completions, completion_ids, **_):
+    return [len(ids) + len(c) for c, ids in zip(completions, completion_ids)]
+
+
+def chat(completions, prompts):
+    return [len(c[0]["content"]) + len(p) / 10 for c, p in zip(completions, prompts)]
+
+
+def short(completions):
+    return [1.0]
+
+
+def words(completions):
+    return ["good" for _ in completions]
+
+
+def none(completions):
+    pass
+
+
+def compute_score(data_source, solution_str, ground_truth, extra_info=None):
+    SEEN.append((data_source, solution_str, ground_truth, extra_info))
+    return solution_str == ground_truth
+
+
+def mapping(data_source, solution_str, ground_truth, extra_info):
+    return {"score": extra_info["index"] / 2, "acc": True}
+
+
+def no_score(data_source, solution_str, ground_truth, extra_info):
+    return {"acc": True}
+
+
+def other(response, gold):
+    return 1.0
+
+
+NUMBER = 3
+"""
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return written(tmp_path / "theirs.py", FUNCTIONS)
+
+
+def seen(file: Path) -> list[object]:
+    REWARD_SCHEMES._look_up(f"{file}:SEEN").clear()
+    return REWARD_SCHEMES._look_up(f"{file}:SEEN")
+
+
+def asked(number: int, **columns: object) -> Discussion:
+    """A question with two solutions, the first of which is evaluated."""
+    columns = {"source": "mine", "gold": str(number)} | columns
+    question = Question(f"q{number}", "math", f"What is {number}?", columns)
+    turns = turn("r0.s0", str(number)), turn("r0.s0.e0", "fine"), turn("r0.s1", "no")
+    return discussion(*turns, name=f"d{number}", question=question)
+
+
+def paid(name: str, *discussions: Discussion) -> list[tuple[float | None, ...]]:
+    return [item.rewards for item in REWARD_SCHEMES[name](discussions, evidence={}).discussions]
+
+
+def test_trl_is_given_columns_as_lists_and_rewards_solutions_alone(file):
+    calls = seen(file)
+    rewards = paid(f"trl:{file}:exact", asked(1, target="1"), asked(2, target="no", level=3))
+    assert rewards == [(1.0, None, 0.0), (0.0, None, 1.0)]
+    [columns] = calls  # once for the batch
+    assert columns == {
+        "prompts": ["What is 1?"] * 2 + ["What is 2?"] * 2,
+        "completion_ids": [[2]] * 4,
+        "source": ["mine"] * 4,
+        "gold": ["1", "1", "2", "2"],
+        "level": [None, None, 3, 3],
+    }
+
+
+def test_trl_may_name_fewer_arguments_wait_and_leave_solutions_out(file):
+    assert paid(f"trl:{file}:few", asked(1), asked(2, level=3)) == [(None,) * 3, (4.0, None, 4.0)]
+    assert paid(f"trl:{file}:later", asked(1)) == [(2.0, None, 3.0)]  # a token, and 1 or 2 letters
+    assert paid(f"trl:{file}:later") == []
+
+
+def test_trl_is_given_messages_where_the_data_has_them(file):
+    messages = [{"role": "system", "content": "s"}, {"role": "user", "content": "1?"}]
+    assert paid(f"trl:{file}:chat", asked(1, prompt=messages)) == [(1.2, None, 2.2)]
+
+
+def test_verl_is_given_one_solution_at_a_time(file):
+    calls, name = seen(file), f"verl:{file}:compute_score"
+    assert (
+        paid(name, asked(1), asked(2, data_source="gsm8k", extra_info={"index": 7}))
+        == [(1.0, None, 0.0)] * 2
+    )
+    assert calls[::2] == [("mine", "1", "1", {}), ("gsm8k", "2", "2", {"index": 7})]
+    assert paid(f"verl:{file}:mapping", asked(1, extra_info={"index": 7})) == [(3.5, None, 3.5)]
+
+
+@cases(
+    "name, said",
+    (
+        "trl:exact",
+        r"exact can be given .*gold, level, prompts, source: missing .*'target'; make it a",
+    ),
+    ("trl:short", "short returned 1 values for 2 completions; make it a function f.completions"),
+    ("trl:words", "words returned 'good' for a solution"),
+    ("trl:none", "none returned NoneType for 2 completions"),
+    ("verl:no_score", "no_score returned {'acc': True}, which has no score; make it a function"),
+)
+def test_what_a_function_wants_or_returns_amiss_is_told(file, name, said):
+    library, function = name.split(":")
+    with pytest.raises(ValueError, match=f"reward.scheme: {said}"):
+        paid(f"{library}:{file}:{function}", asked(1, level=3))
+
+
+@cases(
+    "name, said",
+    ("trl:NUMBER", "it is of type int; make it a function f(completions, **columns)"),
+    ("verl:other", "called with (data_source=, solution_str=, ground_truth=, extra_info=)"),
+)
+def test_what_no_library_would_call_is_refused_with_its_line(file, name, said):
+    library, function = name.split(":")
+    with pytest.raises(PluginError) as caught:
+        REWARD_SCHEMES[f"{library}:{file}:{function}"]
+    assert f"{file}, line " in str(caught.value) and said in str(caught.value)
+
+
+def test_they_see_labels_so_they_predict_nothing_and_no_scheme_of_ours_is_given_columns(file):
+    scheme = REWARD_SCHEMES[f"trl:{file}:exact"]
+    assert scheme.reads_columns and scheme.sees_verdicts
+    assert not any(ours.reads_columns for ours in REWARD_SCHEMES.values())
+    rewarded = scheme([asked(1, target="1")], evidence={}).discussions
+    metrics = reward_effectiveness(
+        rewarded, verdicts={("d1", "r0.s0"): "correct"}, sees_verdicts=scheme.sees_verdicts
+    )
+    assert metrics["reward_effectiveness/from_score_2/accuracy"] is None
+
+
+def test_columns_are_kept_when_asked_for_with_the_answer(tmp_path):
+    row = {"prompt": "1 + 1?", "reward_model": {"ground_truth": "is #### 2"}, "level": 5}
+    path = write_records(tmp_path / "mine.jsonl", [row])
+    rules = Data(
+        columns={"answer": "reward_model.ground_truth"}, domain="math", answer_after="####"
+    )
+    [question] = load_questions(path, rules, with_columns=True).questions
+    assert question.columns == {"source": "mine", "gold": "2"} | row
+    [question] = load_questions(path, rules).questions
+    assert question.columns == {}
+
+
+def test_records_hold_columns_as_far_as_json_does():
+    day = datetime.date(2026, 1, 2)
+    item = asked(1, day=day, score=float("nan"), picture=b"\xff")
+    rewarded = RewardedDiscussion(item, (None,) * 3)
+    found = json.loads(json.dumps(discussion_record(rewarded, verdicts={})))["columns"]
+    kept = {"source": "mine", "gold": "1", "day": "2026-01-02", "score": None, "picture": "_w=="}
+    assert found == kept
+    plain = RewardedDiscussion(discussion(turn("r0.s0")), (None,))
+    assert "columns" not in discussion_record(plain, verdicts={})
+
+
+def test_a_path_after_a_prefix_starts_where_others_do_and_is_tried_on_the_data(file, tmp_path):
+    config = written(
+        tmp_path / "mine.yaml", f"base: {QUICKSTART}\nreward: {{scheme: 'trl:theirs.py:exact'}}\n"
+    )
+    settings = load_config(config, [])
+    assert settings.reward.scheme == f"trl:{file}:exact"
+    assert user_sources(settings) == {str(file): FUNCTIONS}
+    path = write_records(tmp_path / "train.jsonl", [record(1), record(2)])
+    [need] = plugin_needs(settings, load_questions(path, with_columns=True))
+    assert "gold, id, prompts, source, task: missing" in str(need.fault)
+    path = write_records(tmp_path / "train.jsonl", [record(n, target="1") for n in (1, 2)])
+    [need] = plugin_needs(settings, load_questions(path, with_columns=True))
+    assert need.fault is None and f"{file}, line 5" in need.present
