@@ -20,6 +20,7 @@ from evaluation.tables import (
     cost_table,
     difference_table,
     shortcomings,
+    unreadable,
 )
 
 OTHER_GRADERS: dict[Grader, str] = {
@@ -153,6 +154,8 @@ def _overview(rows: Sequence[Row], everyone: Sequence[Results]) -> list[str]:
         warning = ["## Asked differently", _listed(differing)]
     if differing := _graded_differently(everyone):
         warning += ["## Graded differently", _listed(differing)]
+    if silent := [line for each in everyone for line in unreadable(each.name, each.subjects)]:
+        warning += ["## No answer in the form asked for", _listed(silent)]
     if any(row.reference is not None for row in rows):
         legend += f"\n{DIFFERENCE_LEGEND}"
     strict = accuracy_table(rows, grader="strict")

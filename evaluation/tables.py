@@ -80,6 +80,19 @@ def shortcomings(name: str, subjects: Sequence[Subject]) -> list[str]:
     return found
 
 
+def unreadable(name: str, subjects: Sequence[Subject]) -> list[str]:
+    """Return where most replies hold no answer in the form asked for, one sentence per column:
+    accuracy then tells of the form, and hardly of what is known."""
+    return [
+        f"{subject.label(name)}, {setup}, {benchmark}: {tally.unanswered} of {tally.num_judged} "
+        "replies; see its transcripts, and raise max_tokens if they are cut off"
+        for subject in subjects
+        for (setup, benchmark), evaluation in subject.evaluations.items()
+        for tally in [evaluation.graders["strict"]]
+        if tally.unanswered > tally.num_judged / 2
+    ]
+
+
 def markdown_table(
     header: Sequence[str], body: Sequence[Sequence[str]], *, num_left_aligned: int
 ) -> str:

@@ -149,6 +149,14 @@ def test_what_is_missing_is_said(tmp_path, verdicts, num_failures, reasons):
     assert "| 25.00 [" in text
 
 
+@cases("verdicts, told", ("cuuu", "3 of 4 replies"), ("cwuu", ""), ("ffuw", ""), ("ffuu", "2 of 2"))
+def test_replies_without_an_answer_are_told_where_they_are_most(tmp_path, verdicts, told):
+    write(tmp_path / "base", evaluation([verdicts]))
+    text = write_summary(tmp_path / "base")
+    said = f"## No answer in the form asked for\n\n- base, vanilla, gsm8k: {told}"
+    assert (said in text) if told else ("No answer in the form" not in text)
+
+
 def test_a_folder_without_results_is_an_error_that_names_those_there_are(tmp_path):
     write(tmp_path / "base", evaluation(["cw"]))
     with pytest.raises(ValueError, match=r"missing holds no graded results; .* has: base\."):
