@@ -1,5 +1,6 @@
 """Accuracies, their spread, and differences between subjects on the same tasks."""
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -38,6 +39,9 @@ class Accuracy:
     """For each task the share of its answers that are correct, over seeds and over agents."""
     repeats: tuple[float, ...]
     """The accuracy of each seed, or of each agent."""
+    passes: Mapping[int, Mapping[TaskKey, float]]
+    """k -> for each task pass@k (``pass_at_k``), over agents the mean: for k = 1, 2, 4, ... below
+    the number of seeds n, and n."""
     num_judged: int
     """Answers with a verdict. The others count as not correct."""
     num_asked: int
@@ -51,6 +55,11 @@ class Accuracy:
     def spread(self) -> float | None:
         """Sample standard deviation of the repeats; None for a single one."""
         return stdev(self.repeats) if len(self.repeats) > 1 else None
+
+    def pass_at(self, k: int) -> tuple[float, float, float]:
+        """Return pass@k, the mean over tasks, and its 95 % interval, by a bootstrap over tasks."""
+        each = list(self.passes[k].values())
+        return (fmean(each), *bootstrap_interval(each))
 
 
 @dataclass(frozen=True)
@@ -95,15 +104,36 @@ def accuracy_of(evaluation: Evaluation, grader: Grader) -> Accuracy:
     correct = Counter(a.task_id for a in evaluation.answers if a.verdict(grader) == "correct")
     num_seeds = len(evaluation.seeds)
     tally = evaluation.graders[grader]
+    powers = [2**i for i in range(num_seeds.bit_length()) if 2**i < num_seeds]
     return Accuracy(
         shares={
             (task_id, question): correct[task_id] / num_seeds
             for task_id, question in evaluation.questions.items()
         },
         repeats=tally.accuracy_by_seed,
+        passes={
+            k: {
+                (task_id, question): pass_at_k(
+                    k, num_samples=num_seeds, num_correct=correct[task_id]
+                )
+                for task_id, question in evaluation.questions.items()
+            }
+            for k in (*powers, num_seeds)
+        },
         num_judged=tally.num_judged,
         num_asked=evaluation.num_asked,
     )
+
+
+def pass_at_k(k: int, *, num_samples: int, num_correct: int) -> float:
+    """Return the unbiased estimate, from n samples of which c are correct, of the probability that
+    one of k samples is (Chen et al. 2021, arXiv 2107.03374, eq. 1)::
+
+        pass@k = 1 - C(n - c, k) / C(n, k)
+
+    Example: n = 4, c = 1: pass@1 = 1/4, pass@2 = 1 - 3/6, pass@4 = 1.
+    """
+    return 1 - math.comb(num_samples - num_correct, k) / math.comb(num_samples, k)
 
 
 def rows_of(name: str, subjects: Sequence[Subject]) -> list[Row]:
@@ -214,6 +244,11 @@ def _mean(accuracies: Sequence[Accuracy]) -> Accuracy:
     return Accuracy(
         shares={task: fmean(a.shares[task] for a in accuracies) for task in accuracies[0].shares},
         repeats=tuple(accuracy.value for accuracy in accuracies),
+        passes={
+            k: {task: fmean(a.passes[k][task] for a in accuracies) for task in tasks}
+            for k, tasks in accuracies[0].passes.items()
+            if all(k in a.passes for a in accuracies)
+        },
         num_judged=sum(accuracy.num_judged for accuracy in accuracies),
         num_asked=sum(accuracy.num_asked for accuracy in accuracies),
     )

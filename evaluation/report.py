@@ -16,9 +16,11 @@ from evaluation.tables import (
     COST_LEGEND,
     DIFFERENCE_LEGEND,
     LEGEND,
+    PASS_LEGEND,
     accuracy_table,
     cost_table,
     difference_table,
+    pass_table,
     shortcomings,
     unreadable,
 )
@@ -88,7 +90,8 @@ def write_summary(folder: Path, *, baseline: Path | None = None) -> str:
     cost = f"## Cost\n\n{COST_LEGEND}\n\n{cost_table(results.name, results.subjects)}"
     screen = "\n\n".join([f"# Results of {results.name}", *_overview(rows, everyone)])
     write_text(folder / "summary.json", json.dumps(summary, indent=1, ensure_ascii=False) + "\n")
-    parts = [screen, cost] if baseline is None else [screen, _differences(rows), cost]
+    differences = [] if baseline is None else [_differences(rows)]
+    parts = [screen, *_passes(rows), *differences, cost]
     write_text(folder / SUMMARY, "\n\n".join(parts) + "\n")
     return f"{screen}\n"
 
@@ -113,7 +116,7 @@ def compare(names: Sequence[str], *, results: Path) -> str:
     first, *others = [read_results(results / name, name=name) for name in names]
     rows = [*first.rows, *(row for other in others for row in compare_rows(other.rows, first.rows))]
     title = f"# {', '.join(names[1:])} compared with {names[0]}"
-    parts = [title, *_overview(rows, [first, *others]), _differences(rows)]
+    parts = [title, *_overview(rows, [first, *others]), *_passes(rows), _differences(rows)]
     return "\n\n".join(parts) + "\n"
 
 
@@ -176,6 +179,13 @@ def _overview(rows: Sequence[Row], everyone: Sequence[Results]) -> list[str]:
     ]
 
 
+def _passes(rows: Sequence[Row]) -> list[str]:
+    """pass@k as Markdown, where anybody was asked under several seeds."""
+    if all(len(accuracy.passes) < 2 for row in rows for accuracy in row.accuracies.values()):
+        return []
+    return [f"## pass@k\n\n{PASS_LEGEND}\n\n{pass_table(rows)}"]
+
+
 def _differences(rows: Sequence[Row]) -> str:
     return f"## Differences\n\n{difference_table(rows)}"
 
@@ -197,6 +207,9 @@ def _records(row: Row) -> list[Record]:
             "num_repeats": len(accuracy.repeats),
             "num_asked": accuracy.num_asked,
             "num_judged": accuracy.num_judged,
+            "pass_at_k_percent": {
+                str(k): [_percent(share) for share in accuracy.pass_at(k)] for k in accuracy.passes
+            },
             **_difference_record(row.reference, row.differences.get((grader, column))),
         }
         for (grader, column), accuracy in row.accuracies.items()

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import astuple
 
 from comas.verification import Grader
-from evaluation.accuracy import CellKey, Difference, Row, columns_of
+from evaluation.accuracy import Accuracy, CellKey, Difference, Row, columns_of
 from evaluation.benchmarks import BENCHMARKS
 from evaluation.results import GRADERS, Column, Evaluation, Subject
 from evaluation.setups import SETUPS
@@ -18,6 +18,10 @@ could be judged; the others count as not correct."""
 DIFFERENCE_LEGEND = """\
 (+1.40): difference in percentage points, on the tasks that both were asked. *: its 95 % interval
 (paired bootstrap over tasks, 6 or more) excludes 0."""
+PASS_LEGEND = """\
+Percent, by the strict grader. pass@k: the probability that one of k answers is correct, unbiased
+from all answers to a task; pass@1 is avg@n, the mean over all n. [95 % interval: bootstrap over
+tasks.]"""
 COST_LEGEND = "Over all benchmarks."
 
 
@@ -54,6 +58,26 @@ def difference_table(rows: Sequence[Row]) -> str:
     ]
     header = ["setup", "benchmark", "model", "against", *GRADERS, "tasks in common"]
     return markdown_table(header, body, num_left_aligned=4)
+
+
+def pass_table(rows: Sequence[Row]) -> str:
+    """pass@k of every row that was asked under several seeds, with intervals."""
+    found = [
+        (Column(setup, benchmark), row.label, accuracy)
+        for setup in setups_of(rows)
+        for benchmark in benchmarks_of(rows)
+        for row in rows
+        if (accuracy := row.accuracies.get(("strict", Column(setup, benchmark))))
+        and len(accuracy.passes) > 1
+    ]
+    ks = sorted({k for _, _, accuracy in found for k in accuracy.passes})
+    body = [
+        [*column, label, *(_pass_cell(accuracy, k) for k in ks)]
+        for column, label, accuracy in found
+    ]
+    return markdown_table(
+        ["setup", "benchmark", "model", *(f"pass@{k}" for k in ks)], body, num_left_aligned=3
+    )
 
 
 def cost_table(name: str, subjects: Sequence[Subject]) -> str:
@@ -119,6 +143,13 @@ def _accuracy_cell(row: Row, key: CellKey) -> str:
     if (difference := row.differences.get(key)) is not None:
         text += f" ({_points(difference.value)}{'*' * difference.excludes_zero})"
     return text
+
+
+def _pass_cell(accuracy: Accuracy, k: int) -> str:
+    """``60.00 [50.00, 70.00]``"""
+    if k not in accuracy.passes:
+        return NOTHING
+    return "{:.2f} [{:.2f}, {:.2f}]".format(*(100 * share for share in accuracy.pass_at(k)))
 
 
 def _difference_cells(row: Row, reference: Row, column: Column) -> list[str]:

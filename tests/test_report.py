@@ -1,5 +1,6 @@
 """Summaries of results, and differences of subjects on the same tasks, counted by hand."""
 
+import itertools
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -8,7 +9,7 @@ import pytest
 from evaluation_cases import evaluation, table_rows, write
 from tables import cases
 
-from evaluation.accuracy import accuracy_of, bootstrap_interval, paired_difference
+from evaluation.accuracy import accuracy_of, bootstrap_interval, paired_difference, pass_at_k
 from evaluation.grading import GRADERS_FINGERPRINT
 from evaluation.report import compare, write_summary
 from evaluation.results import GRADERS, Cost, write_identity
@@ -323,3 +324,46 @@ def test_bad_names_are_errors_that_name_what_there_is(tmp_path):
         compare(["base"], results=tmp_path)
     with pytest.raises(ValueError, match=r"bse holds no graded results; .* has: base, run\."):
         compare(["base", "bse"], results=tmp_path)
+
+
+@cases(
+    "k, num_samples, num_correct, expected",
+    (1, 5, 2, 2 / 5),
+    (2, 4, 1, 1 - 3 / 6),  # C(3, 2) = 3 of C(4, 2) = 6 pairs hold no correct one
+    (3, 5, 2, 1 - 1 / 10),
+    (4, 5, 2, 1.0),  # there are only 3 wrong ones
+    (2, 5, 0, 0.0),
+    (16, 32, 1, 1 / 2),
+)
+def test_pass_at_k_is_the_share_of_choices_with_a_correct_one(
+    k, num_samples, num_correct, expected
+):
+    found = pass_at_k(k, num_samples=num_samples, num_correct=num_correct)
+    assert found == pytest.approx(expected)
+    answers = [True] * num_correct + [False] * (num_samples - num_correct)
+    if num_samples < 10:
+        choices = list(itertools.combinations(answers, k))
+        assert found == pytest.approx(sum(map(any, choices)) / len(choices))
+
+
+def test_pass_at_k_of_several_seeds_stands_in_the_summary_with_intervals(tmp_path):
+    # Of two tasks, the first is solved in 1 of 3 seeds, the second in all: pass@1 = (1/3 + 1) / 2,
+    # pass@2 = (2/3 + 1) / 2. A resample of two holds the first twice, or never, each with 1/4.
+    write(tmp_path / "run/agent_0", evaluation(["cc", "wc", "-c"]))
+    write(tmp_path / "run/agent_1", evaluation(["ww", "ww", "ww"]))
+    screen = write_summary(tmp_path / "run")
+    text = (tmp_path / "run/summary.md").read_text()
+    assert "pass@k" not in screen
+    agents, zero = ["vanilla", "gsm8k"], "0.00 [0.00, 0.00]"
+    halves = ["33.33 [16.67, 50.00]", "41.67 [33.33, 50.00]", "50.00 [50.00, 50.00]"]
+    wholes = ["66.67 [33.33, 100.00]", "83.33 [66.67, 100.00]", "100.00 [100.00, 100.00]"]
+    assert table_rows(text, title="pass@k") == [
+        [*agents, "run/agent_0", *wholes],
+        [*agents, "run/agent_1", *[zero] * 3],
+        [*agents, "run, mean of 2 agents", *halves],
+    ]
+    row = rows_of(tmp_path / "run")["run/agent_0", "vanilla", "gsm8k", "strict"]
+    assert row["pass_at_k_percent"]["2"] == [83.3333, 66.6667, 100]
+    write(tmp_path / "once", evaluation(["cw"]))
+    assert "pass@k" not in compare(["once", "once"], results=tmp_path)
+    assert "pass@3" in compare(["once", "run"], results=tmp_path)
