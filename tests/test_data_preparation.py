@@ -289,7 +289,7 @@ def test_the_first_questions_are_shown_as_they_will_be_asked(tmp_path, capsys):
     You and other experts discuss a math problem."""
     assert shown in output
     assert "    # Problem\n    What is 48 + 23?\n" in output
-    assert "  and its answer, for the verifier alone:\n    71\n" in output
+    assert "  and its answer, which no agent sees:\n    71\n" in output
     assert "own/2, as" in output and "own/3, as" not in output
     command = output.splitlines()[-1]
     assert shlex.split(command)[-4:] == settings

@@ -245,7 +245,7 @@ def test_the_gold_answer_is_shown_and_a_long_one_and_what_was_thought_are_folded
     write_page(path, [run_source(run)])
     for page in opened(browser, path):
         page.keyboard.press("d")
-        expect(page.locator(".gold")).to_have_text("Gold answer, for the verifier alone: 73")
+        expect(page.locator(".gold")).to_have_text("Gold answer, which no agent sees: 73")
         thinking = page.locator("details.thinking")
         expect(thinking.locator("pre")).to_be_hidden()
         thinking.locator("summary").click()

@@ -173,7 +173,7 @@ def _as_asked(record: Record, config: Config) -> Iterator[str]:
     for message in chat_messages(prompt, system_prompt=config.rollout.system_prompt):
         yield f"  {message['role']}:"
         yield from _indented(message["content"])
-    yield "  and its answer, for the verifier alone:"
+    yield "  and its answer, which no agent sees:"
     answer = record.answer
     if record.task == "reasoning":
         answer = Gold.read(answer).own_answer or "(whatever the task's score_answer takes)"

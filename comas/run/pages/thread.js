@@ -74,7 +74,7 @@ function turnElement(turn, thread, shown, details, fits) {
 /** The reference answer, which no agent sees; a long one is folded. */
 function goldElement(gold) {
   if (!gold) return null;
-  const said = "Gold answer, for the verifier alone";
+  const said = "Gold answer, which no agent sees";
   if (gold.length < 200 && !gold.includes("\n")) return make("p", { className: "gold" }, make("span", { className: "faint" }, `${said}: `), make("code", {}, gold));
   return make("details", { className: "gold" }, make("summary", {}, said), make("pre", {}, gold));
 }
