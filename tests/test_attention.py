@@ -13,24 +13,34 @@ from comas.engines.policy.attention import packed_attention
 
 LENGTHS = [3, 5, 1]
 BOUNDS = torch.tensor([0, 3, 8, 9], dtype=torch.int32)
+# The last two parts lie behind the first.
+KEY_LENGTHS = [3, 8, 4]
+KEY_BOUNDS = torch.tensor([0, 3, 11, 15], dtype=torch.int32)
+KEY_PLACES = torch.tensor([0, 1, 2, *range(8), 0, 1, 2, 8])
+APART = {"cu_seq_lens_k": BOUNDS, "max_length_k": 5}
+SHARED = {"cu_seq_lens_k": KEY_BOUNDS, "max_length_k": 8, "key_places": KEY_PLACES}
 
 
 def of_torch_2_13(
     query, key, value, cu_seq_q, cu_seq_k, max_q, max_k,
     *, return_aux=None, scale=None, window_size=(-1, -1), enable_gqa=False,
 ):  # fmt: skip
-    assert cu_seq_q is cu_seq_k is BOUNDS and max_q == max_k == max(LENGTHS)
+    assert cu_seq_q is BOUNDS and max_q == 5
+    assert (cu_seq_k is BOUNDS and max_k == 5) or (cu_seq_k is KEY_BOUNDS and max_k == 8)
     assert window_size == (-1, 0) and enable_gqa == (query.shape[1] != key.shape[1])
-    samples = zip(*(states.split(LENGTHS) for states in (query, key, value)), strict=True)
-    outputs = [
-        scaled_dot_product_attention(
-            *(states.transpose(0, 1) for states in sample),
+    key_lengths = LENGTHS if cu_seq_k is BOUNDS else KEY_LENGTHS
+    parts = zip(query.split(LENGTHS), key.split(key_lengths), value.split(key_lengths), strict=True)
+    outputs = []
+    for q, k, v in parts:
+        # FlashAttention aligns queries and keys at their ends: queries before them are added.
+        padded = torch.cat([q.new_zeros(len(k) - len(q), *q.shape[1:]), q])
+        output = scaled_dot_product_attention(
+            *(states.transpose(0, 1) for states in (padded, k, v)),
             is_causal=True,
             scale=scale,
             enable_gqa=enable_gqa,
-        ).transpose(0, 1)
-        for sample in samples
-    ]
+        )
+        outputs.append(output.transpose(0, 1)[-len(q) :])
     return torch.cat(outputs)
 
 
@@ -48,25 +58,28 @@ class OnGpu(torch.Tensor):
     is_cuda = True
 
 
-def attend(states):
+def attend(states, keys):
     module = torch.nn.Module()
     output, _ = packed_attention(
-        module, *states, None, scaling=0.3, cu_seq_lens_q=BOUNDS, max_length_q=5
+        module, *states, None, scaling=0.3, cu_seq_lens_q=BOUNDS, max_length_q=5, **keys
     )
     return output.as_subclass(torch.Tensor)
 
 
 @pytest.mark.parametrize("kernel", [of_torch_2_11, of_torch_2_13])
 @pytest.mark.parametrize("num_kv_heads", [4, 2, 1])
-def test_a_gpus_kernel_is_asked_rightly_and_gives_a_cpus_numbers(monkeypatch, kernel, num_kv_heads):
+@pytest.mark.parametrize("keys", [APART, SHARED], ids=["apart", "shared"])
+def test_a_gpus_kernel_is_asked_rightly_and_gives_a_cpus_numbers(
+    monkeypatch, kernel, num_kv_heads, keys
+):
     monkeypatch.setattr(attention, "varlen_attn", kernel)
     torch.manual_seed(0)
     states = [
         torch.randn(1, heads, 9, 8, dtype=torch.float64, requires_grad=True)
         for heads in (4, num_kv_heads, num_kv_heads)
     ]
-    expected = attend(states)
-    found = attend([state.as_subclass(OnGpu) for state in states])
+    expected = attend(states, keys)
+    found = attend([state.as_subclass(OnGpu) for state in states], keys)
     torch.testing.assert_close(found, expected)
     weight = torch.randn_like(found)
     torch.testing.assert_close(

@@ -292,11 +292,14 @@ def model(request: pytest.FixtureRequest, qwen2: Path) -> Path:
     (2, False, Grpo()),
     (2, False, DR_GRPO),
 )
-def test_optimiser_steps_equal_plain_pytorch(model, zero_stage, gradient_checkpointing, algorithm):
+@pytest.mark.parametrize("make", [make_samples, make_candidates])
+def test_optimiser_steps_equal_plain_pytorch(
+    model, zero_stage, gradient_checkpointing, algorithm, make
+):
     settings = replace(OPTIMIZATION, train_batch_size=6)
     found = updated_weights(
         model,
-        make_samples(),
+        make(),
         optimization=settings,
         algorithm=algorithm,
         zero_stage=zero_stage,
@@ -304,7 +307,7 @@ def test_optimiser_steps_equal_plain_pytorch(model, zero_stage, gradient_checkpo
         micro_batch_tokens=40,
     )
     plain = load_plain(model)
-    plain_updates(plain, make_samples(), settings, algorithm)
+    plain_updates(plain, make(), settings, algorithm)
     assert largest_difference(found, plain_weights(plain)) < 1e-5
 
 
@@ -331,6 +334,24 @@ def test_the_gradient_norm_is_that_before_clipping(qwen2, zero_stage, dtype):
     [norm] = plain_updates(load_plain(qwen2), make_samples(), settings)
     assert norm > 0.01
     assert stats.gradient_norm == pytest.approx(norm, rel=1e-5 if dtype == "float32" else 0.05)
+
+
+def test_a_prompt_of_several_samples_is_computed_once(qwen2, monkeypatch):
+    """3 candidates of each of 5 prompts."""
+    samples = make_candidates()
+    num_tokens = []
+
+    class Recorded(PolicyTrainer):
+        def _recompute_activations_of(self, batch):
+            num_tokens.append(batch.input_ids.numel())
+            super()._recompute_activations_of(batch)
+
+    monkeypatch.setitem(globals(), "PolicyTrainer", Recorded)
+    make_trainer(qwen2, micro_batch_tokens=2000).update(samples, step=0)
+    prompts = {sample.prompt_token_ids for sample in samples}
+    assert sum(num_tokens) == sum(map(len, prompts)) + sum(
+        len(sample.response_token_ids) for sample in samples
+    )
 
 
 @cases(
@@ -757,14 +778,8 @@ def run_rank(rank: int, work: Path) -> None:
     torch.set_num_threads(1)
     engine_module.deepspeed_config = shard_every_parameter
     # Six samples of one micro batch each over two ranks, and five: one rank gets an empty one.
-    make = partial(
-        make_trainer,
-        work / "qwen2",
-        rendezvous=work / "rendezvous2",
-        rank=rank,
-        ranks_per_policy=2,
-        micro_batch_tokens=1,
-    )
+    keys = {"rendezvous": work / "rendezvous2", "rank": rank, "ranks_per_policy": 2}
+    make = partial(make_trainer, work / "qwen2", **keys, micro_batch_tokens=1)
     found: dict[str, Any] = {}
     for stage in ZERO_STAGES:
         settings = replace(OPTIMIZATION, train_batch_size=6)
@@ -784,6 +799,10 @@ def run_rank(rank: int, work: Path) -> None:
     paired = make(algorithm=Dpo(), zero_stage=3)
     stats = paired.update(make_candidates(), step=0)
     found["dpo"] = {"stats": stats, "weights": weights_of(paired)}
+    # Groups of three samples behind a prompt over two ranks, in float32 and all sharded.
+    shared = make(zero_stage=3, micro_batch_tokens=60)
+    stats = shared.update(make_candidates(), step=0)
+    found["shared"] = {"stats": stats, "weights": weights_of(shared)}
     torch.save(found, work / f"rank{rank}.pt")
 
 
@@ -834,12 +853,13 @@ def test_two_ranks_equal_one_and_resume_exactly(qwen2, two_ranks, zero_stage):
         assert largest_difference(first["weights"], weights) == 0
 
 
-def test_pairs_on_two_ranks_equal_those_on_one(qwen2, two_ranks):
-    alone = make_trainer(qwen2, algorithm=Dpo(), zero_stage=3)
+@pytest.mark.parametrize(("name", "algorithm"), [("dpo", Dpo()), ("shared", REINFORCE_PP)])
+def test_samples_of_a_prompt_on_two_ranks_equal_those_on_one(qwen2, two_ranks, name, algorithm):
+    alone = make_trainer(qwen2, algorithm=algorithm, zero_stage=3)
     expected = alone.update(make_candidates(), step=0)
     for rank in two_ranks:
-        assert_alike(rank["dpo"]["stats"], expected)
-        assert largest_difference(weights_of(alone), rank["dpo"]["weights"]) < 1e-5
+        assert_alike(rank[name]["stats"], expected)
+        assert largest_difference(weights_of(alone), rank[name]["weights"]) < 1e-5
 
 
 if __name__ == "__main__":

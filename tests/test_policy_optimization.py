@@ -15,7 +15,7 @@ from tables import cases
 from comas.config.schema import Custom, ReinforcePP
 from comas.config.schema.algorithm import AGGREGATIONS, CORRECTIONS
 from comas.policy_optimization import batching, logprobs
-from comas.policy_optimization.balancing import split_into_micro_batches
+from comas.policy_optimization.balancing import group_samples, split_into_micro_batches
 from comas.policy_optimization.logprobs import token_logprobs
 from comas.policy_optimization.losses import (
     Surrogate,
@@ -353,16 +353,39 @@ def test_ranks_share_all_samples_in_equally_many_micro_batches(lengths, limit, r
     assert len(shares[0]) <= -(-len(lengths) // ranks)
 
 
-def test_pairs_stay_together_in_optimiser_steps_and_micro_batches():
+def test_pairs_stay_together_in_optimiser_steps():
     # Four samples are two pairs: 5 pairs make 2.5, which is rounded up to 3 steps.
     steps = batching.split_into_steps(10, train_batch_size=4, rng=Random(0), unit=2)
     assert len(steps) == 3
     assert sorted(i for indices in steps for i in indices) == list(range(10))
     pairs = [pair for step in steps for pair in zip(step[::2], step[1::2], strict=True)]
     assert all(a % 2 == 0 and b == a + 1 for a, b in pairs)
-    # Pairs of 5 + 2, 4 + 4 and 3 + 3 tokens, each alone: 8 | 7, then 6 to the rank of 7.
-    shares = split_into_micro_batches([5, 2, 4, 4, 3, 3], micro_batch_tokens=8, num_ranks=2, unit=2)
-    assert shares == [[[2, 3], []], [[0, 1], [4, 5]]]
+
+
+A, B = (1, 2, 3, 4), (1, 2, 3, 5)
+
+
+def answers(*responses: tuple[tuple[int, ...], int]) -> list[TrainingSample]:
+    """Samples by their prompts and the lengths of their responses."""
+    return [sample(prompt_token_ids=prompt, response=length) for prompt, length in responses]
+
+
+@cases(
+    "samples, unit, limit, share, groups",
+    # (10 - 4) // 3 = 2 samples behind A: 4 + 1 + 3 and 4 + 2 tokens.
+    ([(A, 1), (B, 2), (A, 3), (A, 2)], 1, 10, True, {(0, 2): 8, (3,): 6, (1,): 6}),
+    ([(A, 1), (B, 2), (A, 3), (A, 2)], 1, 10, False, {(0,): 5, (1,): 6, (2,): 7, (3,): 6}),
+    # More than the limit alone, and at most 8 behind a prompt.
+    ([(A, 9), (A, 1)], 1, 10, True, {(0,): 13, (1,): 5}),
+    ([(A, 1)] * 10, 1, 99, True, {(0, 1, 2, 3, 4, 5, 6, 7): 12, (8, 9): 6}),
+    # Pairs are never parted; two of them would have 4 + 2 + 1 + 2 + 1 = 10 tokens, or up to 12.
+    ([(A, 2), (A, 1), (A, 2), (A, 1)], 2, 11, True, {(0, 1): 7, (2, 3): 7}),
+    ([(A, 2), (A, 1), (A, 2), (A, 1)], 2, 12, True, {(0, 1, 2, 3): 10}),
+    ([(A, 2), (A, 1), (B, 2), (B, 1)], 2, 1, False, {(0, 1): 11, (2, 3): 11}),
+)
+def test_samples_of_a_prompt_are_a_group(samples, unit, limit, share, groups):
+    found = group_samples(answers(*samples), unit=unit, limit=limit, share_prompts=share)
+    assert list(found.items()) == list(groups.items())
 
 
 def test_only_sampled_tokens_are_predicted():
@@ -376,3 +399,23 @@ def test_only_sampled_tokens_are_predicted():
     assert (batch.boundaries.tolist(), batch.longest) == ([0, 5, 7], 5)
     assert (batch.predicting.tolist(), batch.response_ids.tolist()) == ([1, 3, 5], [7, 1, 3])
     assert batch.mask.int().tolist() == [[1, 0, 1], [1, 0, 0]]
+    assert batch.key_places is None
+    assert (batch.key_boundaries.tolist(), batch.most_keys) == ([0, 5, 7], 5)
+
+
+def test_samples_of_a_prompt_lie_behind_one_copy_of_it():
+    tool = sample(
+        prompt_token_ids=(5, 8), response_token_ids=(7, 9, 1), sampled=(True, False, True)
+    )
+    other = sample(prompt_token_ids=(5,), response_token_ids=(3,))
+    short = sample(prompt_token_ids=(5, 8), response_token_ids=(6,))
+    batch = batching.assemble([tool, other, short], device=CPU, share_prompts=True)
+    # The shared prompt, the response of tool, other, the response of short.
+    assert batch.input_ids.tolist() == [[5, 8, 7, 9, 1, 5, 3, 6]]
+    assert batch.position_ids.tolist() == [[0, 1, 2, 3, 4, 0, 1, 2]]
+    assert (batch.boundaries.tolist(), batch.longest) == ([0, 2, 5, 7, 8], 3)
+    assert batch.key_places.tolist() == [0, 1, 0, 1, 2, 3, 4, 5, 6, 0, 1, 7]
+    assert (batch.key_boundaries.tolist(), batch.most_keys) == ([0, 2, 7, 9, 12], 5)
+    assert batch.predicting.tolist() == [1, 3, 5, 1]
+    assert batch.response_ids.tolist() == [7, 1, 3, 6]
+    assert batch.mask.int().tolist() == [[1, 0, 1], [1, 0, 0], [1, 0, 0]]

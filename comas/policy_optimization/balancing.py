@@ -1,10 +1,11 @@
 """An optimiser step's samples over ranks and micro batches, so that no rank waits for another."""
 
 import math
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from comas.policy_optimization.batching import samples_of
+from comas.policy_optimization.batching import Tokens
 
 ATTENTION_SPAN = 32_768
 """Tokens at which causal attention takes as long as everything else: in a usual transformer
@@ -12,9 +13,58 @@ about 12 times the hidden size (per layer 24 h^2 operations a token against 2 h 
 token before it), more with grouped heads; here that of a 3B model."""
 
 
+MOST_COPIES = 8
+"""Samples behind one copy of a prompt: attention holds its keys and values for each of them. (With
+a prompt of 70 tokens and responses of 25, 8 leave 36 % of the tokens, any number of them 26 %.)"""
+
+
 def sample_cost(num_tokens: int) -> float:
     """Relative time that a sample of this many tokens takes, in tokens of a short one."""
     return num_tokens * (1 + num_tokens / ATTENTION_SPAN)
+
+
+def group_samples(
+    samples: Sequence[Tokens], *, unit: int, limit: int, share_prompts: bool
+) -> dict[tuple[int, ...], int]:
+    """Return groups of samples that go into the same micro batch: indices -> tokens in all.
+
+    A group is a unit (see ``split_into_steps``), of one prompt; with ``share_prompts`` it is
+    several of them, as many as surely are within ``limit`` tokens, and ``MOST_COPIES`` samples.
+
+    Example: prompts a, b, a, a of 4 tokens, responses of 1, 2, 3, 2, and a limit of 10:
+    (10 - 4) // 3 = 2 samples behind a, so {(0, 2): 4 + 1 + 3, (3,): 4 + 2, (1,): 4 + 2}.
+    """
+    by_prompt: defaultdict[object, list[int]] = defaultdict(list)
+    for i, sample in enumerate(samples):
+        by_prompt[tuple(sample.prompt_token_ids) if share_prompts else i // unit].append(i)
+    groups: dict[tuple[int, ...], int] = {}
+    for indices in by_prompt.values():
+        prompt = len(samples[indices[0]].prompt_token_ids)
+        responses = [len(samples[i].response_token_ids) for i in indices]
+        size = max(unit, min(MOST_COPIES, (limit - prompt) // max(responses)) // unit * unit)
+        for start in range(0, len(indices), size):
+            num_prompts = 1 if share_prompts else unit
+            num_tokens = num_prompts * prompt + sum(responses[start : start + size])
+            groups[tuple(indices[start : start + size])] = num_tokens
+    return groups
+
+
+def share_samples(
+    samples: Sequence[Tokens],
+    *,
+    micro_batch_tokens: int,
+    num_ranks: int,
+    unit: int = 1,
+    share_prompts: bool = False,
+) -> list[list[list[int]]]:
+    """Share samples over ranks as ``split_into_micro_batches`` does, whole groups of
+    ``group_samples`` at a time: indices as [rank][micro batch][sample]."""
+    sizes = group_samples(samples, unit=unit, limit=micro_batch_tokens, share_prompts=share_prompts)
+    shares = split_into_micro_batches(
+        list(sizes.values()), micro_batch_tokens=micro_batch_tokens, num_ranks=num_ranks
+    )
+    groups = list(sizes)
+    return [[[i for g in micro for i in groups[g]] for micro in share] for share in shares]
 
 
 def split_into_micro_batches(
@@ -22,7 +72,6 @@ def split_into_micro_batches(
     *,
     micro_batch_tokens: int,
     num_ranks: int,
-    unit: int = 1,
 ) -> list[list[list[int]]]:
     """Share samples over ranks by cost: indices as [rank][micro batch][sample].
 
@@ -30,7 +79,6 @@ def split_into_micro_batches(
         lengths: prompt plus response tokens of each sample.
         micro_batch_tokens: tokens that a micro batch holds at most; a sample above the budget is a
             micro batch of its own.
-        unit: as in ``split_into_steps``; what is said of samples then holds for units.
 
     Every rank gets the same number of micro batches, the last ones possibly empty: ranks call
     the model equally often, as the collectives of ZeRO-3 need. It is the smallest number for
@@ -41,15 +89,13 @@ def split_into_micro_batches(
     Example: lengths [9, 2, 8, 3, 4], 9 tokens a micro batch, 2 ranks: 9 | 8 | 4 | 3 + 2, so
     rank 0 has [[0], [4]], rank 1 has [[2], [3, 1]].
     """
-    lengths = [sum(lengths[i : i + unit]) for i in range(0, len(lengths), unit)]
     sizes = [min(n, micro_batch_tokens) for n in lengths]
     num_batches = max(1, math.ceil(sum(sizes) / micro_batch_tokens / num_ranks))
     while (
         bins := _fill(lengths, sizes, limit=micro_batch_tokens, num_bins=num_batches * num_ranks)
     ) is None:
         num_batches += 1
-    shares = _deal(bins, num_ranks=num_ranks)
-    return [[samples_of(units, unit) for units in share] for share in shares]
+    return _deal(bins, num_ranks=num_ranks)
 
 
 @dataclass

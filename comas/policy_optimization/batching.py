@@ -2,9 +2,11 @@
 
 import math
 from array import array
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import accumulate, chain, pairwise
+from functools import partial
+from itertools import pairwise
 from random import Random
 from typing import Protocol
 
@@ -70,6 +72,13 @@ class MicroBatch:
         input_ids     [[5, 8, 7, 9, 1, 5, 3]]    predicting    [1, 2, 3, 5]
         position_ids  [[0, 1, 2, 3, 4, 0, 1]]    response_ids  [7, 9, 1, 3]
         boundaries    [0, 5, 7]                  mask          [[T, T, T], [T, F, F]]
+
+    Samples of one prompt may lie behind a single copy of it, as parts that attend to it and, like
+    the prompt, causally to themselves. Example: prompt (5, 8), responses (7, 9) and (1,)::
+
+        input_ids     [[5, 8, 7, 9, 1]]    key_places      [0, 1,  0, 1, 2, 3,  0, 1, 4]
+        position_ids  [[0, 1, 2, 3, 2]]    key_boundaries  [0, 2, 6, 9]
+        boundaries    [0, 2, 4, 5]         predicting      [1, 2, 1]
     """
 
     input_ids: torch.Tensor
@@ -77,9 +86,16 @@ class MicroBatch:
     position_ids: torch.Tensor
     """[1, L]: positions within each sample."""
     boundaries: torch.Tensor
-    """[B + 1] int32: where each sample begins, and L."""
+    """[B + 1] int32: where each sample, or part, begins, and L."""
     longest: int
-    """Tokens of the longest sample."""
+    """Tokens of the longest sample, or part."""
+    key_places: torch.Tensor | None
+    """[M]: the places that each part attends to; None: every sample is a part, and attends to
+    itself."""
+    key_boundaries: torch.Tensor
+    """[B + 1] int32: where those of each part begin, and M; ``boundaries`` without key places."""
+    most_keys: int
+    """The most that a part attends to."""
     predicting: torch.Tensor
     """[n]: places in the row whose logits predict a sampled response token."""
     response_ids: torch.Tensor
@@ -101,25 +117,53 @@ class Tokens(Protocol):
     def sampled(self) -> Sequence[bool] | None: ...
 
 
-def assemble(samples: Sequence[Tokens], *, device: torch.device) -> MicroBatch:
-    """Lay samples into a micro batch; none at all give one token, and no response."""
-    rows = [[*sample.prompt_token_ids, *sample.response_token_ids] for sample in samples] or [[0]]
-    lengths = [len(row) for row in rows]
-    ends = list(accumulate(lengths))
-    tokens = list(chain(*rows))
+def assemble(
+    samples: Sequence[Tokens], *, device: torch.device, share_prompts: bool = False
+) -> MicroBatch:
+    """Lay samples into a micro batch; none at all give one token, and no response. With
+    ``share_prompts``, a prompt that several of them have is there once."""
+    copies = Counter(tuple(sample.prompt_token_ids) for sample in samples if share_prompts)
+    tokens: list[int] = []
+    positions: list[int] = []
+    keys: list[int] = []
+    ends, key_ends = [0], [0]
+
+    def lay(part: Sequence[int], behind: Sequence[int] = ()) -> range:
+        places = range(len(tokens), len(tokens) + len(part))
+        tokens.extend(part)
+        positions.extend(range(len(behind), len(behind) + len(part)))
+        keys.extend([*behind, *places])
+        ends.append(len(tokens))
+        key_ends.append(len(keys))
+        return places
+
+    prompts = {prompt: lay(prompt) for prompt, count in copies.items() if count > 1}
     mask = response_mask(samples) if samples else torch.zeros(1, 1, dtype=torch.bool)
-    sampled = [
-        place
-        for sample, end, row in zip(samples, ends, mask, strict=False)
-        for place in (end - len(sample.response_token_ids) + row.nonzero()[:, 0]).tolist()
-    ]
+    predicting: list[int] = []
+    response_ids: list[int] = []
+    for sample, row in zip(samples, mask, strict=False):
+        prompt, response = tuple(sample.prompt_token_ids), sample.response_token_ids
+        if prompt in prompts:
+            before = [prompts[prompt][-1], *lay(response, behind=prompts[prompt])]
+        else:
+            before = [*lay([*prompt, *response])[len(prompt) - 1 :]]
+        for i in row.nonzero()[:, 0].tolist():
+            predicting.append(before[i])
+            response_ids.append(response[i])
+    if not samples:
+        lay([0])
+    integers = partial(torch.tensor, device=device, dtype=torch.long)
+    boundaries = torch.tensor(ends, dtype=torch.int32, device=device)
     return MicroBatch(
-        input_ids=torch.tensor([tokens], device=device),
-        position_ids=torch.tensor([list(chain(*map(range, lengths)))], device=device),
-        boundaries=torch.tensor([0, *ends], dtype=torch.int32, device=device),
-        longest=max(lengths),
-        predicting=torch.tensor(sampled, dtype=torch.long, device=device) - 1,
-        response_ids=torch.tensor([tokens[i] for i in sampled], dtype=torch.long, device=device),
+        input_ids=integers([tokens]),
+        position_ids=integers([positions]),
+        boundaries=boundaries,
+        longest=max(end - start for start, end in pairwise(ends)),
+        key_places=integers(keys) if prompts else None,
+        key_boundaries=boundaries.new_tensor(key_ends) if prompts else boundaries,
+        most_keys=max(end - start for start, end in pairwise(key_ends)),
+        predicting=integers(predicting),
+        response_ids=integers(response_ids),
         mask=mask.to(device),
     )
 

@@ -76,8 +76,9 @@ def gpu_bytes(device: Device) -> int:
 
 
 def attention_error(device: Device) -> float:
-    """How far ``packed_attention`` is off, with grouped heads and samples of several lengths: the
-    largest relative error (by norms) of its output and of its three gradients."""
+    """How far ``packed_attention`` is off, with grouped heads and samples of several lengths, of
+    which all but the first lie behind the first, too: the largest relative error (by norms) of its
+    output and of its three gradients."""
     import torch
 
     from comas.engines.policy import attention
@@ -87,7 +88,13 @@ def attention_error(device: Device) -> float:
     heads = (NUM_HEADS, NUM_KV_HEADS, NUM_KV_HEADS)
     states = [torch.randn(1, n, sum(LENGTHS), HEAD_SIZE, device=device, dtype=dtype) for n in heads]
     weight = torch.randn(1, sum(LENGTHS), NUM_HEADS, HEAD_SIZE, device=device, dtype=dtype)
-    ends = torch.tensor((0, *LENGTHS)).cumsum(0).to(device, torch.int32)
+    first, *others = torch.arange(sum(LENGTHS)).split(LENGTHS)
+    places = [first, *(torch.cat([first, other]) for other in others)]
+    key_lengths = [len(part) for part in places]
+    ends, key_ends = (
+        torch.tensor((0, *lengths)).cumsum(0).to(device, torch.int32)
+        for lengths in (LENGTHS, key_lengths)
+    )
     inputs = [state.requires_grad_() for state in states]
     output, _ = attention.packed_attention(
         torch.nn.Module(),
@@ -97,14 +104,20 @@ def attention_error(device: Device) -> float:
         None,
         scaling=None,
         cu_seq_lens_q=ends,
+        cu_seq_lens_k=key_ends,
         max_length_q=max(LENGTHS),
+        max_length_k=max(key_lengths),
+        key_places=torch.cat(places).to(device),
     )
     gradients = torch.autograd.grad((output * weight).sum(), inputs)
     exact = [state.detach().cpu().double().requires_grad_() for state in states]
-    parts = zip(*(state.split(LENGTHS, dim=2) for state in exact), strict=True)
     attend = torch.nn.functional.scaled_dot_product_attention
-    each = [attend(*part, is_causal=True, enable_gqa=True) for part in parts]
-    exact_output = torch.cat(each, dim=2).transpose(1, 2)
+    each = [  # of the first sample with this one, what is this one's
+        attend(*(state[:, :, part] for state in exact), is_causal=True, enable_gqa=True)
+        for part in places
+    ]
+    parts = zip(each, LENGTHS, strict=True)
+    exact_output = torch.cat([out[:, :, -num:] for out, num in parts], dim=2).transpose(1, 2)
     exact_gradients = torch.autograd.grad((exact_output * weight.cpu()).sum(), exact)
     found = [result.detach().cpu().double() for result in (output, *gradients)]
     pairs = zip(found, (exact_output.detach(), *exact_gradients), strict=True)

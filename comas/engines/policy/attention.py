@@ -21,7 +21,10 @@ def packed_attention(
     *,
     scaling: float | None,
     cu_seq_lens_q: torch.Tensor,
+    cu_seq_lens_k: torch.Tensor,
     max_length_q: int,
+    max_length_k: int,
+    key_places: torch.Tensor | None = None,
     **kwargs: Any,
 ) -> tuple[torch.Tensor, None]:
     """Causal attention within each sample, by PyTorch's own kernels.
@@ -30,12 +33,15 @@ def packed_attention(
         query: [1, heads, L, D]; key and value may have fewer heads, each for a group.
         attention_mask: None, as transformers makes no mask for an implementation of this name.
         cu_seq_lens_q: [B + 1], where each sample begins, and L.
-        max_length_q: tokens of the longest sample. These two have the names that transformers
-            gives them for FlashAttention.
+        max_length_q: tokens of the longest sample. These two, and those of the keys, have the
+            names that transformers gives them for FlashAttention.
+        key_places: of samples that share prompts, see ``MicroBatch``.
 
     Returns the output [1, L, heads, D], and no weights.
     """
     assert attention_mask is None
+    if key_places is not None:
+        key, value = (states.index_select(2, key_places) for states in (key, value))
     group_size = query.shape[1] // key.shape[1]
     if query.is_cuda and query.dtype != torch.float32:
         query, key, value = (states[0].transpose(0, 1) for states in (query, key, value))
@@ -45,20 +51,24 @@ def packed_attention(
         elif group_size > 1:  # before torch 2.12
             key, value = (states.repeat_interleave(group_size, dim=1) for states in (key, value))
         output = varlen_attn(
-            *(query, key, value, cu_seq_lens_q, cu_seq_lens_q, max_length_q, max_length_q),
+            *(query, key, value, cu_seq_lens_q, cu_seq_lens_k, max_length_q, max_length_k),
             scale=scaling,
-            window_size=(-1, 0),  # causal
+            window_size=(-1, 0),  # causal, the last query of a part at its last key
             **options,
         )
         return output[None], None
-    lengths = cu_seq_lens_q.diff().tolist()
-    samples = zip(*(states.split(lengths, dim=2) for states in (query, key, value)), strict=True)
-    outputs = [
-        scaled_dot_product_attention(
-            q, k, v, is_causal=True, scale=scaling, enable_gqa=group_size > 1
+    lengths, key_lengths = cu_seq_lens_q.diff().tolist(), cu_seq_lens_k.diff().tolist()
+    parts = (query.split(lengths, 2), key.split(key_lengths, 2), value.split(key_lengths, 2))
+    outputs = []
+    for q, k, v in zip(*parts, strict=True):
+        num_before = k.shape[2] - q.shape[2]
+        mask = q.new_ones(q.shape[2], k.shape[2], dtype=torch.bool).tril(num_before)
+        masking: dict[str, Any] = {"attn_mask": mask} if num_before else {"is_causal": True}
+        outputs.append(
+            scaled_dot_product_attention(
+                q, k, v, scale=scaling, enable_gqa=group_size > 1, **masking
+            )
         )
-        for q, k, v in samples
-    ]
     return torch.cat(outputs, dim=2).transpose(1, 2), None
 
 

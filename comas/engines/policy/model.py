@@ -50,9 +50,10 @@ class ResponseModel(nn.Module):
             use_cache=False,
             # Attention keeps the samples apart by these, here and in FlashAttention.
             cu_seq_lens_q=batch.boundaries,
-            cu_seq_lens_k=batch.boundaries,
+            cu_seq_lens_k=batch.key_boundaries,
             max_length_q=batch.longest,
-            max_length_k=batch.longest,
+            max_length_k=batch.most_keys,
+            key_places=batch.key_places,
         ).last_hidden_state
         logprobs, entropies = self.head(hidden[0, batch.predicting], batch.response_ids)
         padded = logprobs.new_zeros(batch.mask.shape)

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain
 from random import Random
 from typing import Any
@@ -12,7 +13,7 @@ from torch import distributed
 from comas.config.schema import Algorithm, Dpo
 from comas.engines.policy.engine import Compute, PolicyEngine
 from comas.policy_optimization.advantages import compute_advantages
-from comas.policy_optimization.balancing import split_into_micro_batches
+from comas.policy_optimization.balancing import share_samples
 from comas.policy_optimization.batching import (
     StepTotals,
     assemble,
@@ -56,6 +57,8 @@ class PolicyTrainer(PolicyEngine):
         self._max_response_tokens = max_response_tokens
         self._seed = seed
         self._unit = 2 if isinstance(algorithm, Dpo) else 1  # samples that are never parted
+        self._share_prompts = self._policy.attn_implementation == "sdpa"  # no other gathers keys
+        self._assemble = partial(assemble, device=self._device, share_prompts=self._share_prompts)
         self._reference = self._load_reference() if algorithm.uses_reference else None
 
     def update(self, samples: Sequence[TrainingSample], *, step: int) -> UpdateStats:
@@ -137,7 +140,7 @@ class PolicyTrainer(PolicyEngine):
         micro_batches = self._micro_batches(samples, indices)
         for number, micro in enumerate(micro_batches, start=1):
             self._engine.set_gradient_accumulation_boundary(number == len(micro_batches))
-            batch = assemble([samples[i] for i in micro], device=self._device)
+            batch = self._assemble([samples[i] for i in micro])
             self._recompute_activations_of(batch)
             logprobs, entropies = self._engine(batch)
             width = logprobs.shape[1]
@@ -157,16 +160,13 @@ class PolicyTrainer(PolicyEngine):
     def _micro_batches(
         self, samples: Sequence[TrainingSample], indices: Sequence[int]
     ) -> list[list[int]]:
-        """This rank's share of the samples ``indices``, as micro batches of indices.
-
-        Every rank has as many, the last ones possibly empty.
-        """
-        chosen = [samples[i] for i in indices]
-        shares = split_into_micro_batches(
-            [len(s.prompt_token_ids) + len(s.response_token_ids) for s in chosen],
+        """This rank's micro batches of ``indices``: as many on every rank, some perhaps empty."""
+        shares = share_samples(
+            [samples[i] for i in indices],
             micro_batch_tokens=self._policy.micro_batch_tokens,
             num_ranks=self._world_size,
             unit=self._unit,
+            share_prompts=self._share_prompts,
         )
         return [[indices[i] for i in micro] for micro in shares[self._rank]]
 
@@ -175,8 +175,7 @@ class PolicyTrainer(PolicyEngine):
         """Log-probs [N, T] of all responses, 0 where padded, complete on every rank."""
         logprobs = torch.zeros(response_mask(samples).shape, device=self._device)
         for micro in self._micro_batches(samples, range(len(samples))):
-            batch = assemble([samples[i] for i in micro], device=self._device)
-            rows, _ = model(batch)
+            rows, _ = model(self._assemble([samples[i] for i in micro]))
             logprobs[micro, : rows.shape[1]] = rows[: len(micro)]
         distributed.all_reduce(logprobs)
         return logprobs
