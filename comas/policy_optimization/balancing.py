@@ -49,7 +49,7 @@ def group_samples(
     return groups
 
 
-def share_samples(
+def divide_samples(
     samples: Sequence[Tokens],
     *,
     micro_batch_tokens: int,
@@ -57,7 +57,7 @@ def share_samples(
     unit: int = 1,
     share_prompts: bool = False,
 ) -> list[list[list[int]]]:
-    """Share samples over ranks as ``split_into_micro_batches`` does, whole groups of
+    """Divide samples over ranks as ``split_into_micro_batches`` does, whole groups of
     ``group_samples`` at a time: indices as [rank][micro batch][sample]."""
     sizes = group_samples(samples, unit=unit, limit=micro_batch_tokens, share_prompts=share_prompts)
     shares = split_into_micro_batches(

@@ -13,7 +13,7 @@ from torch import distributed
 from comas.config.schema import Algorithm, Dpo
 from comas.engines.policy.engine import Compute, PolicyEngine
 from comas.policy_optimization.advantages import compute_advantages
-from comas.policy_optimization.balancing import share_samples
+from comas.policy_optimization.balancing import divide_samples
 from comas.policy_optimization.batching import (
     StepTotals,
     assemble,
@@ -161,7 +161,7 @@ class PolicyTrainer(PolicyEngine):
         self, samples: Sequence[TrainingSample], indices: Sequence[int]
     ) -> list[list[int]]:
         """This rank's micro batches of ``indices``: as many on every rank, some perhaps empty."""
-        shares = share_samples(
+        shares = divide_samples(
             [samples[i] for i in indices],
             micro_batch_tokens=self._policy.micro_batch_tokens,
             num_ranks=self._world_size,
