@@ -33,6 +33,7 @@ from torch.nn.functional import cosine_similarity, logsigmoid
 from comas.config.schema import Algorithm, Custom, Dpo, Grpo, Optimization, Policy, ReinforcePP
 from comas.engines import LOOPBACK_GROUPS
 from comas.engines.policy import engine as engine_module
+from comas.engines.policy import trainer as trainer_module
 from comas.engines.policy.architecture import check_trainable
 from comas.engines.policy.deepspeed_options import deepspeed_config, process_environment
 from comas.engines.policy.optimizers import forget_host_buffers
@@ -384,6 +385,41 @@ def test_equal_rewards_give_no_gradient(qwen2, zero_stage, dtype):
     assert stats.num_tokens == sum(lengths)
     assert [len(row) for row in stats.advantages] == lengths
     assert not any(map(any, stats.advantages))
+
+
+@stages
+@cases(
+    "algorithm, num_idle",
+    (Grpo(), 7),
+    (Grpo(kl_coef=0.1), 0),
+    (REINFORCE_PP, 0),
+    ids=["idle", "kl", "baseline"],
+)
+def test_samples_without_advantage_take_no_backward_pass(
+    qwen2, zero_stage, algorithm, num_idle, monkeypatch
+):
+    """Groups of 4, 4 and 3, of which the first and the last are of equal rewards."""
+    samples = [s if 4 <= i < 8 else replace(s, reward=0.5) for i, s in enumerate(make_samples())]
+    passes = []
+
+    class Recorded(PolicyTrainer):
+        def _recompute_activations_of(self, batch):
+            passes.append((torch.is_grad_enabled(), len(batch.mask)))
+            super()._recompute_activations_of(batch)
+
+    monkeypatch.setitem(globals(), "PolicyTrainer", Recorded)
+
+    def update() -> tuple[UpdateStats, Weights]:
+        trainer = make_trainer(qwen2, zero_stage=zero_stage, algorithm=algorithm)
+        return trainer.update(samples, step=0), weights_of(trainer)
+
+    stats, weights = update()
+    assert sum(size for has_gradient, size in passes if not has_gradient) == num_idle
+    assert sum(size for _, size in passes) == len(samples)
+    monkeypatch.setattr(trainer_module, "idle_samples", lambda *_, **__: [])
+    others, other_weights = update()
+    assert largest_difference(weights, other_weights) < 1e-6
+    assert_alike(stats, others)
 
 
 @cases("algorithm, samples", (REINFORCE_PP, []), (Dpo(), make_candidates()), ids=["none", "dpo"])

@@ -153,6 +153,17 @@ def policy_loss(
     return Surrogate(loss, num_clipped, num_corrected)
 
 
+def idle_samples(indices: Sequence[int], *, targets: Targets, algorithm: Algorithm) -> list[int]:
+    """Return those of ``indices`` without a gradient: their advantages are all 0, and the loss is a
+    multiple of them, which is known of the clipped surrogate without a KL penalty."""
+    advantages, reference = targets.advantages, targets.reference_logprobs
+    if advantages is None or isinstance(algorithm, Dpo) or algorithm.loss != "clipped_surrogate":
+        return []
+    if reference is not None and ADVANTAGE_ESTIMATORS[algorithm.estimator].kl_loss is not None:
+        return []
+    return [i for i in indices if not advantages[i].any()]
+
+
 def aggregate(
     losses: torch.Tensor, mask: torch.Tensor, *, aggregation: str, totals: StepTotals
 ) -> torch.Tensor:

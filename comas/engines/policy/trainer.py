@@ -1,7 +1,6 @@
 """One policy's update, on one rank: from the buffer to new weights, read from top to bottom."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import partial
 from itertools import chain
 from random import Random
@@ -12,6 +11,7 @@ from torch import distributed
 
 from comas.config.schema import Algorithm, Dpo
 from comas.engines.policy.engine import Compute, PolicyEngine
+from comas.engines.policy.sums import UpdateSums
 from comas.policy_optimization.advantages import compute_advantages
 from comas.policy_optimization.balancing import divide_samples
 from comas.policy_optimization.batching import (
@@ -23,8 +23,8 @@ from comas.policy_optimization.batching import (
     split_into_steps,
 )
 from comas.policy_optimization.losses import (
-    Surrogate,
     Targets,
+    idle_samples,
     log_ratios,
     needs_pass_beforehand,
     policy_loss,
@@ -127,7 +127,7 @@ class PolicyTrainer(PolicyEngine):
         samples: Sequence[TrainingSample],
         indices: Sequence[int],
         targets: Targets,
-        sums: "UpdateSums",
+        sums: UpdateSums,
     ) -> None:
         """One step of AdamW on the samples ``indices``; adds to ``sums``."""
         totals = StepTotals(
@@ -137,25 +137,38 @@ class PolicyTrainer(PolicyEngine):
             num_ranks=self._world_size,
         )
         sums.learning_rate = self._engine.get_lr()[0]
-        micro_batches = self._micro_batches(samples, indices)
+        idle = idle_samples(indices, targets=targets, algorithm=self._algorithm)
+        forward = partial(self._forward, samples, targets=targets, totals=totals, sums=sums)
+        with torch.no_grad():
+            for micro in self._micro_batches(samples, idle) if idle else ():
+                forward(micro)
+        micro_batches = self._micro_batches(samples, [i for i in indices if i not in idle])
         for number, micro in enumerate(micro_batches, start=1):
             self._engine.set_gradient_accumulation_boundary(number == len(micro_batches))
-            batch = self._assemble([samples[i] for i in micro])
-            self._recompute_activations_of(batch)
-            logprobs, entropies = self._engine(batch)
-            width = logprobs.shape[1]
-            surrogate = policy_loss(
-                logprobs,
-                targets=targets.rows(micro, width),
-                totals=totals,
-                algorithm=self._algorithm,
-            )
-            self._engine.backward(surrogate.loss)
-            sums.add(surrogate, entropies)
-            if not sums.gradient_norms:
-                sums.logprobs[micro, :width] = logprobs.detach()[: len(micro)]
+            self._engine.backward(forward(micro))
         sums.num_tokens += totals.num_tokens
         sums.gradient_norms.append(self._apply_gradient())
+
+    def _forward(
+        self,
+        samples: Sequence[TrainingSample],
+        micro: Sequence[int],
+        *,
+        targets: Targets,
+        totals: StepTotals,
+        sums: UpdateSums,
+    ) -> torch.Tensor:
+        """Return the loss of a micro batch; adds to ``sums``."""
+        batch = self._assemble([samples[i] for i in micro])
+        self._recompute_activations_of(batch)
+        logprobs, entropies = self._engine(batch)
+        width = logprobs.shape[1]
+        targets = targets.rows(micro, width)
+        surrogate = policy_loss(logprobs, targets=targets, totals=totals, algorithm=self._algorithm)
+        sums.add(surrogate, entropies)
+        if not sums.gradient_norms:
+            sums.logprobs[micro, :width] = logprobs.detach()[: len(micro)]
+        return surrogate.loss
 
     def _micro_batches(
         self, samples: Sequence[TrainingSample], indices: Sequence[int]
@@ -179,62 +192,3 @@ class PolicyTrainer(PolicyEngine):
             logprobs[micro, : rows.shape[1]] = rows[: len(micro)]
         distributed.all_reduce(logprobs)
         return logprobs
-
-
-@dataclass
-class UpdateSums:
-    """The sums that an update takes over its micro batches; tensors hold this rank's share."""
-
-    logprobs: torch.Tensor
-    """[N, T]: log-probs of the first optimiser step's samples, which are from before the update."""
-    counts: torch.Tensor
-    """[4]: loss, entropy in nats, and how many tokens were clipped and corrected."""
-    gradient_norms: list[float | None]
-    """Of each optimiser step; None: it was skipped."""
-    num_tokens: int = 0
-    learning_rate: float = 0.0
-    """The learning rate of the last optimiser step."""
-
-    def add(self, surrogate: Surrogate, entropies: torch.Tensor) -> None:
-        """Count a micro batch with its entropies [B, R], 0 where padded."""
-        loss, *counted = surrogate
-        counts = [loss.detach(), entropies.sum(), *(count.float() for count in counted)]
-        self.counts += torch.stack(counts)
-
-    def statistics(
-        self, samples: Sequence[TrainingSample], targets: Targets, *, first_step: Sequence[int]
-    ) -> UpdateStats:
-        """The finished update's report, over all ranks (collective).
-
-        Where no pass before the update computed the policy's log-probs, those are taken that the
-        first optimiser step saw, of its samples ``first_step``: all of them, or a part drawn at
-        random.
-        """
-        for share in (self.logprobs, self.counts):
-            distributed.all_reduce(share)
-        loss, entropy, num_clipped, num_corrected = self.counts.tolist()
-        known, before = targets.mask, targets.policy_logprobs
-        if before is None:
-            known, before = torch.zeros_like(known), self.logprobs
-            known[list(first_step)] = targets.mask[list(first_step)]
-        log_ratio = (before - targets.rollout_logprobs)[known]
-        mismatch, ratio = log_ratio.abs(), log_ratio.exp()
-        norms = [norm for norm in self.gradient_norms if norm is not None]
-        return UpdateStats(
-            policy_loss=loss / distributed.get_world_size() / len(self.gradient_norms),
-            kl=log_ratios(before, targets.reference_logprobs, known)[known].mean().item(),
-            entropy=entropy / self.num_tokens,
-            clip_fraction=num_clipped / self.num_tokens,
-            gradient_norm=sum(norms) / max(len(norms), 1),
-            num_tokens=int(targets.mask.sum()),
-            num_samples=targets.mask.shape[0],
-            num_optimizer_steps=len(norms),
-            num_skipped_steps=len(self.gradient_norms) - len(norms),
-            learning_rate=self.learning_rate,
-            mismatch_mean=mismatch.mean().item(),
-            mismatch_max=mismatch.max().item(),
-            rollout_ratio_mean=ratio.mean().item(),
-            rollout_ratio_max=ratio.max().item(),
-            corrected_share=num_corrected / self.num_tokens,
-            advantages=tuple(response_rows(targets.advantages, samples)),
-        )

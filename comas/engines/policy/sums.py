@@ -1,0 +1,70 @@
+"""What an update reports, summed over its micro batches."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import distributed
+
+from comas.policy_optimization.batching import response_rows
+from comas.policy_optimization.losses import Surrogate, Targets, log_ratios
+from comas.types import TrainingSample, UpdateStats
+
+
+@dataclass
+class UpdateSums:
+    """The sums that an update takes over its micro batches; tensors hold this rank's share."""
+
+    logprobs: torch.Tensor
+    """[N, T]: log-probs of the first optimiser step's samples, which are from before the update."""
+    counts: torch.Tensor
+    """[4]: loss, entropy in nats, and how many tokens were clipped and corrected."""
+    gradient_norms: list[float | None]
+    """Of each optimiser step; None: it was skipped."""
+    num_tokens: int = 0
+    learning_rate: float = 0.0
+    """The learning rate of the last optimiser step."""
+
+    def add(self, surrogate: Surrogate, entropies: torch.Tensor) -> None:
+        """Count a micro batch with its entropies [B, R], 0 where padded."""
+        loss, *counted = surrogate
+        counts = [loss.detach(), entropies.sum(), *(count.float() for count in counted)]
+        self.counts += torch.stack(counts)
+
+    def statistics(
+        self, samples: Sequence[TrainingSample], targets: Targets, *, first_step: Sequence[int]
+    ) -> UpdateStats:
+        """The finished update's report, over all ranks (collective).
+
+        Where no pass before the update computed the policy's log-probs, those are taken that the
+        first optimiser step saw, of its samples ``first_step``: all of them, or a part drawn at
+        random.
+        """
+        for share in (self.logprobs, self.counts):
+            distributed.all_reduce(share)
+        loss, entropy, num_clipped, num_corrected = self.counts.tolist()
+        known, before = targets.mask, targets.policy_logprobs
+        if before is None:
+            known, before = torch.zeros_like(known), self.logprobs
+            known[list(first_step)] = targets.mask[list(first_step)]
+        log_ratio = (before - targets.rollout_logprobs)[known]
+        mismatch, ratio = log_ratio.abs(), log_ratio.exp()
+        norms = [norm for norm in self.gradient_norms if norm is not None]
+        return UpdateStats(
+            policy_loss=loss / distributed.get_world_size() / len(self.gradient_norms),
+            kl=log_ratios(before, targets.reference_logprobs, known)[known].mean().item(),
+            entropy=entropy / self.num_tokens,
+            clip_fraction=num_clipped / self.num_tokens,
+            gradient_norm=sum(norms) / max(len(norms), 1),
+            num_tokens=int(targets.mask.sum()),
+            num_samples=targets.mask.shape[0],
+            num_optimizer_steps=len(norms),
+            num_skipped_steps=len(self.gradient_norms) - len(norms),
+            learning_rate=self.learning_rate,
+            mismatch_mean=mismatch.mean().item(),
+            mismatch_max=mismatch.max().item(),
+            rollout_ratio_mean=ratio.mean().item(),
+            rollout_ratio_max=ratio.max().item(),
+            corrected_share=num_corrected / self.num_tokens,
+            advantages=tuple(response_rows(targets.advantages, samples)),
+        )
