@@ -83,7 +83,8 @@ class Command:
 
 
 def read_command(arguments: Sequence[str]) -> Command:
-    """Read ``NAME [PATH] [key=value ...]``; ``--base-url URL`` stands for ``base_url=URL``.
+    """Read ``NAME [PATH] [key=value ...]``; ``--base-url URL`` stands for ``base_url=URL``, and
+    ``--greedy`` for ``temperature=0``.
 
     Raises ConfigError with every fault that was found.
     """
@@ -100,18 +101,24 @@ def split(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
     """(positional arguments, key=value overrides); ends the process where there are others."""
     parser = CommandParser("evaluate")
     parser.add_argument("--base-url")
+    parser.add_argument("--greedy", action="store_true")
     parser.add_argument("texts", nargs="*")
     given = parser.parse_intermixed_args(arguments)
     overrides = [text for text in given.texts if "=" in text and not names_file(text)]
     names = [text for text in given.texts if text not in overrides]
     if given.base_url is not None:
         overrides.insert(0, f"base_url={given.base_url}")
+    if given.greedy:
+        overrides.append("temperature=0")
     return names, overrides
 
 
 def _conflicts(config: EvaluationConfig) -> Iterator[Conflict]:
     yield from _name_conflicts("benchmarks", config.benchmarks, BENCHMARKS, others=[HELD_OUT])
     yield from _name_conflicts("setups", config.setups, SETUPS, others=[])
+    if config.temperature == 0 and config.seeds > 1:
+        remedy = "leave out seeds, or set a temperature above 0"
+        yield Conflict(("seeds", "temperature"), "greedy replies are the same each time", remedy)
     if config.base_url is None:
         if config.model is not None:
             remedy = "give base_url as well, or leave it out"

@@ -11,6 +11,7 @@ from comas.utils.files import write_text
 from comas.verification import Grader
 from evaluation.accuracy import MEAN_PART, Difference, Row, compare_rows, rows_of
 from evaluation.grading import GRADERS_FINGERPRINT
+from evaluation.harness import write_harness_results
 from evaluation.results import SUMMARY, Subject, read_sampling, read_subjects
 from evaluation.tables import (
     COST_LEGEND,
@@ -57,8 +58,9 @@ def read_results(folder: Path, *, name: str) -> Results:
 
 
 def write_summary(folder: Path, *, baseline: Path | None = None) -> str:
-    """Write summary.json and summary.md into ``folder`` (``results/NAME``); returns what of the
-    Markdown fits a screen: all but the intervals of differences and the cost.
+    """Write summary.json and summary.md into ``folder`` (``results/NAME``), and each subject's
+    results_*.json as lm-evaluation-harness does; returns what of the Markdown fits a screen: all
+    but the intervals of differences and the cost.
 
     ``baseline`` is the results folder that NAME is compared with: every subject with the only
     one there, or with its counterpart. Its rows come first in each block of the tables, as those
@@ -89,6 +91,9 @@ def write_summary(folder: Path, *, baseline: Path | None = None) -> str:
     }
     cost = f"## Cost\n\n{COST_LEGEND}\n\n{cost_table(results.name, results.subjects)}"
     screen = "\n\n".join([f"# Results of {results.name}", *_overview(rows, everyone)])
+    for row in results.rows:
+        if row.part != MEAN_PART:
+            write_harness_results(folder / row.part, row, sampling=results.sampling)
     write_text(folder / "summary.json", json.dumps(summary, indent=1, ensure_ascii=False) + "\n")
     differences = [] if baseline is None else [_differences(rows)]
     parts = [screen, *_passes(rows), *differences, cost]

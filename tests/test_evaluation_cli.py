@@ -194,10 +194,15 @@ def test_a_baseline_of_other_questions_costs_no_answers(arguments, server, tmp_p
     (["name"], "NAME and PATH"),
     (["a/b", "saves/latest"], "must be a folder name"),
     (["name", "path", "model=x"], "give base_url as well"),
+    (["name", "path", "--greedy", "seeds=3"], "replies are the same each time"),
 )
 def test_arguments_that_are_incomplete_are_shown_how_to_be_written(arguments, said):
     with pytest.raises(ConfigError, match=said):
         read_command(arguments)
+
+
+def test_greedy_is_one_word():
+    assert read_command(["name", "--greedy", "path"]).config.temperature == 0
 
 
 @cases(

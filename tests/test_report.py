@@ -64,6 +64,22 @@ def test_the_rows_of_the_json_hold_the_differences_and_their_intervals(tmp_path)
     }
 
 
+def test_each_subject_has_its_results_as_the_harness_writes_them(tmp_path):
+    """ "a" to "d": three of four correct with seed 0, and two with seed 1."""
+    write(tmp_path / "run/agent_0", evaluation(["cccw", "ccww"], published=["cccc", "cccc"]))
+    write(tmp_path / "run/agent_1", evaluation(["c", "c"], name="mmlu"))
+    write_summary(tmp_path / "run")
+    record = json.loads((tmp_path / "run/agent_0/results_agent_0.json").read_text())
+    found = record["results"]["gsm8k_vanilla"]
+    # shares 1, 1, 1/2, 0: mean 5/8, sum of squares 22/32, variance 11/48, divided by 4 tasks
+    assert found["acc,strict"] == 0.625
+    assert found["acc_stderr,strict"] == pytest.approx((11 / 48 / 4) ** 0.5)
+    assert (found["acc,published"], found["acc_stderr,published"]) == (1, 0)
+    assert record["n-samples"] == {"gsm8k_vanilla": {"original": 4, "effective": 4}}
+    other = json.loads((tmp_path / "run/agent_1/results_agent_1.json").read_text())
+    assert other["results"]["mmlu_vanilla"]["acc_stderr,strict"] == "N/A"
+
+
 def test_several_seeds_give_mean_and_sample_standard_deviation(tmp_path):
     # Accuracies 100, 50, 75: mean 75, deviations 25, -25, 0, variance (625 + 625) / 2 = 625.
     write(tmp_path / "base", evaluation(["cccc", "ccww", "ccwc"]))

@@ -1,0 +1,46 @@
+"""Results in the form of lm-evaluation-harness's ``results_*.json``, for what reads those files."""
+
+import json
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from statistics import stdev
+from typing import Any
+
+from comas.utils.files import write_text
+from evaluation.accuracy import Accuracy, Row
+
+
+def write_harness_results(folder: Path, row: Row, *, sampling: Mapping[str, Any]) -> None:
+    """Write ``results_NAME.json`` into the folder of the subject that ``row`` is of.
+
+    A task is a benchmark under a setup (``gsm8k_vanilla``), as its prompts are not the harness's
+    own; a metric's filter is the grader: ``acc,strict``, with the standard error over tasks,
+    ``acc_stderr,strict``, "N/A" of a single task. Shares, 0 to 1.
+    """
+    results: dict[str, dict[str, Any]] = {}
+    counts: dict[str, dict[str, int]] = {}
+    for (grader, column), accuracy in row.accuracies.items():
+        task = f"{column.benchmark}_{column.setup}"
+        found = results.setdefault(task, {"alias": task})
+        found[f"acc,{grader}"] = accuracy.value
+        found[f"acc_stderr,{grader}"] = _standard_error(accuracy)
+        counts[task] = dict.fromkeys(("original", "effective"), len(accuracy.shares))
+    record = {
+        "results": results,
+        "n-shot": dict.fromkeys(results, 0),
+        "higher_is_better": {task: {"acc": True} for task in results},
+        "n-samples": counts,
+        "versions": dict.fromkeys(results, "comas"),
+        "configs": {task: {"task": task, "generation_kwargs": dict(sampling)} for task in results},
+        "config": {"model": "comas", "model_args": row.label},
+        "model_name": row.label,
+    }
+    path = folder / f"results_{row.label.rpartition('/')[2]}.json"
+    write_text(path, json.dumps(record, indent=1, ensure_ascii=False) + "\n")
+
+
+def _standard_error(accuracy: Accuracy) -> float | str:
+    """Standard error of the mean over tasks, each the share of its answers that are correct."""
+    shares = list(accuracy.shares.values())
+    return stdev(shares) / math.sqrt(len(shares)) if len(shares) > 1 else "N/A"
