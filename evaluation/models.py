@@ -8,9 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-import httpx2
-import openai
-from pydantic import BaseModel, TypeAdapter
+from pydantic import TypeAdapter
 
 from comas.config import Config, load
 from comas.config.paths import find, tried
@@ -21,6 +19,7 @@ from comas.preflight.lengths import context_length
 from comas.quickstart import QUICKSTART_PREFIX
 from comas.run.directory import BEST, MODELS
 from comas.run.seals import SOURCES, kept_source, read_inputs
+from comas.utils.client import Endpoint, fault_of_address, list_models
 from comas.utils.files import from_here, in_command, read_json
 from comas.utils.gguf import GGUF_SUFFIX, converted
 from comas.utils.invocation import start_of
@@ -32,7 +31,6 @@ from comas.utils.model_folder import (
     may_be_hub_name,
 )
 from comas.utils.thinking import KNOWN_MARKS, ThinkingMarks
-from evaluation.client import Endpoint, connection, fault_of_address
 from evaluation.results import fingerprint
 from evaluation.types import UNCHANGED_CHAT, ChatRules
 
@@ -42,7 +40,6 @@ CONTEXT_SHARE_OF_REPLY = 8
 """A reply gets at most 1/8 of the context: five of them then fit into one prompt, as Consistency
 needs, and leave room for the task and the next reply."""
 
-LIST_TIMEOUT_S = 10.0
 _OBJECT = TypeAdapter(dict[str, Any])
 
 NAME_IT = f"name the model: model=NAME ({start_of('discuss')}: --name NAME)"
@@ -165,16 +162,18 @@ def find_remote(base_url: str, *, model: str | None, chat: ChatRules = UNCHANGED
         raise ValueError(f"base_url {constraint}: {remedy}")
     api_key = os.environ.get("OPENAI_API_KEY", "none")
     try:
-        listed = _listed_models(base_url, api_key)
-    except ValueError:
+        listed = list_models(base_url, api_key)
+    except ValueError as error:
         if model is None:
-            raise
-        listed = []
+            asked = (
+                f"and is OPENAI_API_KEY set if it needs a key? If it has no such list, {NAME_IT}"
+            )
+            raise ValueError(f"{error}, {asked}") from error
+        listed = {}
     if model is None and len(listed) != 1:
-        names = ", ".join(each.id for each in listed) or "none"
+        names = ", ".join(listed) or "none"
         raise ValueError(f"{base_url} does not serve exactly one model, but {names}: {NAME_IT}")
-    model = listed[0].id if model is None else model
-    context_length = next((each.max_model_len for each in listed if each.id == model), None)
+    model = next(iter(listed)) if model is None else model
     # Its tokenizer is not here; what its chat template opens, it closes by a mark alone.
     endpoint = Endpoint(
         base_url,
@@ -183,7 +182,7 @@ def find_remote(base_url: str, *, model: str | None, chat: ChatRules = UNCHANGED
         template_kwargs=chat.template_kwargs,
         thinking=ThinkingMarks(*KNOWN_MARKS[0]),
     )
-    remote = RemoteModel(endpoint, context_length, chat)
+    remote = RemoteModel(endpoint, listed.get(model), chat)
     return Target(f"{model} at {base_url}", (remote,), {".": (0,)})
 
 
@@ -288,35 +287,3 @@ def _folder_of(model: str) -> Path:
         return folder_of(model)
     except ValueError as error:
         raise ValueError(f"{error}. {WHAT_IT_MAY_BE}") from error
-
-
-class _Listed(BaseModel):
-    id: str
-    max_model_len: int | None = None
-    """Its context length, as vLLM reports it."""
-
-
-class _Listing(BaseModel):
-    data: list[_Listed]
-
-
-def _listed_models(base_url: str, api_key: str) -> list[_Listed]:
-    """Return the models that an endpoint lists. Raises ValueError when it does not say."""
-    try:
-        with openai.OpenAI(
-            base_url=base_url,
-            api_key=api_key,
-            max_retries=0,
-            timeout=LIST_TIMEOUT_S,
-            http_client=openai.DefaultHttpxClient(**connection(base_url)),
-        ) as server:
-            reply = server.get("/models", cast_to=httpx2.Response)
-        return _Listing.model_validate_json(reply.content).data
-    except (openai.OpenAIError, ValueError, ImportError) as error:
-        # A ValueError or ImportError of httpx2: a key or a kind of proxy that it cannot use.
-        reason = str(error.__cause__ or error).partition("\n")[0]
-        raise ValueError(
-            f"{base_url} does not list its models ({reason}). Is the server "
-            "running, does the address look like http://127.0.0.1:8000/v1, and is OPENAI_API_KEY "
-            f"set if it needs a key? If it has no such list, {NAME_IT}"
-        ) from error

@@ -11,10 +11,10 @@ from comas.config.plugins import blaming_plugins
 from comas.preflight.machine import settle_isolation
 from comas.types import Message
 from comas.utils.chat import template_fault
+from comas.utils.client import RequestOptions, with_system_prompt
 from comas.utils.model_folder import load_tokenizer
 from comas.verification.sandbox import Isolation
 from evaluation.benchmarks import BENCHMARKS
-from evaluation.client import RequestOptions, with_system_prompt
 from evaluation.config import Command, EvaluationConfig
 from evaluation.models import (
     CONTEXT_SHARE_OF_REPLY,

@@ -6,11 +6,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from comas.types import Message
+from comas.utils.client import Client, Endpoint, OverlongPromptError, RequestError, RequestOptions
 from comas.utils.concurrency import run_all
 from comas.utils.files import write_text
 from comas.utils.progress import progress_bar
 from comas.utils.seeds import sampling_seed
-from evaluation.client import Client, Endpoint, RequestOptions
 from evaluation.inference_log import (
     ANSWERS,
     FAILURES,
@@ -23,8 +23,6 @@ from evaluation.types import (
     Answer,
     BenchmarkTask,
     Call,
-    OverlongPromptError,
-    RequestError,
     Setup,
 )
 

@@ -18,9 +18,9 @@ import httpx
 
 from comas.types import Device
 from comas.utils.chat import ChatEncoder
+from comas.utils.client import Endpoint
 from comas.utils.model_folder import load_tokenizer
 from comas.utils.progress import progress_bar
-from evaluation.client import Endpoint
 from evaluation.config import EvaluationConfig
 from evaluation.models import LocalModel
 from evaluation.server_command import (

@@ -86,14 +86,6 @@ def role_of(label: str) -> str:
     return ROLE_OF_LETTER.get(last[0], "") if "." in label else label.split()[0]
 
 
-class RequestError(Exception):
-    """A model gave no usable reply; the task then has no answer."""
-
-
-class OverlongPromptError(RequestError):
-    """The prompt does not fit into the model's context, so retrying is pointless."""
-
-
 class Ask(Protocol):
     """Asks the model of a speaker for a setup, which never learns where that model runs."""
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from scripted_server import ScriptedServer
 
-from evaluation.client import Endpoint, RequestOptions
+from comas.utils.client import Endpoint, RequestOptions
 from evaluation.runner import Inference, run_inference
 from evaluation.setups import SETUPS
 from evaluation.types import BenchmarkTask

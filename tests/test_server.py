@@ -20,9 +20,9 @@ from tables import cases
 from tiny_models import save_tiny_model
 
 from comas.preflight.memory import SHIPPED_SHAPES
+from comas.utils.client import Client, OverlongPromptError, Reply, RequestOptions
 from comas.utils.processes import command_line
 from evaluation import server, server_command
-from evaluation.client import Client, Reply, RequestOptions
 from evaluation.config import EvaluationConfig
 from evaluation.models import LocalModel, find_remote, read_model
 from evaluation.server import ServerError, Servers, exceptions_in, serve
@@ -35,7 +35,6 @@ from evaluation.server_command import (
     threads_of_servers,
 )
 from evaluation.server_process import KEY_VARIABLE
-from evaluation.types import OverlongPromptError
 
 CONFIG = EvaluationConfig(
     concurrency=16, generation_config="none", gpu_memory_utilization=0.8, cpu_kv_cache_mib=32

@@ -22,8 +22,8 @@ from comas.interaction.setup_prompts import (
     assistant,
     user,
 )
+from comas.utils.client import Endpoint, RequestOptions
 from comas.utils.terminal import EXIT_FAULT
-from evaluation.client import Endpoint, RequestOptions
 from evaluation.execution import watched
 from evaluation.runner import request_seed, run_inference
 from evaluation.server import ServerError, Servers

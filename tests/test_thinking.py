@@ -19,8 +19,8 @@ from comas.run.pages.discussions import thread_of
 from comas.run.records import discussion_record
 from comas.types import Generation, Question, Request, RewardedDiscussion
 from comas.utils.chat import ChatEncoder
+from comas.utils.client import Endpoint, _prompt, _read_reply
 from comas.utils.thinking import Said, ThinkingMarks
-from evaluation.client import Endpoint, _prompt, _read_reply
 from evaluation.models import find_target
 from evaluation.types import ChatRules
 

@@ -11,16 +11,16 @@ from tempfile import TemporaryDirectory
 
 from comas.reward_formulation.interaction_reward import parse_score
 from comas.types import ALL_DOMAINS, Domain
+from comas.utils.client import Client, Endpoint, RequestError, RequestOptions
 from comas.utils.invocation import CommandParser
 from comas.utils.terminal import command, printable
 from comas.verification.boxed import last_boxed
-from evaluation.client import Client, Endpoint, RequestOptions
 from evaluation.config import EvaluationConfig
 from evaluation.execution import served, watched
 from evaluation.models import Target, find_remote, find_target
 from evaluation.runner import answer_task
 from evaluation.setups.discussion import DISCUSSION
-from evaluation.types import Answer, BenchmarkTask, Call, RequestError, role_of
+from evaluation.types import Answer, BenchmarkTask, Call, role_of
 
 NUM_RETRIES = 2
 """Somebody waits: after 2 s it is said what is wrong."""

@@ -14,7 +14,8 @@ from comas.interaction.schedules import hold
 from comas.interaction.setup_prompts import user
 from comas.reward_formulation.interaction_reward import parse_score
 from comas.types import Discussion, Generation, Question, Request, Turn
-from evaluation.types import Ask, BenchmarkTask, OverlongPromptError, Setup
+from comas.utils.client import OverlongPromptError
+from evaluation.types import Ask, BenchmarkTask, Setup
 
 NUM_AGENTS_OF_ONE_MODEL = 4
 """A society discusses among its own agents; a single model plays as many as the paper has."""

@@ -22,11 +22,30 @@ from comas.types import Message
 from comas.utils.chat import ChatEncoder
 from comas.utils.files import faults_in_words
 from comas.utils.thinking import ThinkingMarks
-from evaluation.types import OverlongPromptError, RequestError
 
 CONNECT_TIMEOUT_S = 10.0
+LIST_TIMEOUT_S = 10.0
 MAX_SHOWN_CHARS = 500
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
+PASSING = (408, 409, 429)
+"""Statuses below 500 that may pass."""
+
+
+class RequestError(Exception):
+    """A model gave no usable reply."""
+
+
+class RefusedError(RequestError):
+    """A server refuses a request, so retrying is pointless: an unknown key or model, say."""
+
+
+class OverlongPromptError(RefusedError):
+    """The prompt does not fit into the model's context."""
+
+
+class UnusableReplyError(RequestError):
+    """A reply is not JSON, lacks choices, content or token counts, or was ended by anything but the
+    model or ``max_tokens``."""
 
 
 @dataclass(frozen=True)
@@ -49,9 +68,9 @@ class Endpoint:
     """Marks of what is left out of its replies' texts; None: nothing is."""
 
 
-def fault_of_address(base_url: str) -> tuple[str, str] | None:
+def fault_of_address(base_url: str, *, key_in: str = "OPENAI_API_KEY") -> tuple[str, str] | None:
     """Return the fault of an endpoint's address and the remedy, neither of which shows what it
-    holds; None if there is no fault."""
+    holds; None if there is no fault. ``key_in`` says where the endpoint's key belongs."""
     try:
         url = httpx2.URL(base_url)
     except httpx2.InvalidURL:
@@ -60,7 +79,7 @@ def fault_of_address(base_url: str) -> tuple[str, str] | None:
         return "is no address", "write it like base_url=http://127.0.0.1:8000/v1"
     if url.userinfo:
         # It would be in the log and in the results, whatever the server makes of it.
-        remedy = "write the address without it, and put the endpoint's key into OPENAI_API_KEY"
+        remedy = f"write the address without it, and put the endpoint's key into {key_in}"
         return "holds a user name or a password", remedy
     return None
 
@@ -146,12 +165,17 @@ class Client:
         """Number of models to ask."""
         return len(self._models)
 
-    async def complete(self, messages: Sequence[Message], *, model_index: int, seed: int) -> Reply:
-        """One reply of a model.
+    async def complete(
+        self,
+        messages: Sequence[Message],
+        *,
+        model_index: int,
+        seed: int,
+        temperature: float | None = None,
+    ) -> Reply:
+        """One reply of a model, at ``options.temperature`` where no other is given.
 
-        Raises RequestError when no reply comes in spite of all retries, or an unusable one: not
-        JSON, without choices, content or token counts, or ended by anything but the model or
-        ``max_tokens``.
+        Raises RequestError when no usable reply comes in spite of all retries.
         """
         model, server = self._models[model_index]
         chat = with_system_prompt(messages, self._settings.system_prompt)
@@ -159,7 +183,7 @@ class Client:
         body = {
             "model": model.model,
             **prompt,
-            "temperature": self._settings.temperature,
+            "temperature": self._settings.temperature if temperature is None else temperature,
             "max_tokens": self._settings.max_tokens,
             "seed": seed,
         }
@@ -220,7 +244,8 @@ def connection(base_url: str) -> dict[str, Any]:
 
 def _status_error(status: int, text: str) -> RequestError:
     # Only the text tells an overlong prompt from other bad requests.
-    kind = OverlongPromptError if status == 400 and "context length" in text else RequestError
+    refused = OverlongPromptError if status == 400 and "context length" in text else RefusedError
+    kind = RequestError if status >= 500 or status in PASSING else refused
     return kind(f"status {status}: {text[:MAX_SHOWN_CHARS]}")
 
 
@@ -228,7 +253,8 @@ def _read_reply(body: bytes, *, wall_s: float, marks: ThinkingMarks | None) -> R
     try:
         completion = _Completion.model_validate_json(body)
     except ValidationError as error:
-        raise RequestError(f"the server's answer is unusable: {faults_in_words(error)}") from error
+        said = f"the server's answer is unusable: {faults_in_words(error)}"
+        raise UnusableReplyError(said) from error
     choice, usage = completion.choices[0], completion.usage
     thinking, text = choice.thinking or "", choice.text or ""
     if marks is not None and not thinking:
@@ -241,3 +267,36 @@ def _read_reply(body: bytes, *, wall_s: float, marks: ThinkingMarks | None) -> R
         wall_s=round(wall_s, 4),
         thinking=thinking,
     )
+
+
+class _Listed(BaseModel):
+    id: str
+    max_model_len: int | None = None
+    """Its context length, as vLLM reports it."""
+
+
+class _Listing(BaseModel):
+    data: list[_Listed]
+
+
+def list_models(base_url: str, api_key: str) -> dict[str, int | None]:
+    """Return the name of each model that an endpoint lists, and its context length where it is
+    known. Raises ValueError when it does not say, a question that whoever asks may end."""
+    try:
+        with openai.OpenAI(
+            base_url=base_url,
+            api_key=api_key,
+            max_retries=0,
+            timeout=LIST_TIMEOUT_S,
+            http_client=openai.DefaultHttpxClient(**connection(base_url)),
+        ) as server:
+            reply = server.get("/models", cast_to=httpx2.Response)
+        listed = _Listing.model_validate_json(reply.content).data
+    except (openai.OpenAIError, ValueError, ImportError) as error:
+        # A ValueError or ImportError of httpx2: a key or a kind of proxy that it cannot use.
+        reason = str(error.__cause__ or error).partition("\n")[0]
+        raise ValueError(
+            f"{base_url} does not list its models ({reason}). Is the server "
+            "running, does the address look like http://127.0.0.1:8000/v1"
+        ) from error
+    return {model.id: model.max_model_len for model in listed}
