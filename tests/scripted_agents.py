@@ -7,7 +7,7 @@ from typing import Self
 
 from comas.engines.cluster.actors import MemoryPeak
 from comas.engines.cluster.supervision import Recoveries
-from comas.types import Generation, Request, TrainingSample, UpdateStats
+from comas.types import Generation, Metrics, Request, TrainingSample, UpdateStats
 
 
 class ScriptedAgents:
@@ -31,6 +31,9 @@ class ScriptedAgents:
     async def generate(self, request: Request) -> Generation:
         text = f"\\boxed{{{request.seed}{self.served}}} <score>1</score>"
         return Generation((1,), (2, 3), text, (-0.1, -1e-17), "stop", self.served)
+
+    def judge_metrics(self) -> Metrics:
+        return {}
 
     def response_logprobs(self, samples: Sequence[TrainingSample]) -> list[Sequence[float]]:
         raise AssertionError("no reward asked for them")

@@ -39,12 +39,16 @@ class ScriptedServer:
         """Of these, and of whoever asked for the list of models."""
         self.listing: Body | None = {"data": [{"id": "scripted"}]}
         """The list of models; None for a server that has none."""
+        self.list_by: Fault | None = None
+        """What happens instead of the list."""
         self.max_in_flight = 0
         self._num_in_flight = 0
         self._model = model
         self._fault_of = fault_of
         self._delay_s = delay_s
         self._gather = gather
+        self.port = 0
+        """Where it listens; 0: at any that is free."""
         self._are_gathered = asyncio.Event()
         self._attempts: Counter[str] = Counter()
         self._loop = asyncio.new_event_loop()
@@ -78,13 +82,15 @@ class ScriptedServer:
         # Handlers are cancelled when their client is gone, as those of a killed runner are.
         self._runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=0.1)
         await self._runner.setup()
-        site = web.TCPSite(self._runner, "127.0.0.1", 0)
+        site = web.TCPSite(self._runner, "127.0.0.1", self.port)
         await site.start()
         host, port = self._runner.addresses[0][:2]
         self.base_url = f"http://{host}:{port}/v1"
 
     async def _list(self, request: web.Request) -> web.StreamResponse:
         self.headers.append(dict(request.headers))
+        if self.list_by is not None:
+            return await self.list_by(request)
         return web.json_response(self.listing) if self.listing else web.Response(status=404)
 
     async def _complete(self, request: web.Request) -> web.StreamResponse:

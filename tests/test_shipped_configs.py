@@ -49,6 +49,7 @@ NO_RUNS = {*CONFIGS.glob("studies/*"), *CONFIGS.glob("prompts/*")}
 FILES = sorted(set(CONFIGS.rglob("*.yaml")) - NO_RUNS)
 SMALL = (
     "society.cold_start=null",  # tiny models have other words
+    "society.judge=null",  # nothing is served here
     "rollout.batch_size=2",
     "rollout.max_prompt_tokens=3000",
     "rollout.max_response_tokens=16",

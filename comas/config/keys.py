@@ -7,6 +7,7 @@ import typing
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
+from types import UnionType
 from typing import Any
 
 from pydantic import ConfigDict, TypeAdapter
@@ -47,7 +48,7 @@ class Key:
     @property
     def is_mapping(self) -> bool:
         """Whether its value is a mapping, any of whose entries may be set by its own name."""
-        return typing.get_origin(self.kind) is dict
+        return typing.get_origin(without_null(self.kind)) is dict
 
 
 def key(default: Any, **rules: Any) -> Any:
@@ -102,6 +103,15 @@ def chosen_type(kind: Any, name: Any) -> type:
     types = types_of(kind)
     found = types.get(name) if isinstance(name, str) else None
     return found or next(iter(types.values()), kind)
+
+
+def without_null(kind: Any) -> Any:
+    """The type of a key's values, where it may be null as well.
+
+    Example: ``dict[str, int] | None -> dict[str, int]``
+    """
+    kinds = typing.get_args(kind) if isinstance(kind, UnionType) else (kind,)
+    return next(each for each in kinds if each is not type(None))
 
 
 def owner_of(name: str, keys: Mapping[str, Key]) -> str | None:

@@ -28,6 +28,7 @@ from comas.config.keys import (
     type_in_words,
     typed,
     types_of,
+    without_null,
 )
 from comas.config.paths import PathError, whole
 from comas.config.sources import read_files, read_overrides
@@ -214,7 +215,7 @@ def _kind_of(entry: Sequence[str], kind: Any) -> Any:
     """The type of a setting that is of a key of type ``kind``, or an ``entry`` within it."""
     if not entry:
         return kind
-    return typing.get_args(kind)[1] if len(entry) == 1 else Any
+    return typing.get_args(without_null(kind))[1] if len(entry) == 1 else Any
 
 
 def _impossible_paths(

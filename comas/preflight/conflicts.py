@@ -8,11 +8,13 @@ import math
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from pydantic import ValidationError
+
 from comas.config.faults import Conflict
 from comas.config.keys import FOLDER_NAME, FOLDER_NAME_IN_WORDS
 from comas.config.paths import tried
 from comas.config.plugins import PluginError
-from comas.config.schema import Config, Dpo, PolicyGradient
+from comas.config.schema import Config, Dpo, Judge, PolicyGradient
 from comas.interaction.criticism import CRITICISMS
 from comas.interaction.schedules import UNCRITICISED_SCHEDULES
 from comas.interaction.wording import WordingError, quoted_in, wording_of
@@ -154,6 +156,20 @@ def _updates(config: Config) -> Iterator[Conflict]:
             )
 
 
+def _judge(config: Config) -> Iterator[Conflict]:
+    """A judge without an address or a name, or with what no judge has."""
+    try:
+        _ = config.judge
+    except ValidationError as error:
+        for fault in error.errors():
+            name = "" if fault["type"] == "missing" else f".{fault['loc'][0]}"
+            said = f"{fault['msg'][:1].lower()}{fault['msg'][1:]}"
+            lacks = f"{fault['loc'][0]}: " * (not name)
+            names = ", ".join(Judge.model_fields)
+            remedy = f"it holds {names} (comas/config/schema/interaction.py)"
+            yield Conflict((f"society.judge{name}",), f"{lacks}{said}", remedy)
+
+
 # ---------------------------------------------------------------- the discussion and its reward
 
 
@@ -269,6 +285,7 @@ CHECKS: tuple[Callable[[Config], Iterator[Conflict]], ...] = (
     _generated_questions,
     _policies,
     _updates,
+    _judge,
     _chats,
     _criticism,
     _evaluations_of_criticism,

@@ -3,7 +3,8 @@
 import asyncio
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from functools import partial
 
 from comas.config.schema import Config, Dpo
 from comas.data import count_steps
@@ -34,6 +35,7 @@ def derive_sizes(config: Config, *, num_questions: int) -> Sizes:
     said = silent_discussions(config)[0].turns
     turns = dict(Counter(turn.role for turn in said if not turn.is_given))
     num_turns = num_discussions * sum(turns.values())
+    num_judge_requests = num_discussions * sum(turn.generation.author != "" for turn in said)
     samples_per_agent = num_turns / config.society.num_agents
     if isinstance(config.algorithm, Dpo):
         samples_per_agent = 2 * config.rollout.batch_size  # a pair of each question
@@ -47,7 +49,8 @@ def derive_sizes(config: Config, *, num_questions: int) -> Sizes:
         num_leftover_questions=num_questions % config.rollout.batch_size,
         num_discussions=num_discussions,
         turns_per_discussion=turns,
-        num_turns=num_turns,
+        num_judge_requests=num_judge_requests,
+        num_turns=num_turns + num_judge_requests,
         samples_per_policy=tuple(samples),
         optimizer_steps_per_policy=tuple(
             _optimizer_steps(config, n, num_steps=every) for n, every in updates
@@ -76,6 +79,7 @@ def describe_sizes(config: Config, sizes: Sizes) -> list[str]:
         f"copies = {sizes.num_discussions} discussions",
         f"a discussion: {', '.join(f'{num} {role}s' for role, num in turns.items())} "
         f"({config.interaction.schedule})",
+        *_describe_judge(config, sizes),
         f"a policy: about {_each(sizes.samples_per_policy)} samples per step; optimiser steps: "
         f"{_each(sizes.optimizer_steps_per_policy)} of {batch}, "
         f"{_each(sizes.num_optimizer_steps)} in the run",
@@ -98,7 +102,7 @@ def silent_discussions(config: Config, questions: Sequence[Question] = MADE_UP) 
     return asyncio.run(
         run_discussions(
             questions,
-            generate=_stay_silent,
+            generate=partial(_stay_silent, judged=config.judged_roles),
             num_agents=config.society.num_agents,
             rules=config.interaction,
             seed=config.seed,
@@ -118,8 +122,9 @@ def silent_rewards(config: Config, discussions: Sequence[Discussion]) -> Rewards
     return REWARD_SCHEMES[config.reward.scheme](discussions, evidence=evidence)
 
 
-async def _stay_silent(request: Request) -> Generation:
-    return Generation((0,), (0,), "", (0.0,), "stop", 0)
+async def _stay_silent(request: Request, *, judged: Collection[str]) -> Generation:
+    author = "judge" if request.role in judged else ""
+    return Generation((0,), (0,), "", (0.0,), "stop", 0, author=author)
 
 
 def _optimizer_steps(config: Config, samples_per_step: int, *, num_steps: int) -> int:
@@ -146,6 +151,14 @@ def _describe_updates(config: Config) -> list[str]:
         for policy, every in enumerate(config.update_every)
     ]
     return [f"updates: {', '.join(when)}"]
+
+
+def _describe_judge(config: Config, sizes: Sizes) -> list[str]:
+    """Return how often a step asks the judge, if there is one."""
+    if (judge := config.judge) is None:
+        return []
+    roles = " and ".join(judge.roles)
+    return [f"the judge ({judge.model}): {sizes.num_judge_requests} requests per step, for {roles}"]
 
 
 def _each(counts: tuple[int, ...]) -> str:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from comas import quickstart
 from comas.cold_start.teaching import teach
-from comas.config.schema import Config
+from comas.config.schema import Config, Judge
 from comas.engines.cluster.nodes import cluster_address
 from comas.engines.cluster.placement import check_gpus, gpus_in_all, plan_policy
 from comas.preflight.cluster import cluster_machine
@@ -40,7 +40,7 @@ from comas.preflight.memory import (
 )
 from comas.preflight.needs import Checklist, Need, PreflightError, faults_of, table
 from comas.preflight.plugins import plugin_needs, user_sources
-from comas.preflight.sizes import describe_sizes
+from comas.preflight.sizes import describe_sizes, silent_discussions
 from comas.preflight.threads import settle_threads
 from comas.run.prepared import Prepared, Sizes
 from comas.types import Device
@@ -130,6 +130,8 @@ def survey_run(config: Config) -> Findings:
     needs += length_needs(config, folders=folders, questions=questions)
     needs += held_out_need(config, inputs)
     needs += plugin_needs(config, train)
+    if (judge := config.judge) is not None:
+        needs.find("judge", judge.model, partial(_find_judge, config, judge))
     isolation = _find_isolation(config, needs, inputs)
     shapes = shapes_of(config, inputs, device=device)
     settled, plan = config, list[str]()
@@ -247,6 +249,19 @@ def _find_isolation(config: Config, needs: Checklist, inputs: Inputs) -> Isolati
         wanted = "that judge their own answer right"
         needs.find("tasks of reasoning_gym", wanted, partial(try_tasks, golds))
     return isolation
+
+
+def _find_judge(config: Config, judge: Judge) -> str:
+    """Return where the judge is. Raises ValueError where it is not, or is not asked."""
+    from comas.engines.judge import find_judge  # imports openai, which takes a second
+
+    asked = {turn.role for turn in silent_discussions(config)[0].turns if turn.generation.author}
+    if idle := ", ".join(role for role in judge.roles if role not in asked):
+        raise ValueError(
+            f"society.judge.roles: nobody is asked for {idle} where interaction.criticism="
+            f"{config.interaction.criticism}; leave it out"
+        )
+    return find_judge(judge)
 
 
 # ---------------------------------------------------------------- memory and disk

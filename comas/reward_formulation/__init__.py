@@ -1,7 +1,7 @@
 """Every turn of a discussion gets its reward. A new scheme is one file and one line here."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from random import Random
 from typing import Any
@@ -20,7 +20,7 @@ from comas.reward_formulation.judgment_reward import judgment_reward
 from comas.reward_formulation.majority_reward import majority_reward
 from comas.reward_formulation.maporl_reward import maporl_reward, margin, outcome, plain, quality
 from comas.reward_formulation.self_rewarding import mean_rating
-from comas.types import Discussion, Rewards, TrainingSample
+from comas.types import Discussion, RewardedDiscussion, Rewards, TrainingSample
 from comas.verification.solutions import Verdicts
 
 Evidence = Mapping[str, Callable[[], Any]]
@@ -86,7 +86,13 @@ class RewardScheme:
                 f"{type(rewards).__name__}; let it return Rewards with a RewardedDiscussion for "
                 "each"
             )
-        return rewards
+        return Rewards([of_agents(item) for item in rewards.discussions], rewards.metrics)
+
+
+def of_agents(item: RewardedDiscussion) -> RewardedDiscussion:
+    """Return a discussion without rewards of turns that no agent generated."""
+    paid = zip(item.discussion.turns, item.rewards, strict=True)
+    return replace(item, rewards=tuple(None if turn.is_given else r for turn, r in paid))
 
 
 def _as_scheme(found: Any) -> RewardScheme | None:

@@ -23,8 +23,10 @@ class Sizes:
     """Per step."""
     turns_per_discussion: dict[str, int]
     """Turns of each role in which an agent speaks."""
+    num_judge_requests: int
+    """Turns that are the judge's (``society.judge``), per step."""
     num_turns: int
-    """Per step, when every prompt fits."""
+    """Per step, the judge's included, when every prompt fits."""
     samples_per_policy: tuple[int, ...]
     """Expected per step when every prompt fits, no response is cut off and every turn has a reward;
     rounded. Nobody is trained on those of a frozen policy."""

@@ -61,7 +61,7 @@ def ask_probe(
             agent,
             query.prompt,
             turn=(f"{PREFIX}/{query.item.id}", f"{query.name}/agent_{agent}"),
-            role="evaluation" if query.name == "evaluation" else "scoring",
+            role=PREFIX,  # an agent answers, also in place of a judge that is none
             seed=sampling_seed(seed, PREFIX, query.item.id, query.name, agent),
         )
         generation = await generate(request)

@@ -102,7 +102,7 @@ def discussion_record(
 ) -> Record:
     """The question with its reference answer, where it has one (``gold``), its columns, where the
     reward reads them, and every turn with its reward, a scoring with its score (null: none can be
-    read); agent null: nobody said it, it was given.
+    read); agent null: no agent said it, it was given, or its ``author`` is another model.
 
     Prompts are left out: they repeat the question and earlier turns, and would make the
     files many times as large.
@@ -145,6 +145,8 @@ def _turn_record(turn: Turn, reward: float | None, verdict: str | None) -> Recor
     }
     if turn.role == "scoring":
         record["score"] = parse_score(turn.text)
+    if turn.generation.author:
+        record["author"] = turn.generation.author
     if turn.generation.thinking_text:
         record["thinking"] = turn.generation.thinking_text
     if turn.generation.spells_mark:

@@ -7,7 +7,7 @@ there before is in ``comas/config/former.yaml``.
 
 from comas.config.schema.algorithm import Algorithm, Custom, Dpo, Grpo, PolicyGradient, ReinforcePP
 from comas.config.schema.engines import Cluster, Lora, Policy, Rollout
-from comas.config.schema.interaction import Interaction, Reward, Society
+from comas.config.schema.interaction import Interaction, Judge, Reward, Society
 from comas.config.schema.optimization import Optimization
 from comas.config.schema.questions import Data, ReasoningGym, Validation, Verification
 from comas.config.schema.run import Config, Logging, Training
@@ -21,6 +21,7 @@ __all__ = [
     "Dpo",
     "Grpo",
     "Interaction",
+    "Judge",
     "Logging",
     "Lora",
     "Optimization",

@@ -1,9 +1,24 @@
 """Who discusses, how, and what a discussion pays."""
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
+
+from pydantic import BaseModel, Field
 
 from comas.config.keys import key
+
+
+class Judge(BaseModel, extra="forbid", frozen=True, strict=True):
+    """What may be said of ``society.judge``."""
+
+    base_url: str
+    """Address of an OpenAI-compatible server, such as http://127.0.0.1:8000/v1."""
+    model: str
+    """Its name on that server."""
+    api_key_env: str | None = Field(None, pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")
+    """Environment variable that holds the server's key, which is written nowhere; null: none."""
+    roles: list[Literal["evaluation", "scoring"]] = Field(["evaluation", "scoring"], min_length=1)
+    """The roles that it has in the place of the agents that are drawn for them."""
 
 
 @dataclass
@@ -33,6 +48,11 @@ class Society:
     """Steps from one update of each policy to the next, a single entry for every policy; the last
     step has one as well. An update is on all that was said since the one before. 0: the policy is
     frozen, has no trainer and stays its base model."""
+    judge: dict[str, Any] | None = key(
+        None, example={"base_url": "http://127.0.0.1:8000/v1", "model": "Qwen/Qwen2.5-72B-Instruct"}
+    )
+    """A model behind an address that judges in the place of agents, and is not trained: a trusted
+    judge, as a control. ``Judge`` above has the names; null: agents judge."""
 
 
 @dataclass

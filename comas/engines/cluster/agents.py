@@ -10,7 +10,7 @@ from concurrent.futures import Future
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import ray
 
@@ -24,7 +24,10 @@ from comas.engines.cluster.supervision import (
     future_of,
     wait_for_engines,
 )
-from comas.types import Device, Generation, Request, TrainingSample, UpdateStats
+from comas.types import Device, Generation, Metrics, Request, TrainingSample, UpdateStats
+
+if TYPE_CHECKING:
+    from comas.engines.judge import JudgeClient
 
 log = logging.getLogger(__name__)
 
@@ -66,6 +69,7 @@ class Agents:
         self._rollouts: list[Engine] = []
         self._ranks: list[Engine] = []
         self.recoveries = recoveries or Recoveries(0)
+        self._judge = _open_judge(config)
         self._versions = Counter[int]()
         """Policy -> the version of its weights."""
         self._are_behind = False
@@ -87,18 +91,26 @@ class Agents:
         self._launch.stop()
 
     async def generate(self, request: Request) -> Generation | None:
-        """Sample one response of an agent; None when the prompt is over the prompt limit.
+        """Sample one response of an agent, or of the judge where the role is the judge's; None when
+        the prompt is over the prompt limit.
 
         An engine that is lost is started again with the same weights, and asked again.
 
         Raises:
             EngineError: the engine failed, or was lost too often.
+            ValueError: the judge refuses.
         """
+        if self._judge is not None and request.role in self._judge.roles:
+            return await self._judge.generate(request)
         generation = await self._sampler.generate(request)
         if generation is None:
             return None
         version = self._versions[self._config.policy_of_agent[request.agent_index]]
         return replace(generation, policy_version=version)
+
+    def judge_metrics(self) -> Metrics:
+        """Return what the judge was asked since the last call; nothing if there is none."""
+        return {} if self._judge is None else self._judge.take_metrics()
 
     def response_logprobs(self, samples: Sequence[TrainingSample]) -> list[Sequence[float]]:
         """Return the log-probs of each sample's response tokens, as an update would compute them,
@@ -325,6 +337,14 @@ class Agents:
         for engine in (*self._rollouts, *self._ranks):
             if re.search(rf"\b{re.escape(engine.name)}\b", str(error)):
                 log.warning(self._launch.describe(engine))
+
+
+def _open_judge(config: Config) -> "JudgeClient | None":
+    if config.judge is None:
+        return None
+    from comas.engines.judge import JudgeClient  # imports openai, which takes a second
+
+    return JudgeClient(config.judge, config)
 
 
 def _begin_start(rollouts: Iterable[Engine]) -> dict[Engine, ray.ObjectRef]:

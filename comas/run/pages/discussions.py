@@ -61,6 +61,7 @@ def thread_of(record: Record, *, step: int) -> Thread:
             num_response_tokens=turn["num_response_tokens"],
             thinking=turn.get("thinking", ""),
             signs=_signs(turn, verdict),
+            author=turn.get("author", ""),
         )
 
     return Thread(

@@ -33,7 +33,7 @@ class PageTurn:
     parent: str | None
     role: str
     agent: int | None
-    """None: nobody said it, it was given."""
+    """None: no agent said it."""
     round: int | None
     text: str
     reward: float | None
@@ -48,6 +48,8 @@ class PageTurn:
     """The thinking before ``text``."""
     signs: tuple[str, ...] = ()
     """Properties to filter by, such as ``"truncated"`` (``comas.run.pages.discussions``)."""
+    author: str = ""
+    """The model that said it, where that is no agent; empty where none did: it was given."""
 
 
 @dataclass(frozen=True)

@@ -30,7 +30,7 @@ function short(number) {
 
 /** The words over a turn: who spoke, in which part, and what came of it. */
 function aboutTurn(turn) {
-  const said = [make("strong", {}, turn.role), make("span", {}, turn.agent === null ? "given" : `agent ${turn.agent}`)];
+  const said = [make("strong", {}, turn.role), make("span", {}, turn.agent === null ? turn.author || "given" : `agent ${turn.agent}`)];
   if (turn.round !== null) said.push(make("span", {}, `round ${turn.round}`));
   if (turn.parent === null && turn.verdict) {
     said.push(make("span", { className: turn.verdict }, `${MARKS[turn.verdict]} ${turn.verdict}`));

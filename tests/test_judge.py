@@ -1,0 +1,363 @@
+"""A judge behind an address: what it is asked, what becomes of its answers, and how it fails."""
+
+import asyncio
+import json
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from threading import Timer
+from typing import Any
+
+import pytest
+import scripted_server
+from scripted_agents import ScriptedAgents
+from scripted_server import Body, ScriptedServer
+from small_runs import QUICKSTART, record, write_records
+
+from comas import train as driver
+from comas.config.faults import ConfigError
+from comas.config.schema import Config
+from comas.engines import judge as judging
+from comas.engines.cluster.agents import Agents
+from comas.engines.cluster.supervision import Recoveries
+from comas.engines.judge import JudgeClient
+from comas.preflight.configuration import load_config
+from comas.preflight.sizes import derive_sizes
+from comas.preflight.survey import describe_run, prepare, survey_run
+from comas.run import RunDirectory
+from comas.run.pages.discussions import read_threads
+from comas.run.records import read_rows, read_tokens
+from comas.types import Generation, Metrics, Request, TrainingSample, UpdateStats
+
+KEY = "sk-0123456789"
+REQUEST = Request(1, "Is 48 + 23 = 71?", ("step1/q/copy0", "r0.s0.e0.t0"), "scoring", seed=7)
+
+
+@pytest.fixture(autouse=True)
+def quickly(monkeypatch):
+    monkeypatch.setattr(judging, "PAUSE_S", 0.05)
+    monkeypatch.setattr(judging, "NUM_RETRIES", 0)
+    monkeypatch.setenv("JUDGES_KEY", KEY)
+
+
+def fatal(body: Body) -> str:
+    return "<score>1</score>"
+
+
+def config_of(base_url: str, *overrides: str, model: str = "scripted") -> Config:
+    judge = f"society.judge={{base_url: '{base_url}', model: {model}, api_key_env: JUDGES_KEY}}"
+    return load_config(QUICKSTART, [judge, "society.judge.roles=[scoring]", *overrides])
+
+
+def client_of(base_url: str) -> JudgeClient:
+    config = config_of(base_url)
+    assert config.judge is not None
+    return JudgeClient(config.judge, config)
+
+
+def ask(client: JudgeClient, *requests: Request) -> list[Generation | None]:
+    async def ask_all() -> list[Generation | None]:
+        return await asyncio.gather(*map(client.generate, requests))
+
+    return asyncio.run(ask_all())
+
+
+def failing(times: int, fault: Any) -> ScriptedServer:
+    """A judge that fails as often before it answers."""
+    return ScriptedServer(fatal, fault_of=lambda _, attempt: fault if attempt < times else None)
+
+
+# ---------------------------------------------------------------- what it is asked
+
+
+def test_the_judge_is_asked_as_the_agent_would_be_and_its_answer_is_no_sample():
+    with ScriptedServer(fatal) as server:
+        client = client_of(server.base_url)
+        at_0 = REQUEST._replace(temperature=0.0)
+        said = [*ask(client, REQUEST), *ask(client, at_0)]  # in two event loops
+    assert server.requests[0] == {
+        "model": "scripted",
+        "messages": [{"role": "user", "content": REQUEST.prompt}],
+        "temperature": 1.0,
+        "max_tokens": 48,  # configs/quickstart.yaml
+        "seed": 7,
+    }
+    assert [body["temperature"] for body in server.requests] == [1.0, 0.0]
+    assert {each["Authorization"] for each in server.headers} == {f"Bearer {KEY}"}
+    assert said[0] == Generation((), (), fatal({}), (), "stop", 0, author="scripted")
+    assert client.take_metrics() == {
+        "judge/requests": 2,
+        "judge/prompt_tokens": 2 * 7,  # as the server counts
+        "judge/response_tokens": 2 * 3,
+        "judge/waited_s": 0,
+        "judge/truncated_rate": 0,
+    }
+    assert client.take_metrics()["judge/requests"] == 0
+
+
+def test_no_more_are_in_flight_than_are_allowed(monkeypatch):
+    monkeypatch.setattr(judging, "MAX_IN_FLIGHT", 3)
+    with ScriptedServer(fatal, delay_s=0.02, gather=3) as server:
+        ask(client_of(server.base_url), *(REQUEST._replace(seed=seed) for seed in range(10)))
+    assert server.max_in_flight == 3
+
+
+def test_an_overlong_prompt_is_none_and_thinking_is_left_out():
+    too_long = scripted_server.status(400, "maximum context length is 8 tokens")
+    with failing(1, too_long) as server:
+        assert ask(client_of(server.base_url), REQUEST) == [None]
+    with ScriptedServer(lambda _: "<think><score>3</score></think>\n<score>1</score>") as server:
+        [said] = ask(client_of(server.base_url), REQUEST)
+    assert said is not None and said.response_text == "<score>1</score>"
+    assert said.thinking_text == "<think><score>3</score></think>\n"
+
+
+# ---------------------------------------------------------------- how it fails
+
+
+def test_a_judge_that_dies_is_waited_for_and_that_is_said_once_in_a_while(caplog):
+    with ScriptedServer(fatal) as server:
+        address = server.base_url
+    port = int(address.rpartition(":")[2].removesuffix("/v1"))
+    client, again = client_of(address), ScriptedServer(fatal)
+    again.port = port
+    timer = Timer(1, again.__enter__)
+    timer.start()
+    try:
+        answers = ask(client, *(REQUEST._replace(seed=seed) for seed in range(4)))
+    finally:
+        timer.join()
+        again.__exit__()
+    assert [said and said.response_text for said in answers] == ["<score>1</score>"] * 4
+    waits, returns = caplog.messages  # though each of four was tried about ten times
+    assert waits.startswith(f"the run waits for its judge at {address}: no reply from")
+    assert returns.startswith("the judge answers again after")
+    assert 0 < (client.take_metrics()["judge/waited_s"] or 0) < 20
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        scripted_server.status(429, "slow down"),
+        scripted_server.status(503),
+        scripted_server.cuts_the_reply_off,
+        scripted_server.replies("<html>", content_type="text/html"),
+    ],
+    ids=["429", "503", "half a reply", "no JSON"],
+)
+def test_what_may_pass_is_asked_again(fault):
+    with failing(2, fault) as server:
+        [said] = ask(client_of(server.base_url), REQUEST)
+    assert said is not None and len(server.requests) == 3
+
+
+def test_a_busy_judge_is_asked_again_after_the_pause_that_it_wants(monkeypatch, caplog):
+    monkeypatch.setattr(judging, "NUM_RETRIES", 2)
+    times: list[float] = []
+
+    async def busy(request: Any) -> Any:
+        times.append(asyncio.get_running_loop().time())
+        return await scripted_server.status(429, retry_after="1")(request)
+
+    def answer(body: Body) -> str:
+        times.append(asyncio.get_event_loop().time())
+        return fatal(body)
+
+    with ScriptedServer(answer, fault_of=lambda _, n: busy if n == 0 else None) as server:
+        ask(client_of(server.base_url), REQUEST)
+    assert times[1] - times[0] >= 1 and caplog.messages == []
+
+
+def test_an_answer_that_stays_unusable_ends_the_run():
+    filtered = json.dumps({"choices": [{"message": {}, "finish_reason": "content_filter"}]})
+    with (
+        failing(9, scripted_server.replies(filtered)) as server,
+        pytest.raises(ValueError, match=r"step1/q/copy0 r0\.s0\.e0\.t0: .*is unusable"),
+    ):
+        ask(client_of(server.base_url), REQUEST)
+    assert len(server.requests) == 3
+
+
+def test_a_refusal_ends_the_run_without_the_key_that_it_repeats():
+    with (
+        failing(9, scripted_server.status(401, f"unknown key {KEY}")) as server,
+        pytest.raises(ValueError, match=r"status 401.*unknown key \*\*\*") as caught,
+    ):
+        ask(client_of(server.base_url), REQUEST)
+    assert len(server.requests) == 1 and KEY not in str(caught.value)
+
+
+# ---------------------------------------------------------------- before a run
+
+
+@pytest.mark.parametrize(
+    ("setting", "said"),
+    [
+        ("society.judge={}", "base_url: field required"),
+        ("society.judge.base_url=null", "input should be a valid string"),
+        ("society.judge.url=a", "extra inputs are not permitted"),
+        ("society.judge.roles=[solution]", "input should be 'evaluation' or 'scoring'"),
+        ("society.judge.roles=[]", "list should have at least 1 item"),
+        ("society.judge.api_key_env=sk-0", "string should match pattern"),
+        ("society.judge.model=3", "input should be a valid string"),
+    ],
+)
+def test_what_is_no_judge_is_refused_with_what_one_is(setting, said):
+    with pytest.raises(ConfigError) as caught:
+        config_of("http://127.0.0.1:9/v1", setting)
+    assert said in str(caught.value)
+    assert "it holds base_url, model, api_key_env, roles" in str(caught.value)
+
+
+def test_a_judge_may_be_null_and_is_by_default():
+    assert config_of("http://127.0.0.1:9/v1", "society.judge=null").judge is None
+    assert load_config(QUICKSTART, []).judge is None
+
+
+def table_of(config: Config) -> str:
+    return "\n".join(describe_run(survey_run(config)))
+
+
+def test_a_dry_run_says_what_is_asked_of_the_judge_and_samples_are_those_of_agents():
+    with ScriptedServer(fatal) as server:
+        table = table_of(config_of(server.base_url))
+    assert f"at {server.base_url}" in table and KEY not in table
+    # 24 discussions of 2 rounds with 2 solutions, of which 2 x 2 scorings are the judge's.
+    assert "the judge (scripted): 96 requests per step, for scoring" in table
+    assert "a discussion: 4 solutions, 4 evaluations (parallel)" in table
+    sizes = derive_sizes(config_of("http://127.0.0.1:9/v1"), num_questions=2400)
+    assert (sizes.num_turns, sizes.samples_per_policy) == (24 * 12, (96, 96))
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"society.judge.model": "other"}, "does not serve it. Name one of scripted"),
+        ({"society.judge.base_url": "http://127.0.0.1:9/v1"}, "Is the server running"),
+        ({"society.judge.base_url": "http://a:b@h/v1"}, "holds a user name or a password"),
+        ({"society.judge.api_key_env": "NOT_THERE"}, "there is no such environment variable"),
+        (
+            {"interaction.criticism": "no_evaluation", "society.judge.roles": "[evaluation]"},
+            "nobody is asked for evaluation where interaction.criticism=no_evaluation",
+        ),
+    ],
+)
+def test_a_judge_that_cannot_be_asked_is_a_fault_before_the_run(change, said):
+    with ScriptedServer(fatal) as server:
+        settings = [f"{name}={value}" for name, value in change.items()]
+        assert said in table_of(config_of(server.base_url, *settings))
+
+
+def test_a_judge_that_refuses_the_key_is_a_fault_that_does_not_show_it():
+    async def refuse(request: Any) -> Any:
+        return await scripted_server.status(401, f"unknown key {KEY}")(request)
+
+    with ScriptedServer(fatal) as server:
+        server.list_by = refuse
+        table = table_of(config_of(server.base_url))
+    assert "unknown key ***" in table and "does society.judge.api_key_env name its key?" in table
+    assert KEY not in table
+
+
+# ---------------------------------------------------------------- a run
+
+
+class JudgedAgents(ScriptedAgents):
+    """The society without engines, with the judge of the real one."""
+
+    def __init__(self, config: Config, killed_in: int | None) -> None:
+        super().__init__(Recoveries(0))
+        self._roles, self._killed_in = config.judged_roles, killed_in
+        self._judged = Agents(config, models=["", ""], device="cpu")
+
+    async def generate(self, request: Request) -> Any:
+        judged = request.role in self._roles
+        return await (self._judged.generate if judged else super().generate)(request)
+
+    def judge_metrics(self) -> Metrics:
+        return self._judged.judge_metrics()
+
+    def begin_update(
+        self, buffers: Mapping[int, Sequence[TrainingSample]], *, step: int
+    ) -> Callable[[], dict[int, UpdateStats]]:
+        assert {each.role for samples in buffers.values() for each in samples} == LEARNT
+        if step == self._killed_in:
+            raise KeyboardInterrupt
+        return super().begin_update(buffers, step=step)
+
+
+LEARNT = {"solution", "evaluation"}
+"""What agents say where the judge scores."""
+
+
+def play(monkeypatch: pytest.MonkeyPatch, config: Config, *, killed_in: int | None = None) -> Path:
+    """Let a scripted society run, as the command would; returns its folder."""
+    monkeypatch.setattr(driver, "agents_of", lambda *_: JudgedAgents(config, killed_in))
+    prepared = prepare(config)
+    with (RunDirectory.open if config.resume else RunDirectory.create)(config) as run:
+        try:
+            driver.train(prepared, run)
+        except KeyboardInterrupt:
+            assert killed_in is not None
+    return run.path
+
+
+def opinion(body: Body) -> str:
+    """A score that depends on what is judged alone."""
+    return f"<score>{1 + body['seed'] % 3}</score>"
+
+
+@pytest.mark.stack
+def test_a_judged_run_trains_on_what_agents_said_and_is_resumed_as_if_undisturbed(
+    saves, tmp_path, monkeypatch
+):
+    questions = write_records(tmp_path / "questions.jsonl", map(record, range(4)))
+    settings = (
+        f"saves={saves}",
+        f"data.train={questions}",
+        f"data.validation={questions}",
+        "rollout.batch_size=2",
+        "training.num_steps=3",
+        "training.save_every=1",
+        "validation.discussions=true",
+        "cluster.device=cpu",
+    )
+    with ScriptedServer(opinion) as server:
+        whole = play(monkeypatch, config_of(server.base_url, *settings, "name=whole"))
+        num_asked = len(server.requests)
+        config = config_of(server.base_url, *settings, "name=killed")
+        killed = play(monkeypatch, config, killed_in=3)
+        play(monkeypatch, load_config(None, [f"resume={killed}"]))
+
+    turns = [
+        turn
+        for step in (1, 2, 3)
+        for thread in read_threads(step, whole / f"discussions/step_{step:04d}.jsonl")
+        for turn in thread.turns
+    ]
+    # 3 steps of 2 discussions of 2 rounds with 2 solutions each, every one with its scoring.
+    judged = [turn for turn in turns if turn.role == "scoring"]
+    assert len(judged) == 3 * 2 * 4 and len(turns) == 3 * len(judged)
+    assert {(turn.agent, turn.author, turn.reward) for turn in judged} == {(None, "scripted", None)}
+    assert {turn.author for turn in turns if turn.role != "scoring"} == {""}
+    of_score = {1: (0.0, 1.0), 2: (0.5, 0.5), 3: (1.0, 0.0)}  # equations 7 and 8
+    paid = {turn.role: {(turn.scores, turn.reward) for turn in turns} for turn in turns}
+    assert paid["solution"] | paid["evaluation"] <= {
+        ((score,), reward) for score, both in of_score.items() for reward in (*both, None)
+    }
+    tokens = read_tokens(whole / "tokens")
+    assert len(tokens) == len(turns) - len(judged)  # none of the judge's
+
+    rows, others = (read_rows(run / "metrics.jsonl") for run in (whole, killed))
+    # Four held-out questions are discussed before the first step and after the last.
+    assert [row["judge/requests"] for row in rows] == [4 * 4, 2 * 4, 2 * 4, 2 * 4 + 4 * 4]
+    assert sum(row["judge/prompt_tokens"] for row in rows) == 7 * num_asked
+    assert "reward/scoring" not in rows[1] and rows[1]["scoring/invalid_rate"] == 0
+    without_times = [
+        {name: value for name, value in row.items() if not name.startswith("time/")}
+        for row in (*rows, *others)
+    ]
+    assert without_times[:4] == without_times[4:]
+    for run in (whole, killed):
+        files = [path for path in run.rglob("*") if path.is_file()]
+        assert len(files) > 10
+        assert [path for path in files if KEY.encode() in path.read_bytes()] == []
