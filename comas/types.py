@@ -51,6 +51,22 @@ Example: ``{"math/17": "71"}``
 """
 
 
+class ToolCall(NamedTuple):
+    """A call of a tool within a response, and what came of it."""
+
+    start: int
+    """Where the call begins in ``Generation.response_text``, in characters."""
+    end: int
+    """Where the answer to it ends there."""
+    failed: bool
+    """True if the answer says what went wrong."""
+
+
+ToolDescription = Mapping[str, Any]
+"""``{"type": "function", "function": {"name": "python", "description": "Run a program.",
+"parameters": {"type": "object", ...}}}``, as in OpenAI's chat API."""
+
+
 @dataclass(frozen=True)
 class Generation:
     """One response exactly as the rollout engine sampled it; training uses these token ids.
@@ -81,6 +97,8 @@ class Generation:
     is neither trained nor counted, and whose log-prob is 0; None: all were."""
     author: str = ""
     """The model that said it where that is no policy, such as ``society.judge``."""
+    calls: Sequence[ToolCall] | None = None
+    """Tools that it called and was answered by, in order; None: it was offered none."""
 
     @property
     def num_sampled_tokens(self) -> int:
@@ -105,7 +123,11 @@ class Continuation(NamedTuple):
 
     response: Generation
     answer: str
-    """The agent sees it as a user's message."""
+    call_start: int | None = None
+    """Where in the response's text the tool call begins that is answered; None: it is a user's
+    message that answers, not a tool."""
+    failed: bool = False
+    """As of the ``ToolCall``."""
 
 
 class Request(NamedTuple):
@@ -126,6 +148,8 @@ class Request(NamedTuple):
     at temperature 1."""
     after: "Continuation | None" = None
     """What the response goes on with; None: it is a new one."""
+    tools: Sequence[ToolDescription] = ()
+    """What the agent may call. It is told so by its chat template, or else in the prompt."""
     adapter: int | None = None
     """The policy whose LoRA adapter answers, as the sampler fills it in; None: the engine's own
     weights."""

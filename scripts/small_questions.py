@@ -1,5 +1,6 @@
 """Makes configs/smollm2/: questions that a model of a hundred million parameters answers at times,
-and demonstrations of the roles for ``society.cold_start``.
+and demonstrations of the roles for ``society.cold_start``. And configs/ideas/python_tool/: the same
+with numbers to 999, for which it needs a tool, and solutions that call it.
 
     .venv/bin/python scripts/small_questions.py
 
@@ -18,9 +19,11 @@ from collections.abc import Iterator
 from itertools import product
 from pathlib import Path
 from random import Random
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-FOLDER = Path(__file__).parents[1] / "configs/smollm2"
+CONFIGS = Path(__file__).parents[1] / "configs"
+LARGEST = {"smollm2": (12, 60), "ideas/python_tool": (999, 999)}
+"""Folder -> the largest factor, and the largest term."""
 SPLITS = {"train": (480, (0, 1)), "validation": (500, (2,)), "demonstrated": (48, (3,))}
 """Split -> how many questions, and the remainders of the hash that are its."""
 WORDINGS = {
@@ -66,16 +69,16 @@ class Problem(NamedTuple):
     answer: int
 
 
-def problems(split: str) -> list[Problem]:
-    """The distinct questions of a split."""
+def problems(split: str, largest: tuple[int, int]) -> list[Problem]:
+    """The distinct questions of a split, with numbers up to the ``largest``."""
     number, remainders = SPLITS[split]
     rng = Random(split)
     drawn: dict[str, Problem] = {}
     while len(drawn) < number:
         family = rng.choice(FAMILIES)
         sign = family[-1]
-        low, high = (2, 12) if sign == "*" else (2, 60)
-        a, b = rng.randint(low, high), rng.randint(low, high)
+        high = largest[sign != "*"]
+        a, b = rng.randint(2, high), rng.randint(2, high)
         if sign == "-":
             a, b = a + b, b
         key = f"{sign} {sorted((a, b))}"
@@ -86,9 +89,9 @@ def problems(split: str) -> list[Problem]:
     return list(drawn.values())
 
 
-def records(split: str) -> Iterator[dict[str, str]]:
+def records(split: str, largest: tuple[int, int]) -> Iterator[dict[str, str]]:
     """Questions in the format of data/README.md."""
-    for number, problem in enumerate(problems(split)):
+    for number, problem in enumerate(problems(split, largest)):
         yield {
             "id": f"{split}-{number}",
             "task": "math",
@@ -98,10 +101,10 @@ def records(split: str) -> Iterator[dict[str, str]]:
         }
 
 
-def demonstrations() -> Iterator[dict[str, str]]:
+def demonstrations(largest: tuple[int, int], *, by_tool: bool) -> Iterator[dict[str, Any]]:
     """A solution, an evaluation and a scoring of each question, for ``society.cold_start``."""
     rng = Random(0)
-    asked = problems("demonstrated")
+    asked = problems("demonstrated", largest)
     judged = list(product((True, False), VERDICTS, SCORES))
     judged *= len(asked) // len(judged)
     rng.shuffle(judged)
@@ -109,8 +112,12 @@ def demonstrations() -> Iterator[dict[str, str]]:
         slip = 0 if is_right else rng.choice((-2, -1, 1, 2, 10))
         number = problem.answer + slip
         about = {"domain": "math", "question": problem.question}
-        yield {"role": "solution", **about, "response": solution(problem, problem.answer)}
+        said = [program(problem), str(problem.answer), solution(problem, problem.answer)]
+        yield {"role": "solution", **about, "response": said if by_tool else said[-1]}
         about["solution"] = solution(problem, number)
+        if by_tool:
+            answered = f"<tool_response>\n{number}\n</tool_response>"
+            about["solution"] = f"{said[0]}\n{answered}\n{about['solution']}"
         evaluation = verdict.format(work=problem.work, number=number)
         yield {"role": "evaluation", **about, "response": evaluation}
         yield {"role": "scoring", **about, "evaluation": evaluation, "response": scoring}
@@ -121,13 +128,22 @@ def solution(problem: Problem, number: int) -> str:
     return rf"{problem.work} = {number}. \boxed{{{number}}}"
 
 
-def write(name: str, rows: Iterator[dict[str, str]]) -> None:
-    """Write a JSONL file of the folder."""
-    text = "".join(f"{json.dumps(row)}\n" for row in rows)
-    (FOLDER / name).write_text(text, encoding="utf-8")
+def program(problem: Problem) -> str:
+    """The call of a tool that computes the answer."""
+    arguments = {"program": f"print({problem.work})"}
+    return f"<tool_call>{json.dumps({'name': 'python', 'arguments': arguments})}</tool_call>"
+
+
+def write(file: Path, rows: Iterator[dict[str, Any]]) -> None:
+    """Write a JSONL file."""
+    file.write_text("".join(f"{json.dumps(row)}\n" for row in rows), encoding="utf-8")
 
 
 if __name__ == "__main__":
-    for split in ("train", "validation"):
-        write(f"{split}.jsonl", records(split))
-    write("cold_start.jsonl", demonstrations())
+    for name, largest in LARGEST.items():
+        folder = CONFIGS / name
+        folder.mkdir(exist_ok=True)
+        for split in ("train", "validation"):
+            write(folder / f"{split}.jsonl", records(split, largest))
+        by_tool = name != "smollm2"
+        write(folder / "cold_start.jsonl", demonstrations(largest, by_tool=by_tool))

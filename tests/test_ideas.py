@@ -4,11 +4,10 @@ import math
 from dataclasses import replace
 
 import pytest
-from builders import discuss, discussion, generation, turn
-from tables import cases
+from builders import discussion, turn
 
 from comas.reward_formulation import REWARD_SCHEMES
-from comas.types import Discussion, Generation, Question, Request, Rewards, Turn
+from comas.types import Discussion, Question, Rewards, Turn
 
 IDEAS = (
     "consistency",
@@ -185,54 +184,3 @@ def test_a_solution_is_paid_for_how_likely_it_was():
         None,
         pytest.approx(0.4),
     )
-
-
-PROGRAM = "```python\nprint({})\n```"
-
-
-def solve_with_python(*said: str, domain: str = "math", room: int = 9) -> tuple[Turn, list[str]]:
-    """The solution of an agent whose responses are ``said``, and what each was answered."""
-    answers: list[str] = []
-
-    async def generate(request: Request) -> Generation | None:
-        if request.role != "solution":
-            return generation("<score>3</score>")
-        if request.after is None:
-            return generation(said[0])
-        before, answer = request.after
-        answers.append(answer)
-        if len(answers) > room:
-            return None
-        text = f"{before.response_text}\n{answer}\n{said[len(answers)]}"
-        return replace(generation(text, num_tokens=3), sampled=(True, False, True))
-
-    schedule = "comas.ideas.python_tool:sequential_with_python"
-    asked = [Question("q", domain, "?")]
-    [held] = discuss(asked, generate, schedule=schedule, num_rounds=1, prompt_reuse=1)
-    return held.turns[0], answers
-
-
-@pytest.mark.stack
-def test_a_solver_reads_what_its_programs_print_and_goes_on():
-    solution, answers = solve_with_python(
-        PROGRAM.format("48 + 23"), PROGRAM.format("1 / 0"), r"So \boxed{71}."
-    )
-    assert answers == ["```output\n71\n```", "```output\nZeroDivisionError: division by zero\n```"]
-    parts = [PROGRAM.format("48 + 23"), answers[0], PROGRAM.format("1 / 0"), answers[1]]
-    assert solution.text == "\n".join([*parts, r"So \boxed{71}."])
-    assert solution.generation.sampled == (True, False, True)
-    # As often as it may, as long as there is room.
-    assert len(solve_with_python(*[PROGRAM.format(1)] * 9)[1]) == 3
-    cut_off, answers = solve_with_python(*[PROGRAM.format(2)] * 9, room=1)
-    assert cut_off.text.endswith(PROGRAM.format(2)) and len(answers) == 2
-
-
-@cases(
-    "said, domain",
-    ("No program.", "math"),
-    (PROGRAM.format(1) + r" \boxed{1}", "math"),  # an answer
-    (PROGRAM.format(1), "coding"),  # the program is the answer
-)
-def test_a_solver_who_asks_for_no_program_to_be_run_is_done(said, domain):
-    solution, answers = solve_with_python(said, domain=domain)
-    assert (solution.text, answers) == (said, [])

@@ -46,7 +46,7 @@ from comas.engines.rollout.vllm_options import (
     engine_environment,
 )
 from comas.engines.rollout.weight_transfer import create_weight_sender, trainer_init_info
-from comas.types import Continuation, Generation
+from comas.types import Continuation, Generation, ToolCall
 from comas.utils.chat import ChatEncoder
 from comas.utils.thinking import ThinkingMarks
 
@@ -103,8 +103,8 @@ def test_a_response_goes_on_after_an_answer_that_is_read_and_not_sampled():
     started: dict[str, Any] = {}
     engine._thread = SimpleNamespace(add=started.update)  # type: ignore[assignment]
 
-    def ask(after: Continuation | None) -> list[int]:
-        assert engine._start({1: request("1 + 1?", after=after)}) == []
+    def ask(after: Continuation | None, tools: Any = ()) -> list[int]:
+        assert engine._start({1: request("1 + 1?", after=after, tools=tools)}) == []
         return started["1"]["prompt"]["prompt_token_ids"]
 
     def say(text: str) -> Generation:
@@ -133,6 +133,14 @@ def test_a_response_goes_on_after_an_answer_that_is_read_and_not_sampled():
     assert list(second.rollout_logprobs) == [-1.0] * 6 + [0.0] * num_answered + [-1.0] * 6
     ask(Continuation(second, answer))
     assert sum(say("2").sampled or ()) == 14
+    assert second.calls is None  # it had no tools
+    ask(None, tools=[{"function": {"name": "f"}}])
+    call = say("so f()")
+    assert call.calls == ()
+    ask(Continuation(call, "2", call_start=3, failed=True))
+    assert say("So 2.").response_text == "so f()\n<tool_response>\n2\n</tool_response>\nSo 2."
+    ask(Continuation(replace(call, calls=(ToolCall(0, 1, False),)), "2", call_start=3))
+    assert say("").calls == (ToolCall(0, 1, False), ToolCall(3, 41, False))
     room = ROLLOUT.max_response_tokens - len(whole) + len(prompt) + len(answer)
     assert engine._start({2: request(after=Continuation(first, "x" * room))}) == [2]
 

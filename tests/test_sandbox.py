@@ -9,7 +9,7 @@ import pytest
 from hostile_programs import CHECKER, CHECKERS, FORGERIES, HONEST
 from tables import cases
 
-from comas.verification.sandbox import Limits, Sandbox, SandboxError
+from comas.verification.sandbox import Limits, ProgramError, Sandbox, SandboxError
 from comas.verification.sandbox.sandbox import _GRACE_S
 from comas.verification.sandbox.system_call_filter import compile_filter
 
@@ -45,15 +45,24 @@ def test_a_forgery_works_in_one_process_and_not_in_two(isolated, forgery):
 @cases(
     "program, output",
     ("for i in range(3):\n    print(i, end=',')", "0,1,2,"),
-    ("print(1)\n1 / 0", "1\nZeroDivisionError: division by zero\n"),
     ("print('\\x01\\x02', 'é')", "\x01\x02 é\n"),
     ("print('a' * 9999 + 'b')", "a" * 3998 + "b\n"),
-    ("import sys\nsys.exit('bye')", "SystemExit: bye\n"),
-    ("while True: pass", None),
-    ("x = [0] * 10**9", "MemoryError\n"),
 )
 def test_what_a_program_prints_can_be_read(isolated, program, output):
     assert isolated.output_of(program) == output
+
+
+@cases(
+    "program, said",
+    ("print(1)\n1 / 0", "1\nZeroDivisionError: division by zero\n"),
+    ("import sys\nsys.exit('bye')", "SystemExit: bye\n"),
+    ("while True: pass", "the program died, or was over its limits"),
+    ("x = [0] * 10**9", "MemoryError\n"),
+)
+def test_what_ends_a_program_is_an_error_with_what_it_printed(isolated, program, said):
+    with pytest.raises(ProgramError) as caught:
+        isolated.output_of(program)
+    assert str(caught.value) == said
 
 
 def test_the_checker_ends_with_its_program_and_is_limited_itself(isolated):

@@ -3,38 +3,51 @@
 import json
 import re
 from collections import Counter
+from typing import Any
+
+import pytest
 
 from comas.reward_formulation.interaction_reward import parse_score
 from comas.verification.math import verify_math
-from scripts.small_questions import FOLDER, demonstrations, problems, records
+from scripts.small_questions import CONFIGS, LARGEST, demonstrations, problems, records
+
+both = pytest.mark.parametrize("folder", LARGEST)
 
 
-def rows_of(name: str) -> list[dict[str, str]]:
-    return [json.loads(line) for line in (FOLDER / name).read_text().splitlines()]
+def rows_of(name: str, folder: str) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (CONFIGS / folder / name).read_text().splitlines()]
 
 
-def test_the_committed_files_are_what_the_script_makes():
+@both
+def test_the_committed_files_are_what_the_script_makes(folder):
     for split in ("train", "validation"):
-        assert rows_of(f"{split}.jsonl") == list(records(split))
-    assert rows_of("cold_start.jsonl") == list(demonstrations())
+        assert rows_of(f"{split}.jsonl", folder) == list(records(split, LARGEST[folder]))
+    made = demonstrations(LARGEST[folder], by_tool=folder != "smollm2")
+    assert rows_of("cold_start.jsonl", folder) == list(made)
 
 
-def test_no_numbers_of_one_split_are_asked_about_in_another():
+@both
+def test_no_numbers_of_one_split_are_asked_about_in_another(folder):
     """A product's two factors, for example, which also make the story of so many boxes."""
     kinds = [
-        {(p.work.split()[1], *sorted(re.findall(r"\d+", p.work))) for p in problems(split)}
+        {
+            (p.work.split()[1], *sorted(re.findall(r"\d+", p.work)))
+            for p in problems(split, LARGEST[folder])
+        }
         for split in ("train", "validation", "demonstrated")
     ]
     assert all(kinds) and sum(map(len, kinds)) == len(set.union(*kinds))
 
 
-def test_demonstrated_judges_are_blind():
-    asked = {problem.question: str(problem.answer) for problem in problems("demonstrated")}
+@both
+def test_demonstrated_judges_are_blind(folder):
+    asked = {p.question: str(p.answer) for p in problems("demonstrated", LARGEST[folder])}
     seen: Counter[tuple[str, bool, int | None]] = Counter()
-    for row in rows_of("cold_start.jsonl"):
+    for row in rows_of("cold_start.jsonl", folder):
         gold = asked[row["question"]]
         if row["role"] == "solution":
-            assert verify_math(row["response"], gold) == "correct"
+            said = row["response"] if folder == "smollm2" else row["response"][-1]
+            assert verify_math(said, gold) == "correct"
         if row["role"] == "scoring":
             is_right = verify_math(row["solution"], gold) == "correct"
             verdict = row["evaluation"].split()[-1]

@@ -104,7 +104,7 @@ def learn(model: ResponseModel, lessons: Sequence[Lesson], *, seed: int) -> Iter
 def _backward(model: ResponseModel, lessons: Sequence[Lesson]) -> float:
     """Add up the gradient of the mean loss of all response tokens, which is returned."""
     lengths = [len(prompt) + len(response) for prompt, response, _ in lessons]
-    num_tokens = sum(len(lesson.response_token_ids) for lesson in lessons)
+    num_tokens = sum(lesson.num_learnt_tokens for lesson in lessons)
     total = 0.0
     [micro_batches] = split_into_micro_batches(
         lengths, micro_batch_tokens=MICRO_BATCH_TOKENS, num_ranks=1

@@ -49,8 +49,7 @@ class OpenDiscussion:
         self.batch: Sequence[OpenDiscussion] = [self]
         """All that are held together with it."""
         self.generate = generate
-        """Answers what is asked; a schedule may put another in its place, such as one that lets
-        agents use a tool."""
+        """Answers what is asked; a schedule may put another in its place."""
         self.tasks: asyncio.TaskGroup | None = None
         """Where its scorings run; None until it is held."""
         self._wording = wording_of(rules.prompts)

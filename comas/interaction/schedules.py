@@ -13,7 +13,7 @@ from comas.interaction.criticism import criticise
 from comas.interaction.debate import debate
 from comas.interaction.discussion import Critics, OpenDiscussion, Submission
 from comas.interaction.prompts import SOLUTION, HistoryItem
-from comas.types import Discussion, Generate, Question, Turn
+from comas.types import Discussion, Generate, Question, ToolDescription, Turn
 from comas.utils.concurrency import first_error, run_all
 
 Talks = list[Coroutine[None, None, None]]
@@ -21,7 +21,9 @@ Talks = list[Coroutine[None, None, None]]
 Schedule = Callable[..., Talks]
 """Makes a coroutine for every discussion of a batch, which asks for its turns; called as
 ``sequential`` is. What it draws over the batch it draws from ``rng``, and what it draws for one
-discussion from the discussion's own."""
+discussion from the discussion's own. It may have ``tools``, which solvers are told of
+(``ToolDescription``), and then has ``equip``, a function from ``Generate`` to one by which solvers
+can call them."""
 
 
 # ---------------------------------------------------------------- sequential
@@ -170,6 +172,17 @@ UNCRITICISED_SCHEDULES = frozenset({"debate"})
 """Schedules in which nobody criticises: ``interaction.criticism`` has to be none."""
 
 
+def tools_of(rules: Interaction) -> Sequence[ToolDescription]:
+    """Return the tools that solvers have."""
+    return getattr(SCHEDULES[rules.schedule], "tools", ())
+
+
+def equipped(generate: Generate, rules: Interaction) -> Generate:
+    """Return ``generate`` as agents are asked by it: solvers with the schedule's tools."""
+    schedule: Any = SCHEDULES[rules.schedule]
+    return schedule.equip(generate) if tools_of(rules) else generate
+
+
 async def run_discussions(
     questions: Sequence[Question],
     *,
@@ -189,7 +202,7 @@ async def run_discussions(
             discussion_id=f"step{step}/{question.question_id}/copy{copy}",
             seed_text=f"{seed}/{step}/{question.question_id}/{copy}",
             rules=rules,
-            generate=generate,
+            generate=equipped(generate, rules),
         )
         for question in questions
         for copy in range(rules.prompt_reuse)

@@ -11,6 +11,7 @@ from comas.cold_start.teaching import teach
 from comas.config.schema import Config, Judge
 from comas.engines.cluster.nodes import cluster_address
 from comas.engines.cluster.placement import check_gpus, gpus_in_all, plan_policy
+from comas.interaction.schedules import tools_of
 from comas.preflight.cluster import cluster_machine
 from comas.preflight.cold_start import with_cold_starts
 from comas.preflight.inputs import Inputs, find_inputs, held_out_need, shapes_of
@@ -44,6 +45,7 @@ from comas.preflight.sizes import describe_sizes, silent_discussions
 from comas.preflight.threads import settle_threads
 from comas.run.prepared import Prepared, Sizes
 from comas.types import Device
+from comas.verification import coding
 from comas.verification.reasoning_gym import try_tasks
 from comas.verification.sandbox import Isolation
 from comas.verification.verifiers import SANDBOXED
@@ -100,6 +102,8 @@ def prepare(config: Config) -> Prepared:
     assert train is not None and train.questions is not None and train.sizes is not None
     assert validation is not None and validation.questions is not None
     assert found.plan
+    if found.isolation is not None:
+        coding.isolation.set(found.isolation)  # of programs that tools run in this process
     probe = found.inputs.probe
     return Prepared(
         config=found.config,
@@ -231,11 +235,11 @@ def _on_each_node(machine: Machine) -> str:
 
 
 def _find_isolation(config: Config, needs: Checklist, inputs: Inputs) -> Isolation | None:
-    """Return what isolates programs, if any question has them; try tasks of reasoning_gym."""
+    """Return what isolates programs, if a question or tool has them; try tasks of reasoning_gym."""
     known = inputs.question_sets
     domains = {question.domain for questions in known for question in questions.questions}
     isolation = None
-    if not domains.isdisjoint(SANDBOXED):
+    if tools_of(config.interaction) or not domains.isdisjoint(SANDBOXED):
         wanted = config.verification.sandbox
         find = partial(settle_isolation, wanted, key="verification.sandbox")
         isolation = needs.find("sandbox for programs", wanted or "as strict as can be", find)

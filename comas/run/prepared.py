@@ -54,7 +54,7 @@ class Prepared:
     """Planted solutions about which judges are asked; empty without a probe."""
     device: Device
     isolation: Isolation | None
-    """Isolation of model-written programs; None where no question asks for one."""
+    """Isolation of model-written programs; None where no question or tool asks for one."""
     sizes: Sizes
     locations: Mapping[str, str]
     """Where each name of the configuration leads (see ``locate``)."""

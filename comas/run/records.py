@@ -130,7 +130,7 @@ def _as_json(columns: Mapping[str, Any]) -> Any:
 
 
 def _turn_record(turn: Turn, reward: float | None, verdict: str | None) -> Record:
-    record = {
+    record: Record = {
         "turn_id": turn.turn_id,
         "parent_turn_id": turn.parent_turn_id,
         "round": turn.round_index,
@@ -149,6 +149,8 @@ def _turn_record(turn: Turn, reward: float | None, verdict: str | None) -> Recor
         record["author"] = turn.generation.author
     if turn.generation.thinking_text:
         record["thinking"] = turn.generation.thinking_text
+    if turn.generation.calls:
+        record["calls"] = [call._asdict() for call in turn.generation.calls]
     if turn.generation.spells_mark:
         record["spells_mark"] = True
     return record if verdict is None else record | {"verdict": verdict}

@@ -10,7 +10,7 @@ from comas.config.schema import Config
 from comas.data import QuestionSet
 from comas.data.probe import ProbeItem
 from comas.interaction.prompts import SHIPPED, SOLUTION, Wording, fill
-from comas.interaction.schedules import run_discussions
+from comas.interaction.schedules import equipped, run_discussions
 from comas.interaction.wording import wording_of
 from comas.reward_formulation import (
     REWARD_SCHEMES,
@@ -100,6 +100,7 @@ def validate(
     asked for at once.
     """
     questions = held_out.questions
+    ways = {prefix: equipped(way, config.interaction) for prefix, way in generate.items()}
     ask = partial(
         answer_alone,
         questions,
@@ -107,12 +108,10 @@ def validate(
         seed=config.seed,
         wording=wording_of(config.interaction.prompts),
     )
-    answers = asyncio.run(
-        run_all(ask(generate=way, label=prefix) for prefix, way in generate.items())
-    )
+    answers = asyncio.run(run_all(ask(generate=way, label=prefix) for prefix, way in ways.items()))
     metrics: Metrics = {}
     records: list[Record] = []
-    for prefix, texts in zip(generate, answers, strict=True):  # [agent][question]
+    for prefix, texts in zip(ways, answers, strict=True):  # [agent][question]
         items = [
             (question.domain, text, held_out.answers[question.question_id])
             for answered in texts

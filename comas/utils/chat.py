@@ -5,13 +5,14 @@ import re
 from bisect import bisect_left
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
+from functools import cached_property
 from itertools import groupby
 from pathlib import Path
 from typing import Any
 
 from jinja2 import TemplateError
 
-from comas.types import Message
+from comas.types import Message, ToolDescription
 from comas.utils.thinking import find_marks
 
 TEMPLATE_DATE = "26 Jul 2024"
@@ -93,22 +94,40 @@ class ChatEncoder:
                     "for several: choose another model"
                 )
 
-    def encode(self, chats: Sequence[Sequence[Message]]) -> list[list[int]]:
-        """The token ids of every chat, up to where the model's next message begins."""
+    def encode(
+        self, chats: Sequence[Sequence[Message]], tools: Sequence[ToolDescription] = ()
+    ) -> list[list[int]]:
+        """The token ids of every chat, up to where the model's next message begins.
+
+        The chat template says which ``tools`` there are, or, if it cannot, the last message does,
+        before its own text.
+        """
         if not chats:
             return []  # which the tokenizer would take for one empty chat
+        told = tools_in_words(tools) if tools and not self._takes_tools else ""
         encoded = self._tokenizer.apply_chat_template(
-            [[{**each, "content": self._cut(each["content"])} for each in chat] for chat in chats],
+            [
+                [
+                    {**each, "content": told * (each is chat[-1]) + self._cut(each["content"])}
+                    for each in chat
+                ]
+                for chat in chats
+            ],
             add_generation_prompt=True,
             return_dict=False,
+            tools=list(tools) if tools and not told else None,
             **self._template_kwargs,
         )
         return [self._without_cuts(token_ids) for token_ids in encoded]
 
-    def encode_answer(self, response: Sequence[int], answer: str) -> list[int]:
-        """The token ids that follow a whole ``response``: those of a user's message, up to where
-        the model's next message begins."""
-        chat = (("user", "?"), ("assistant", CUT), ("user", self._cut(answer)))
+    def encode_answer(
+        self, response: Sequence[int], answer: str, *, by_tool: bool = False
+    ) -> list[int]:
+        """The token ids that follow a whole ``response``: those of a user's message, or of a tool's
+        answer, up to where the model's next message begins."""
+        role = "tool" if by_tool and self._takes_tools else "user"
+        said = quoted_answer(answer) if by_tool and role == "user" else answer
+        chat = (("user", "?"), ("assistant", CUT), (role, self._cut(said)))
         token_ids = self._tokenizer.apply_chat_template(
             [{"role": role, "content": content} for role, content in chat],
             add_generation_prompt=True,
@@ -149,6 +168,25 @@ class ChatEncoder:
             )
             for response in responses
         ]
+
+    @cached_property
+    def _takes_tools(self) -> bool:
+        """True if the chat template tells of tools, of calls in a form that we read
+        (``comas.ideas.tools``), and of a tool's answer."""
+        chat = [{"role": role, "content": f"{role}_says"} for role in ("user", "assistant", "tool")]
+        probe = {"name": "probed_tool", "description": "?", "parameters": {"type": "object"}}
+        try:
+            told = self._tokenizer.apply_chat_template(
+                chat,
+                tokenize=False,
+                tools=[{"type": "function", "function": probe}],
+                **self._template_kwargs,
+            )
+        except TemplateError:
+            return False
+        return all(said in told for said in ("probed_tool", "tool_says")) and any(
+            form in told for form in ('"arguments"', '"parameters": dictionary')
+        )
 
     @property
     def has_special_marks(self) -> bool:
@@ -200,6 +238,20 @@ def chat_messages(prompt: str, *, system_prompt: str | None) -> list[Message]:
     is one."""
     system = [] if system_prompt is None else [{"role": "system", "content": system_prompt}]
     return [*system, {"role": "user", "content": prompt}]
+
+
+def tools_in_words(tools: Sequence[ToolDescription]) -> str:
+    """What comes before a prompt where the chat template cannot tell of tools."""
+    listed = "\n".join(json.dumps(tool["function"]) for tool in tools)
+    form = '<tool_call>{"name": NAME, "arguments": {...}}</tool_call>'
+    return f"You may call one of these tools, and then read what it answers:\n{listed}\n" + (
+        f"To call it, end your turn with {form}\n\n"
+    )
+
+
+def quoted_answer(answer: str) -> str:
+    """A tool's answer as others read it."""
+    return f"<tool_response>\n{answer}\n</tool_response>"
 
 
 def check_system_prompt(tokenizer: Any, system_prompt: str, *, folder: Path) -> None:

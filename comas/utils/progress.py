@@ -79,7 +79,7 @@ def counted(generate: Generate, bar: progress_bar) -> Generate:
 
     async def count(request: Request) -> Generation | None:
         generation = await generate(request)
-        bar.update()
+        bar.update(request.after is None)  # else it was counted before it was gone on with
         return generation
 
     return count

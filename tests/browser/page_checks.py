@@ -21,7 +21,7 @@ from comas.run.pages.live import LiveRun
 from comas.run.pages.page import PageSource, write_page
 from comas.run.pages.run_report import run_source
 from comas.run.pages.server import LiveServer
-from comas.types import Question
+from comas.types import Question, ToolCall
 
 NUM_STEPS, PER_STEP = 60, 50
 """Of the large run: 3000 discussions."""
@@ -229,9 +229,10 @@ def test_every_curve_says_what_it_shows_and_a_sentence_what_the_run_came_to(page
     assert "nats per token" in (options.get_attribute("title") or "")
 
 
-def test_the_gold_answer_is_shown_and_a_long_one_and_what_was_thought_are_folded(browser, tmp_path):
-    thought = "<think>48 and <b>23</b></think>"
-    item = discussion(1, question=Question("science/1", "science", "How many?"), thinking=thought)
+def test_the_gold_answer_is_shown_and_a_long_one_thinking_and_calls_are_folded(browser, tmp_path):
+    thought, answer = "<think>48 and <b>23</b></think>", "What is 48 + 23\n71\nRight. 71"
+    asked, calls = Question("science/1", "science", "How many?"), [ToolCall(8, 18, False)]
+    item = discussion(1, question=asked, thinking=thought, answer=answer, calls=calls)
     run = write_run(tmp_path / "saves", "close", {})
     with RunDirectory.open(load_config(None, [f"resume={run}"])) as directory:
         directory.save_discussions(
@@ -250,6 +251,11 @@ def test_the_gold_answer_is_shown_and_a_long_one_and_what_was_thought_are_folded
         expect(thinking.locator("pre")).to_be_hidden()
         thinking.locator("summary").click()
         expect(thinking.locator("pre")).to_have_text(thought)
+        call = page.locator("pre > details")
+        said = page.locator("pre:has(details)")
+        assert said.inner_text().split() == ["What", "is", "call:", "48", "+", "23", "Right.", "71"]
+        call.locator("summary").click()
+        assert "48 + 23\n71\nRight. 71" in said.inner_text()
         page.locator(".row").last.click()
         expect(page.locator("details.gold pre")).to_be_hidden()
         page.locator("details.gold summary").click()

@@ -7,6 +7,8 @@ from array import array
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from itertools import groupby
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 import torch
@@ -21,8 +23,8 @@ from comas.engines.rollout.connection import Answers, Endpoint, receive, send
 from comas.engines.rollout.engine_thread import EngineThread, RolloutEngineError
 from comas.engines.rollout.vllm_options import Adapters, WeightTransfer, engine_arguments
 from comas.engines.rollout.workers import end_together
-from comas.types import Continuation, Device, Generation, Request
-from comas.utils.chat import ChatEncoder, chat_messages
+from comas.types import Continuation, Device, Generation, Request, ToolCall
+from comas.utils.chat import ChatEncoder, chat_messages, quoted_answer
 from comas.utils.concurrency import run_all
 from comas.utils.model_folder import adapted_layers, folder_of, load_tokenizer
 
@@ -243,8 +245,9 @@ class RolloutEngine:
     def _said_before(self, request: Request) -> list[int]:
         if request.after is None:
             return []
-        said = request.after.response.response_token_ids
-        return [*said, *self._chats.encode_answer(said, request.after.answer)]
+        after, said = request.after, request.after.response.response_token_ids
+        by_tool = after.call_start is not None
+        return [*said, *self._chats.encode_answer(said, after.answer, by_tool=by_tool)]
 
     def _forget(self, cancelled: Sequence[int]) -> None:
         in_flight = [key for key in cancelled if self._asked.pop(key, None) is not None]
@@ -276,9 +279,14 @@ class RolloutEngine:
     def _encode(self, requests: Collection[Request]) -> list[list[int]]:
         """The token ids of every prompt, as a chat of one user message."""
         system_prompt = self._rollout.system_prompt
-        return self._chats.encode(
-            [chat_messages(request.prompt, system_prompt=system_prompt) for request in requests]
-        )
+        return [
+            token_ids
+            for tools, those in groupby(requests, key=attrgetter("tools"))
+            for token_ids in self._chats.encode(
+                [chat_messages(request.prompt, system_prompt=system_prompt) for request in those],
+                tools=tools,
+            )
+        ]
 
     def _as_generation(self, completion: CompletionOutput, text: str, asked: _Asked) -> Generation:
         assert completion.finish_reason in ("stop", "length"), completion.finish_reason
@@ -297,6 +305,7 @@ class RolloutEngine:
             spells_mark=self._chats.spells_mark(answer),
             thinking_text=thinking,
             num_thinking_tokens=self._chats.num_thinking_tokens(completion.token_ids, text),
+            calls=() if asked.request.tools else None,
         )
         after = asked.request.after
         return generation if after is None else _joined(after, asked.before, generation)
@@ -308,10 +317,15 @@ def _joined(after: Continuation, before: list[int], new: Generation) -> Generati
     num_said, num_new = len(said.response_token_ids), len(new.response_token_ids)
     num_answered = len(before) - num_said
     thinking = said.num_thinking_tokens, new.num_thinking_tokens
+    answer, calls = after.answer, said.calls
+    if after.call_start is not None:
+        answer = quoted_answer(answer)
+        end = len(said.response_text) + 1 + len(answer)
+        calls = (*(calls or ()), ToolCall(after.call_start, end, after.failed))
     return replace(
         new,
         response_token_ids=array("i", [*before, *new.response_token_ids]),
-        response_text="\n".join((said.response_text, after.answer, new.response_text)),
+        response_text="\n".join((said.response_text, answer, new.response_text)),
         rollout_logprobs=array(
             "d", [*said.rollout_logprobs, *[0.0] * num_answered, *new.rollout_logprobs]
         ),
@@ -323,6 +337,7 @@ def _joined(after: Continuation, before: list[int], new: Generation) -> Generati
             *(False,) * num_answered,
             *(True,) * num_new,
         ),
+        calls=calls,
     )
 
 

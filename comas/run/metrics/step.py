@@ -127,6 +127,7 @@ def rollout_metrics(rewarded: Sequence[RewardedDiscussion], *, num_agents: int) 
         lengths = [turn.generation.num_sampled_tokens for turn in said]
         metrics[f"{prefix}response_length"] = _mean(lengths)
         metrics |= _thinking_metrics(prefix, said)
+        metrics |= _tool_metrics(prefix, said)
     return metrics
 
 
@@ -300,6 +301,16 @@ def _thinking_metrics(prefix: str, turns: Iterable[Turn]) -> Metrics:
             thinking == whole and ended == "length" for thinking, whole, ended in lengths
         ),
     }
+
+
+def _tool_metrics(prefix: str, turns: Iterable[Turn]) -> Metrics:
+    """Calls of tools in a turn that had any, and the share of calls that failed; nothing if no turn
+    had tools."""
+    had = [turn.generation.calls for turn in turns if turn.generation.calls is not None]
+    failed = [float(call.failed) for calls in had for call in calls]
+    if not had:
+        return {}
+    return {f"{prefix}tools/calls": len(failed) / len(had), f"{prefix}tools/failed": _mean(failed)}
 
 
 def _truncated_rate(turns: Iterable[Turn]) -> float | None:

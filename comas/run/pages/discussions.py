@@ -60,6 +60,7 @@ def thread_of(record: Record, *, step: int) -> Thread:
             num_prompt_tokens=turn["num_prompt_tokens"],
             num_response_tokens=turn["num_response_tokens"],
             thinking=turn.get("thinking", ""),
+            calls=_calls_of(turn),
             signs=_signs(turn, verdict),
             author=turn.get("author", ""),
         )
@@ -108,6 +109,15 @@ def _own_score(turn: Record) -> int | str | None:
     return None
 
 
+def _calls_of(turn: Record) -> tuple[tuple[int, int], ...]:
+    """Return where calls of tools begin and end, in the units in which browsers count."""
+
+    def units(end: int) -> int:
+        return len(turn["response"][:end].encode("utf-16-le", "surrogatepass")) // 2
+
+    return tuple((units(call["start"]), units(call["end"])) for call in turn.get("calls", ()))
+
+
 def _signs(turn: Record, verdict: str | None) -> tuple[str, ...]:
     """Return what of a turn somebody may look for."""
     decided = _own_score(turn)
@@ -118,5 +128,7 @@ def _signs(turn: Record, verdict: str | None) -> tuple[str, ...]:
         "unparsable": decided == UNREADABLE or is_unanswered,
         "truncated": turn["finish_reason"] == "length",
         "special tokens": turn.get("spells_mark", False),
+        "tool call": bool(turn.get("calls")),
+        "failed tool call": any(call["failed"] for call in turn.get("calls", ())),
     }
     return tuple(sign for sign, holds in signs.items() if holds)

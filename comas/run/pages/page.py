@@ -46,6 +46,8 @@ class PageTurn:
     num_response_tokens: int
     thinking: str = ""
     """The thinking before ``text``."""
+    calls: tuple[tuple[int, int], ...] = ()
+    """Where calls of tools with their answers begin and end in ``text``, in UTF-16 units."""
     signs: tuple[str, ...] = ()
     """Properties to filter by, such as ``"truncated"`` (``comas.run.pages.discussions``)."""
     author: str = ""

@@ -55,6 +55,19 @@ function tokenBoxes(detail) {
   return make("div", { className: "tokens" }, ...boxes);
 }
 
+/** What was said, in which calls of tools are folded with their answers. */
+function saidElement(turn) {
+  let end = 0;
+  const parts = turn.calls.flatMap(([start, after]) => {
+    const call = turn.text.slice(start, after);
+    const folded = make("details", {}, make("summary", {}, `call: ${call.split("\n")[0]}`), call);
+    const before = turn.text.slice(end, start);
+    end = after + (turn.text[after] === "\n" ? 1 : 0);  // a folded part begins and ends a line
+    return [before, folded];
+  });
+  return make("pre", {}, ...parts, turn.text.slice(end));
+}
+
 /** A turn with all turns that answer it. shown: {prompt, tokens}; detail may be undefined. */
 function turnElement(turn, thread, shown, details, fits) {
   const detail = details?.[turn.id];
@@ -64,7 +77,7 @@ function turnElement(turn, thread, shown, details, fits) {
   if (turn.thinking && !tokens) {
     parts.push(make("details", { className: "thinking" }, make("summary", {}, "thinking"), make("pre", {}, turn.thinking)));
   }
-  parts.push(tokens ? tokenBoxes(detail) : make("pre", {}, turn.text));
+  parts.push(tokens ? tokenBoxes(detail) : saidElement(turn));
   const answers = thread.turns.filter((other) => other.parent === turn.id);
   const element = make("article", { className: fits(turn) ? "turn matching" : "turn" }, ...parts);
   element.append(...answers.map((answer) => turnElement(answer, thread, shown, details, fits)));

@@ -66,8 +66,16 @@ from comas.verification.sandbox.inside import Limits
 from comas.verification.sandbox.sandbox import (
     HOW_TO_GET_NAMESPACES,
     Isolation,
+    ProgramError,
     Sandbox,
     SandboxError,
 )
 
-__all__ = ["HOW_TO_GET_NAMESPACES", "Isolation", "Limits", "Sandbox", "SandboxError"]
+__all__ = [
+    "HOW_TO_GET_NAMESPACES",
+    "Isolation",
+    "Limits",
+    "ProgramError",
+    "Sandbox",
+    "SandboxError",
+]

@@ -25,15 +25,16 @@ MAX_OUTPUT_CHARS = 4000
 _PRINTING = """
 def output():
     import contextlib, io, traceback
-    said = io.StringIO()
+    said, failed = io.StringIO(), False
     with contextlib.redirect_stdout(said):
         try:
             exec(compile({program!r}, "<program>", "exec"), {{"__name__": "__main__"}})
         except BaseException as error:
+            failed = True
             said.write("".join(traceback.format_exception_only(error)))
-    return said.getvalue()
+    return said.getvalue(), failed
 """
-_OUTPUT = f"__output__ = str(output())[-{MAX_OUTPUT_CHARS}:]"
+_OUTPUT = f"said, failed = output()\n__output__ = [str(said)[-{MAX_OUTPUT_CHARS}:], bool(failed)]"
 _PRELOAD_S = 100.0
 """How long it may take to start with a module that it imports."""
 
@@ -65,6 +66,10 @@ Isolation = Literal["require_namespaces", "allow_degraded"]
 
 class SandboxError(RuntimeError):
     """The sandbox itself failed: nothing is known about the program."""
+
+
+class ProgramError(RuntimeError):
+    """A program was over its limits, or what it printed and the error that ended it."""
 
 
 class Sandbox:
@@ -106,14 +111,19 @@ class Sandbox:
         """
         return self._run(program, checker, names_may_shadow)["passed"]
 
-    def output_of(self, program: str) -> str | None:
-        """Return the last ``MAX_OUTPUT_CHARS`` characters that ``program`` prints, and the error
-        that ends it, if one does; None where it is over its limits.
+    def output_of(self, program: str) -> str:
+        """Return the last ``MAX_OUTPUT_CHARS`` characters that ``program`` prints.
 
-        Raises SandboxError as ``run`` does.
+        Raises ProgramError with them, and the error, where one ends it; or where it is over its
+        limits. Raises SandboxError as ``run`` does.
         """
         reply = self._run(_PRINTING.format(program=program), _OUTPUT, False)
-        return json.loads(reply["output"]) if reply["passed"] else None
+        if not reply["passed"]:
+            raise ProgramError("the program died, or was over its limits")
+        said, failed = json.loads(reply["output"])
+        if failed:
+            raise ProgramError(said)
+        return said
 
     def _run(self, program: str, checker: str, names_may_shadow: bool) -> dict[str, Any]:
         with self._lock:

@@ -1,0 +1,228 @@
+"""Solvers with tools: functions that they may call on the way to an answer.
+
+Source: ReTool (arXiv 2504.11536), whose policy learns by reinforcement when to call, with what the
+tool says left out of the loss. A tool is a function with types and a docstring in Google's style::
+
+    def area(radius: float) -> float:
+        '''Return the area of a circle.
+
+        Args:
+            radius: In metres.
+        '''
+        return 3.14159 * radius**2
+
+    solvers = with_tools(sequential, area)   # interaction.schedule: path/to/file.py:solvers
+
+It runs in the driver's process, with arguments that a model wrote: it must not execute them
+(``comas/ideas/python_tool.py`` runs programs in the sandbox).
+"""
+
+import asyncio
+import contextvars
+import inspect
+import json
+import re
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, NamedTuple
+
+from pydantic import ValidationError, validate_call
+from transformers.utils import get_json_schema
+
+from comas.interaction.discussion import OpenDiscussion
+from comas.interaction.schedules import Schedule, Talks
+from comas.types import Continuation, Generate, Generation, Request, ToolDescription
+
+MAX_CALLS = 3
+"""Calls in one response that are answered."""
+MAX_ANSWER_CHARS = 1000
+"""What is longer is cut in the middle."""
+TIMEOUT_S = 30.0
+"""By the clock; a call that takes longer is given up."""
+NO_ROOM = "error: the answer is too long for what is left of the response"
+_TAGGED = re.compile(r"<tool_call>(.*?)</tool_call>", re.DOTALL)
+
+
+class ToolError(Exception):
+    """The answer of a tool that failed."""
+
+
+@dataclass(frozen=True)
+class Tool:
+    """What is offered to solvers, and what is called."""
+
+    description: ToolDescription
+    call: Callable[..., Any]
+    """Takes the arguments by name; may be a coroutine function."""
+    timeout_s: float | None = TIMEOUT_S
+    """None: it limits itself."""
+
+    @property
+    def name(self) -> str:
+        """The name by which it is called."""
+        return self.description["function"]["name"]
+
+
+def as_tool(function: Callable[..., Any], *, timeout_s: float | None = TIMEOUT_S) -> Tool:
+    """Return a function as a tool, described by its types and its docstring.
+
+    Raises TypeError, or transformers' DocstringParsingException, where these say too little.
+    """
+    return Tool(get_json_schema(function), validate_call(function), timeout_s)
+
+
+def with_tools(
+    schedule: Schedule, *tools: Callable[..., Any] | Tool, max_calls: int = MAX_CALLS
+) -> "ScheduleWithTools":
+    """Return ``schedule`` with tools for those who solve, of which a response may hold
+    ``max_calls`` answered calls."""
+    made = [tool if isinstance(tool, Tool) else as_tool(tool) for tool in tools]
+    return ScheduleWithTools(schedule, {tool.name: tool for tool in made}, max_calls)
+
+
+class Call(NamedTuple):
+    """A call as a response has it."""
+
+    start: int
+    """Where it begins in the text."""
+    text: str
+    """JSON, if it is as it should be."""
+    num_ignored: int
+    """Further calls beside it."""
+
+
+@dataclass(frozen=True)
+class ScheduleWithTools:
+    """A schedule in which solutions may call tools (``comas.interaction.schedules.Schedule``)."""
+
+    schedule: Schedule
+    by_name: Mapping[str, Tool]
+    max_calls: int
+
+    @property
+    def tools(self) -> Sequence[ToolDescription]:
+        """What solvers are told of."""
+        return [tool.description for tool in self.by_name.values()]
+
+    def __call__(self, discussions: Sequence[OpenDiscussion], **named: Any) -> Talks:
+        """Discuss as in the schedule without tools."""
+        return self.schedule(discussions, **named)
+
+    def equip(self, generate: Generate) -> Generate:
+        r"""Return ``generate`` with tools for solvers.
+
+        A response that ends with a call goes on after its answer, of which the loss knows nothing;
+        all of it is one response. Of several calls at once only the first is made, and the answer
+        says so. What goes wrong is an answer as well.
+
+        Example: ``<tool_call>{"name": "python", "arguments": {"program": "print(48 + 23)"}}
+        </tool_call>``, then ``<tool_response>71</tool_response>``, then ``So \boxed{71}``.
+        """
+
+        async def solve(request: Request) -> Generation | None:
+            if request.role != "solution":
+                return await generate(request)
+            request = request._replace(tools=self.tools)
+            response = await generate(request)
+            num_read = 0
+            for number in range(1, self.max_calls + 1):
+                if response is None or response.finish_reason != "stop":
+                    break
+                call = first_call(response.response_text, self.by_name, start=num_read)
+                if call is None:
+                    break
+                go_on = partial(request._replace, seed=request.seed ^ number)
+                answer, failed = await self.answer(call)
+                longer = await generate(
+                    go_on(after=Continuation(response, answer, call.start, failed))
+                )
+                if longer is None:  # the answer does not fit
+                    longer = await generate(
+                        go_on(after=Continuation(response, NO_ROOM, call.start, True))
+                    )
+                if longer is None:
+                    break
+                assert longer.calls
+                response, num_read = longer, longer.calls[-1].end
+            return response
+
+        return solve
+
+    async def answer(self, call: Call) -> tuple[str, bool]:
+        """Make a call; returns what the agent reads of it, and True if it failed."""
+        try:
+            said, failed = await _make(*self._read(call.text))
+        except ValueError as error:
+            said, failed = f"error: {error}", True
+        if call.num_ignored:
+            said += f"\n(call one tool at a time: {call.num_ignored} more calls were not made)"
+        return shortened(said.strip()) or "(it says nothing)", failed
+
+    def _read(self, text: str) -> tuple[Tool, Mapping[str, Any]]:
+        """The tool that is called, and its arguments. Raises ValueError."""
+        try:
+            called = json.loads(text)
+            name = called["name"]
+            arguments = called.get("arguments", called.get("parameters"))
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
+            raise ValueError("a call is JSON with a name and arguments") from error
+        if name not in self.by_name:
+            raise ValueError(f"there is no tool {name!r}, but {', '.join(self.by_name)}")
+        if not isinstance(arguments, Mapping):
+            raise ValueError("arguments must be an object, with a value for each name")
+        return self.by_name[name], arguments
+
+
+def first_call(text: str, names: Mapping[str, Any], *, start: int = 0) -> Call | None:
+    """Return the first call in ``text`` from ``start`` on: what stands between <tool_call> and
+    </tool_call>, or, as Llama 3 calls, JSON with the name of a tool that is all of the text."""
+    tagged = list(_TAGGED.finditer(text, start))
+    if tagged:
+        return Call(tagged[0].start(), tagged[0][1], len(tagged) - 1)
+    alone = text[start:].strip()
+    if alone.startswith("{"):
+        try:
+            if json.loads(alone).get("name") in names:
+                return Call(text.index("{", start), alone, 0)
+        except ValueError:
+            return None
+    return None
+
+
+def shortened(text: str) -> str:
+    """Return at most ``MAX_ANSWER_CHARS`` characters, half of them from each end."""
+    if len(text) <= MAX_ANSWER_CHARS:
+        return text
+    half = MAX_ANSWER_CHARS // 2
+    left_out = len(text) - 2 * half
+    return f"{text[:half]}\n({left_out} characters are left out)\n{text[-half:]}"
+
+
+async def _make(tool: Tool, arguments: Mapping[str, Any]) -> tuple[str, bool]:
+    """Return what a tool answers, and True if it failed. It runs in a thread that nobody waits for
+    at the end, should it hang."""
+    answered = Future[tuple[str, bool]]()
+
+    def run() -> None:
+        try:
+            value = tool.call(**arguments)
+            said = asyncio.run(value) if inspect.iscoroutine(value) else value
+            answered.set_result((str(said), False))
+        except ToolError as error:
+            answered.set_result((str(error), True))
+        except ValidationError as error:
+            faults = (f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors())
+            answered.set_result((f"error: {'; '.join(faults)}", True))
+        except BaseException as error:  # whatever a tool may raise, sys.exit() too
+            answered.set_result((f"error: {type(error).__name__}: {error}", True))
+
+    answered.set_running_or_notify_cancel()
+    context = contextvars.copy_context()
+    threading.Thread(target=context.run, args=[run], daemon=True).start()
+    try:
+        return await asyncio.wait_for(asyncio.wrap_future(answered), tool.timeout_s)
+    except TimeoutError:
+        return f"error: {tool.name} took longer than {tool.timeout_s:g} s", True
