@@ -45,7 +45,8 @@ class Question:
 
 
 AnswerKey = Mapping[str, str]
-"""question_id -> reference answer (for coding: checker code); passed to verification only.
+"""question_id -> reference answer (for coding: checker code), with the question's columns for a
+verifier that reads them (``comas.verification.forms.parted``); passed to verification only.
 
 Example: ``{"math/17": "71"}``
 """

@@ -13,11 +13,14 @@ from comas.config.plugins import PluginError
 from comas.config.schema import Data
 from comas.data import load_questions
 from comas.preflight.configuration import load_config
+from comas.preflight.inputs import find_inputs
+from comas.preflight.needs import Checklist
 from comas.preflight.plugins import plugin_needs, user_sources
 from comas.reward_formulation import REWARD_SCHEMES
 from comas.run.metrics.reward_effectiveness import reward_effectiveness
 from comas.run.records import discussion_record
 from comas.types import Discussion, Question, RewardedDiscussion
+from comas.verification.verifiers import verify
 
 FUNCTIONS = """
 SEEN = []
@@ -180,6 +183,34 @@ def test_columns_are_kept_when_asked_for_with_the_answer(tmp_path):
     assert question.columns == {"source": "mine", "gold": "2"} | row
     [question] = load_questions(path, rules).questions
     assert question.columns == {}
+
+
+UNIT = """
+def with_unit(response, gold, *, columns):
+    return "correct" if response == gold + columns["unit"] else "wrong"
+"""
+
+
+def test_a_verifier_that_asks_for_columns_is_given_them_and_no_reward_is(tmp_path):
+    (tmp_path / "mine.py").write_text(UNIT)
+    rows = [record(1) | {"unit": "m"}, record(2) | {"unit": "s", "picture": b"\xff".hex()}]
+    path, verifier = write_records(tmp_path / "q.jsonl", rows), f"{tmp_path / 'mine.py'}:with_unit"
+    named = [f"data.train={path}", f"data.validation={path}", "rollout.batch_size=1"]
+    config = load_config(QUICKSTART, [*named, f"verification.verifiers.math={verifier}"])
+    inputs = find_inputs(config, Checklist())
+    assert inputs.train and inputs.validation
+    train, validation = inputs.train.questions, inputs.validation.questions
+    assert train and validation and train.answers == validation.answers
+    assert [need.fault for need in plugin_needs(config, train)] == [None]
+    assert [question.columns for question in train.questions] == [{}, {}]
+    one, other = (train.answers[question.question_id] for question in train.questions)
+    gold = rows[0]["answer"]
+    assert verify(verifier, f"{gold}m", one) == "correct"
+    assert verify(verifier, f"{rows[1]['answer']}m", other) == "wrong"
+    assert verify("math", f"\\boxed{{{gold}}}", one) == "correct"  # it reads none
+    held = discussion(turn("r0.s0"), question=train.questions[0])
+    kept = discussion_record(RewardedDiscussion(held, (None,)), verdicts={}, answers=train.answers)
+    assert (kept["gold"], kept["columns"]["unit"]) == (gold, "m")
 
 
 def test_records_hold_columns_as_far_as_json_does():

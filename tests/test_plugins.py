@@ -196,7 +196,7 @@ EXITS = "import sys\n{}:\n    sys.exit(0)\n"
         "x = Criticism(lambda submission: None, outcome='scores')\n",
         "make it a Criticism with an async function",
     ),
-    ("verification.verifiers.math", None, "it says None; let it say one of correct, wrong"),
+    ("verification.verifiers.math", None, "says None; let it say one of correct, wrong"),
 )
 def test_what_ends_or_misreturns_is_told_by_a_dry_run(tmp_path, caplog, key, definition, said):
     name = "builtins:print"

@@ -4,7 +4,7 @@ import json
 import re
 import reprlib
 import unicodedata
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Protocol, TypeVar
@@ -20,6 +20,7 @@ from comas.data.choices import gold_with_options, with_choices
 from comas.data.rows import DataError, Faulty, json_rows, read_rows, source_of
 from comas.types import AnswerKey, Domain, Question
 from comas.utils.files import faults_in_words
+from comas.verification.forms import join_columns
 
 MAX_LISTED_FAULTS = 20
 MAX_LISTED_LOCATIONS = 10
@@ -106,19 +107,30 @@ class QuestionSet:
 
 
 def load_questions(
-    name: str | Path, rules: Data = RECORDS, *, with_columns: bool = False
+    name: str | Path,
+    rules: Data = RECORDS,
+    *,
+    with_columns: bool = False,
+    verified_with: Collection[str] = (),
 ) -> QuestionSet:
     """The questions of a file, or of a dataset on the hub, as ``rules`` say how to read it.
 
     ``with_columns``: keep all that stands in a row as ``Question.columns``, with ``gold``, the
     answer of the record, and ``source``, that of the record where the row has none.
+    ``verified_with``: domains whose verifier is given the same, beside the answer.
 
     Raises DataError, as ``sound_records`` does.
     """
-    rows = read_questions(name, rules, with_columns=with_columns)
+    rows = read_questions(name, rules, with_columns=with_columns or bool(verified_with))
     records = sound_records(str(name), rows, example=_EXAMPLE)
-    questions = tuple(Question(r.id, r.task, r.prompt, _columns(r)) for r in records)
-    return QuestionSet(questions, {record.id: record.gold for record in records})
+    questions = tuple(
+        Question(r.id, r.task, r.prompt, _columns(r) if with_columns else {}) for r in records
+    )
+    answers = {
+        r.id: join_columns(r.gold, _columns(r)) if r.task in verified_with else r.gold
+        for r in records
+    }
+    return QuestionSet(questions, answers)
 
 
 def _columns(record: Record) -> Mapping[str, Any]:

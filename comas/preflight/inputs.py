@@ -41,6 +41,7 @@ from comas.utils.model_folder import (
     without_weights,
 )
 from comas.utils.thinking import ThinkingMarks
+from comas.verification.verifiers import VERIFIERS, reads_columns
 
 EMBEDDED_MODELS = [f"quickstart/models/{architecture}" for architecture in ARCHITECTURES]
 EMBEDDED_SHAPE = ModelShape(500_000, 4, 128, 512, 128, 2048)
@@ -295,16 +296,21 @@ def _find_records(config: Config, name: str, read: Callable[[str], FoundRecords]
     return read(location) if is_built else FoundRecords(location, EMBEDDED_RECORDS[name])
 
 
-def _reads_columns(config: Config) -> bool:
+def _load_questions(config: Config, location: str, rules: Data) -> QuestionSet:
+    """Return questions, with their columns for the reward and the verifiers that read them."""
     scheme = REWARD_SCHEMES.find(config.reward.scheme)
-    return scheme is not None and scheme.reads_columns
+    chosen = {domain: VERIFIERS.find(name) for domain, name in config.verifiers.items()}
+    return load_questions(
+        location,
+        rules,
+        with_columns=scheme is not None and scheme.reads_columns,
+        verified_with=[domain for domain, one in chosen.items() if one and reads_columns(one)],
+    )
 
 
 def _find_training(config: Config) -> FoundRecords:
     def read(location: str) -> FoundRecords:
-        questions = load_questions(
-            location, training_rules(config), with_columns=_reads_columns(config)
-        )
+        questions = _load_questions(config, location, training_rules(config))
         return FoundRecords(location, len(questions.questions), questions)
 
     found = _find_records(config, config.data.train, read)
@@ -313,9 +319,7 @@ def _find_training(config: Config) -> FoundRecords:
 
 def _find_held_out(config: Config) -> FoundRecords:
     def read(location: str) -> FoundRecords:
-        held_out = load_questions(
-            location, held_out_rules(config), with_columns=_reads_columns(config)
-        )
+        held_out = _load_questions(config, location, held_out_rules(config))
         asked = fixed_subset(held_out.questions, config.validation.num_questions)
         number = len(held_out.questions)
         return FoundRecords(location, number, QuestionSet(tuple(asked), held_out.answers))

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from operator import attrgetter
-from typing import Any, get_args
+from typing import Any
 
 import torch
 
@@ -24,8 +24,8 @@ from comas.preflight.sizes import MADE_UP, silent_discussions, silent_rewards
 from comas.reward_formulation import REWARD_SCHEMES
 from comas.run.trackers import TRACKERS
 from comas.types import Question, TrainingSample
-from comas.verification.forms import Verdict
-from comas.verification.verifiers import VERIFIERS
+from comas.verification.forms import parted
+from comas.verification.verifiers import VERIFIERS, verify
 
 PLUGIN_KEYS: dict[str, Registry[Any]] = {
     "interaction.schedule": SCHEDULES,
@@ -89,12 +89,10 @@ def _try(
     question = next((question for question in asked if question.domain == domain), None)
     if train is not None and question is not None:
         gold = train.answers[question.question_id]
-        verdict = VERIFIERS[name](gold, gold)
-        if verdict not in get_args(Verdict):
-            raise ValueError(
-                f"{key}={name}: of {question.question_id} it says {verdict!r}; let it say one of "
-                f"{', '.join(get_args(Verdict))}"
-            )
+        try:
+            verify(name, parted(gold)[0], gold)
+        except ValueError as error:
+            raise ValueError(f"{key}={name}: of {question.question_id}: {error}") from error
     if key == "algorithm.estimator":
         assert isinstance(config.algorithm, Custom)
         one, other = (

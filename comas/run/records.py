@@ -12,11 +12,10 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from pydantic_core import to_jsonable_python
-
 from comas.reward_formulation.interaction_reward import parse_score
 from comas.types import AnswerKey, Discussion, RewardedDiscussion, Turn, TurnKey
 from comas.utils.files import append_lines, explaining_errors, json_lines, read_lines
+from comas.verification.forms import in_json, parted
 
 logger = logging.getLogger(__name__)
 
@@ -101,32 +100,30 @@ def discussion_record(
     item: RewardedDiscussion, *, verdicts: Mapping[TurnKey, str], answers: AnswerKey = NO_ANSWERS
 ) -> Record:
     """The question with its reference answer, where it has one (``gold``), its columns, where the
-    reward reads them, and every turn with its reward, a scoring with its score (null: none can be
-    read); agent null: no agent said it, it was given, or its ``author`` is another model.
+    reward or the verifier reads them, and every turn with its reward, a scoring with its score
+    (null: none can be read); agent null: no agent said it, it was given, or its ``author`` is
+    another model.
 
     Prompts are left out: they repeat the question and earlier turns, and would make the
     files many times as large.
     """
     discussion = item.discussion
     key = discussion.discussion_id
+    gold, columns = parted(answers.get(discussion.question.question_id, ""))
+    columns = in_json(discussion.question.columns) or columns
     return {
         "discussion_id": discussion.discussion_id,
         "question_id": discussion.question.question_id,
         "domain": discussion.question.domain,
         "question": discussion.question.text,
         "num_overlong_prompts": discussion.num_overlong_prompts,
-        **({"columns": columns} if (columns := _as_json(discussion.question.columns)) else {}),
-        **({"gold": gold} if (gold := answers.get(discussion.question.question_id)) else {}),
+        **({"columns": columns} if columns else {}),
+        **({"gold": gold} if gold else {}),
         "turns": [
             _turn_record(turn, reward, verdicts.get((key, turn.turn_id)))
             for turn, reward in zip(discussion.turns, item.rewards, strict=True)
         ],
     }
-
-
-def _as_json(columns: Mapping[str, Any]) -> Any:
-    """Return columns as JSON can hold them: what it cannot (dates, pictures) as their text."""
-    return to_jsonable_python(columns, bytes_mode="base64", inf_nan_mode="null", fallback=str)
 
 
 def _turn_record(turn: Turn, reward: float | None, verdict: str | None) -> Record:

@@ -1,12 +1,13 @@
 """Which verifier judges which form of answer. A new one is one file and one line here."""
 
+import inspect
 from collections.abc import Callable, Mapping
 from typing import Any, get_args
 
 from comas.config.plugins import Registry, check_call
 from comas.verification.choice import verify_choice
 from comas.verification.coding import verify_coding, verify_coding_published
-from comas.verification.forms import ANSWER_FORMS, Grader, Verdict
+from comas.verification.forms import ANSWER_FORMS, Grader, Verdict, parted
 from comas.verification.math import verify_math
 from comas.verification.published import (
     verify_choice_published,
@@ -17,14 +18,23 @@ from comas.verification.published import (
 from comas.verification.reasoning_gym import verify_reasoning_gym
 from comas.verification.science import verify_science
 
-Verify = Callable[[str, str], Verdict]
-"""(response, gold) -> verdict."""
+Verify = Callable[..., Verdict]
+"""(response, gold) -> verdict. One that has an argument ``columns`` is also given, under this name,
+all that stands in the question's row, as JSON holds it, with ``gold`` and ``source``."""
+
+
+def reads_columns(verifier: Verify) -> bool:
+    """True if a verifier is given the columns of its question."""
+    try:
+        return "columns" in inspect.signature(verifier).parameters
+    except ValueError:  # of some builtins Python does not know how they are called
+        return False
 
 
 def _as_verifier(found: Any) -> Verify | None:
     if not callable(found):
         return None
-    check_call(found, "response", "gold")
+    check_call(found, "response", "gold", named=("columns",) if reads_columns(found) else ())
     return found
 
 
@@ -81,7 +91,10 @@ def verify(form: str, response: str, gold: str, grader: Grader = "strict") -> Ve
     Raises ValueError when the gold is not of its form: a formula, a number, a letter or checker
     code that can be read; or when the verifier says what is no verdict.
     """
-    verdict = GRADERS[grader][form](response, gold)
+    verifier = GRADERS[grader][form]
+    gold, columns = parted(gold)
+    named = {"columns": columns} if reads_columns(verifier) else {}
+    verdict = verifier(response, gold, **named)
     if verdict not in get_args(Verdict):
         known = ", ".join(get_args(Verdict))
         raise ValueError(f"the verifier {form} says {verdict!r}; let it say one of {known}")
