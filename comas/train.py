@@ -5,7 +5,7 @@ Started by ``bash scripts/train_comas.sh`` through ``comas/__main__.py``.
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -18,11 +18,11 @@ from comas.engines.cluster.supervision import LostEngineError, Recoveries
 from comas.interaction.schedules import run_discussions
 from comas.policy_optimization.samples import Buffers, collect_samples
 from comas.reward_formulation import REWARD_SCHEMES, offer_evidence
-from comas.run.ahead import Batches
+from comas.run.ahead import Batches, refill
 from comas.run.bookkeeping import Bookkeeping
 from comas.run.directory import BEFORE_ALL, RunDirectory
 from comas.run.prepared import Prepared
-from comas.types import Discussion, Rewards
+from comas.types import Discussion, Question, Rewards
 from comas.utils.progress import counted, progress_bar
 from comas.verification import Verifier
 from comas.verification.solutions import Verdicts, verify_solutions
@@ -91,8 +91,9 @@ def co_evolve(
     last_step = _restore(prepared, run, agents, checkpoint)
     verify = partial(verify_solutions, verifier, answers=prepared.train.answers)
 
-    def sample(step: int) -> tuple[Rewards, Callable[[], Verdicts]]:
-        discussions = discuss(prepared, agents, step=step)
+    def reward(
+        discussions: Sequence[Discussion], *, step: int
+    ) -> tuple[Rewards, Callable[[], Verdicts]]:
         # The verifier works beside the update: it measures, and no CoMAS reward asks for it.
         verdicts = verify(discussions)
         evidence = offer_evidence(
@@ -101,11 +102,10 @@ def co_evolve(
             seed=config.seed,
             step=step,
         )
-        scheme = REWARD_SCHEMES[config.reward.scheme]
-        return scheme(discussions, evidence=evidence), verdicts
+        return REWARD_SCHEMES[config.reward.scheme](discussions, evidence=evidence), verdicts
 
     batches = Batches(
-        sample,
+        partial(refill, prepared, partial(discuss, prepared, agents), reward),
         verify,
         lead=config.training.max_staleness,
         num_steps=num_steps,
@@ -141,10 +141,12 @@ def co_evolve(
         books.save_models()
 
 
-def discuss(prepared: Prepared, agents: Agents, *, step: int) -> list[Discussion]:
-    """Hold the discussions of a step's batch, all at once."""
+def discuss(
+    prepared: Prepared, agents: Agents, *, step: int, questions: Sequence[Question] = ()
+) -> list[Discussion]:
+    """Hold the discussions of a step's batch, or of other ``questions``, all at once."""
     config = prepared.config
-    questions = draw_batch(
+    questions = questions or draw_batch(
         prepared.train.questions,
         step=step - 1,
         batch_size=config.rollout.batch_size,

@@ -43,6 +43,18 @@ def draw_batch(
     return [questions[i] for i in order[batch * batch_size : (batch + 1) * batch_size]]
 
 
+def draw_further(
+    questions: Sequence[Question], *, step: int, batch_size: int, seed: int
+) -> list[Question]:
+    """All questions that are not of a step's batch, in an order drawn from (seed, step): a pure
+    function as well."""
+    batch = draw_batch(questions, step=step, batch_size=batch_size, seed=seed)
+    asked = {question.question_id for question in batch}
+    further = [question for question in questions if question.question_id not in asked]
+    random.Random(f"{seed}/further{step}").shuffle(further)
+    return further
+
+
 def fixed_subset(questions: Sequence[Question], num_questions: int | None) -> list[Question]:
     """The same ``num_questions`` for every seed and step, in the order given; None: all.
 

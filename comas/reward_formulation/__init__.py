@@ -70,6 +70,11 @@ class RewardScheme:
     """True if all responses of a role have the same reward on purpose, as in a control."""
     reads_columns: bool = False
     """True if it reads ``Question.columns``, labels among them."""
+    teaches: Callable[[Sequence[RewardedDiscussion]], bool] | None = None
+    """Says of a question's discussions whether there is anything to learn from their rewards; where
+    there is not, the step discusses further questions in its place. None: nobody asks."""
+    max_draws: int = 1
+    """How many batches of questions a step may discuss in all, if ``teaches`` is given."""
 
     @property
     def sees_verdicts(self) -> bool:

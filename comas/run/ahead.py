@@ -16,12 +16,15 @@ repeats, and one that is resumed goes on as if it had not stopped.
 import json
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from pydantic import TypeAdapter
 
-from comas.types import Discussion, Rewards
+from comas.data import draw_further
+from comas.reward_formulation import REWARD_SCHEMES
+from comas.run.prepared import Prepared
+from comas.types import Discussion, RewardedDiscussion, Rewards
 from comas.utils.files import read_json, write_text
 from comas.verification.solutions import Verdicts
 
@@ -30,6 +33,52 @@ AHEAD = "ahead.json"
 
 WaitForVerdicts = Callable[[], Verdicts]
 """Waits for the verdicts on all solutions of a batch."""
+
+
+def refill(
+    prepared: Prepared,
+    discuss: Callable[..., list[Discussion]],
+    reward: Callable[..., tuple[Rewards, WaitForVerdicts]],
+    step: int,
+) -> tuple[Rewards, WaitForVerdicts]:
+    """Return the rewarded discussions of a step: of its batch, and where the reward scheme says
+    what ``teaches``, of further questions in the place of those that teach nothing.
+
+    As many are discussed as lack, and again, until a batch teaches or ``max_draws`` batches were
+    discussed; questions that teach nothing then make up for what still lacks. All of it depends on
+    the seed, the step and what is said, so a resumed run needs no state.
+
+    Example: of 4 questions 2 teach; of 2 further ones 1 does, then 1 more: 7 were discussed.
+    """
+    config, scheme = prepared.config, REWARD_SCHEMES[prepared.config.reward.scheme]
+    rewards, verdicts = reward(discuss(step=step), step=step)
+    if scheme.teaches is None:
+        return rewards, verdicts
+    size = config.rollout.batch_size
+    further = draw_further(
+        prepared.train.questions, step=step - 1, batch_size=size, seed=config.seed
+    )[: (scheme.max_draws - 1) * size]
+    asked = _by_question(rewards)
+    teaching = [name for name in asked if scheme.teaches(asked[name])]
+    while (lacking := size - len(teaching)) and further:
+        taken, further = further[:lacking], further[lacking:]
+        more = _by_question(reward(discuss(step=step, questions=taken), step=step)[0])
+        teaching += [name for name in more if scheme.teaches(more[name])]
+        asked |= more
+    told = {"refill/questions": len(asked), "refill/teaching_share": len(teaching) / len(asked)}
+    if len(asked) > size:
+        chosen = [*teaching, *(name for name in asked if name not in teaching)][:size]
+        kept = [item.discussion for name in chosen for item in asked[name]]
+        rewards, verdicts = reward(kept, step=step)  # as one batch
+    return replace(rewards, metrics={**rewards.metrics, **told}), verdicts
+
+
+def _by_question(rewards: Rewards) -> dict[str, list[RewardedDiscussion]]:
+    """The discussions of each question, in order."""
+    found: dict[str, list[RewardedDiscussion]] = {}
+    for item in rewards.discussions:
+        found.setdefault(item.discussion.question.question_id, []).append(item)
+    return found
 
 
 @dataclass(frozen=True)
