@@ -4,7 +4,7 @@ from a script; those that differ in their engines also make one with tiny random
 import asyncio
 import json
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
 from random import Random
@@ -144,7 +144,9 @@ def scripted_step(
         for turn in talk.turns
         if turn.role == "solution"
     }
-    evidence = offer_evidence(lambda: verdicts, seed=config.seed, step=1)
+    evidence = offer_evidence(
+        lambda: verdicts, response_logprobs=drawn_logprobs, seed=config.seed, step=1
+    )
     rewards = REWARD_SCHEMES[config.reward.scheme](discussions, evidence=evidence)
     samples = collect_samples(
         rewards.discussions,
@@ -155,6 +157,11 @@ def scripted_step(
     buffers.add(samples)
     due = buffers.take_due(1, num_steps=1)
     return due, lambda stats: step_metrics(rewards, due, stats, verdicts, config=config)
+
+
+def drawn_logprobs(samples: Sequence[TrainingSample]) -> list[list[float]]:
+    drawn = [Random(f"{each.turn_id} of {each.agent_index}") for each in samples]
+    return [[-rng.random()] * 3 for rng in drawn]
 
 
 def advantages_of(samples: list[TrainingSample], config: Config) -> torch.Tensor:
