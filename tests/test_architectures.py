@@ -38,7 +38,7 @@ ARCHITECTURES: dict[str, tuple[type[transformers.PretrainedConfig], dict[str, An
     "gemma": (transformers.GemmaConfig, {"tie_word_embeddings": True}, NO_SYSTEM),
     "qwen2": (transformers.Qwen2Config, {"tie_word_embeddings": True}, CHAT_TEMPLATE),
     "gemma2": (transformers.Gemma2Config, {}, NO_SYSTEM),
-    "gpt2": (transformers.GPT2Config, {"n_embd": 64, "n_head": 2, "n_layer": 2}, CHAT_TEMPLATE),
+    "bert": (transformers.BertConfig, {}, CHAT_TEMPLATE),
     "no template": (transformers.Qwen2Config, {}, None),
 }
 THINKING = (QWEN_3, DEEPSEEK)
@@ -112,14 +112,23 @@ def test_a_model_is_updated_sharded_and_in_bfloat16(name, tmp_path):
     assert all(row["agent_0/policy/gradient_norm"] > 0 for row in steps)
 
 
-@cases("name, said", ("gemma2", "attn_logit_softcapping"), ("gpt2", "attn_pdrop"))
-def test_attention_that_is_not_plain_is_refused_by_the_dry_run(name, said, tmp_path):
-    models = f"society.models=[{save(tmp_path / name, name)},quickstart/models/llama]"
+def test_a_dry_run_says_of_a_trained_model_why_its_rows_are_padded(tmp_path):
+    models = f"society.models=[{save(tmp_path / 'gemma2', 'gemma2')},quickstart/models/llama]"
     keys = [models, f"saves={tmp_path / 'saves'}", "cluster.device=cpu"]
     trained = survey_run(load_config(QUICKSTART, keys))
     frozen = survey_run(load_config(QUICKSTART, [*keys, "society.update_every=[0,1]"]))
-    assert [said in fault for fault in faults_of(trained.needs)] == [True]
-    assert faults_of(frozen.needs) == []
+    assert faults_of(trained.needs) == faults_of(frozen.needs) == []
+    [line] = [line for line in trained.plan if "padded" in line]
+    assert line.startswith(f"update of {tmp_path}/gemma2: a padded row for each sample")
+    assert line.endswith("model_type = gemma2 are not known to be packable")
+    assert not any("padded" in line for line in frozen.plan)
+
+
+def test_a_model_that_cannot_be_trained_is_refused_by_the_dry_run(tmp_path):
+    models = f"society.models=[{save(tmp_path / 'bert', 'bert')},quickstart/models/llama]"
+    keys = [models, f"saves={tmp_path / 'saves'}", "cluster.device=cpu"]
+    [fault] = faults_of(survey_run(load_config(QUICKSTART, keys)).needs)
+    assert "(bert) lets tokens attend to later ones" in fault
 
 
 @cases(

@@ -25,6 +25,7 @@ import pytest
 import torch
 import transformers
 from deepspeed.runtime.zero.offload_states import offload_adam_states
+from model_types import save_model_type
 from safetensors.torch import load_file, save_file
 from tiny_models import CHAT_TEMPLATE, save_tiny_model
 from torch import distributed
@@ -33,8 +34,9 @@ from torch.nn.functional import cosine_similarity, logsigmoid
 from comas.config.schema import Algorithm, Custom, Dpo, Grpo, Optimization, Policy, ReinforcePP
 from comas.engines import LOOPBACK_GROUPS
 from comas.engines.policy import engine as engine_module
+from comas.engines.policy import padded as padded_module
 from comas.engines.policy import trainer as trainer_module
-from comas.engines.policy.architecture import check_trainable
+from comas.engines.policy.architecture import check_trainable, why_padded
 from comas.engines.policy.deepspeed_options import deepspeed_config, process_environment
 from comas.engines.policy.optimizers import forget_host_buffers
 from comas.engines.policy.trainer import PolicyTrainer
@@ -68,7 +70,8 @@ Weights = dict[str, torch.Tensor]
 
 
 def save_tiny_models(folder: Path) -> None:
-    """A tied Qwen2 and an untied Llama."""
+    """A tied Qwen2 and an untied Llama; and a Gemma 3, whose rows are padded."""
+    save_model_type(folder / "gemma3", "gemma3_text")
     save_tiny_model(folder / "qwen2", "tied", num_key_value_heads=1)
     save_tiny_model(folder / "llama", "untied", num_key_value_heads=1)
 
@@ -309,6 +312,25 @@ def test_optimiser_steps_equal_plain_pytorch(
     )
     plain = load_plain(model)
     plain_updates(plain, make(), settings, algorithm)
+    assert largest_difference(found, plain_weights(plain)) < 1e-5
+
+
+@cases("zero_stage, gradient_checkpointing", (0, False), (2, True), (3, False), (3, True))
+def test_optimiser_steps_of_padded_rows_equal_plain_pytorch(
+    qwen2, zero_stage, gradient_checkpointing
+):
+    settings = replace(OPTIMIZATION, train_batch_size=6)
+    gemma3 = qwen2.parent / "gemma3"
+    found = updated_weights(
+        gemma3,
+        make_candidates(),
+        optimization=settings,
+        zero_stage=zero_stage,
+        gradient_checkpointing=gradient_checkpointing,
+        micro_batch_tokens=100,
+    )
+    plain = load_plain(gemma3)
+    plain_updates(plain, make_candidates(), settings)
     assert largest_difference(found, plain_weights(plain)) < 1e-5
 
 
@@ -724,25 +746,44 @@ SHAPE = {"vocab_size": 16, "hidden_size": 16, "num_hidden_layers": 2, "num_atten
 SLIDING = {"layer_types": ["full_attention", "sliding_attention"], "sliding_window": 64}
 
 
+def modules_of(config: transformers.PretrainedConfig) -> transformers.PreTrainedModel:
+    with torch.device("meta"):
+        return transformers.AutoModelForCausalLM.from_config(config)
+
+
 @cases(
     "config, said",
+    (transformers.BartConfig(encoder_layers=1, decoder_layers=1), "is an encoder-decoder"),
+    (transformers.BertConfig(**SHAPE), "lets tokens attend to later ones"),
+    (transformers.Gemma3TextConfig(use_bidirectional_attention=True, **SHAPE), "lets tokens"),
+    (transformers.PhimoeConfig(**SHAPE), "draws its experts at random"),
+)
+def test_a_model_that_does_not_generate_what_it_is_trained_on_is_refused(config, said):
+    with pytest.raises(ValueError, match=rf" \({config.model_type}\) {said}"):
+        check_trainable(modules_of(config))
+
+
+@cases(
+    "config, said",
+    (transformers.Qwen2Config(**SHAPE), None),
     (
         transformers.Qwen2Config(final_logit_softcapping=30.0, **SHAPE),
-        "final_logit_softcapping = 30",
+        "final_logit_softcapping = 30.0",
     ),
-    (transformers.LlamaConfig(attention_dropout=0.1, **SHAPE), "attention_dropout = 0.1"),
+    (transformers.LlamaConfig(attention_dropout=0.1, **SHAPE), None),
     (transformers.LlamaConfig(sliding_window=64, **SHAPE), "sliding_window = 64"),
     (
         transformers.Qwen2Config(**SLIDING, **SHAPE),
-        "layer_types = .'full_attention', 'sliding_attention'",
+        "layer_types = ['full_attention', 'sliding_attention']",
     ),
-    (transformers.MambaConfig(**SHAPE), "model_type = mamba"),
-    (transformers.BloomConfig(n_head=2, **SHAPE), "model_type = bloom"),
-    (transformers.PhiConfig(**SHAPE), "a bias in its output layer"),
+    (transformers.GPTNeoXConfig(**SHAPE), None),
+    (transformers.MambaConfig(**SHAPE), "samples of model_type = mamba are not known to be"),
 )
-def test_a_model_that_would_be_trained_wrongly_is_refused(config, said):
-    with torch.device("meta"), pytest.raises(ValueError, match=f" has .*{said}"):
-        check_trainable(transformers.AutoModelForCausalLM.from_config(config))
+def test_packing_is_for_plain_causal_attention_and_a_plain_head(config, said):
+    model = modules_of(config)
+    check_trainable(model)
+    found = why_padded(model)
+    assert found is None if said is None else found is not None and said in found
 
 
 @cases("zero_stage, adam_offload", (1, False), (2, False), (2, True), (3, True))
@@ -839,6 +880,11 @@ def run_rank(rank: int, work: Path) -> None:
     shared = make(zero_stage=3, micro_batch_tokens=60)
     stats = shared.update(make_candidates(), step=0)
     found["shared"] = {"stats": stats, "weights": weights_of(shared)}
+    # Rows of like length, and pieces of logits of which the ranks have different numbers.
+    padded_module.CHUNK_SIZE = 8
+    padded = make_trainer(work / "gemma3", **keys, zero_stage=3, micro_batch_tokens=60)
+    stats = [padded.update(make_candidates(), step=step) for step in range(3)]
+    found["padded"] = {"stats": stats[-1], "weights": weights_of(padded)}
     torch.save(found, work / f"rank{rank}.pt")
 
 
@@ -887,6 +933,14 @@ def test_two_ranks_equal_one_and_resume_exactly(qwen2, two_ranks, zero_stage):
     saved = load_file(qwen2.parent / f"saved{zero_stage}" / "model.safetensors")
     for weights in (second["weights"], first["resumed"], {n: saved[n] for n in first["weights"]}):
         assert largest_difference(first["weights"], weights) == 0
+
+
+def test_padded_rows_on_two_ranks_equal_those_on_one(qwen2, two_ranks):
+    alone = make_trainer(qwen2.parent / "gemma3", zero_stage=3)
+    *_, expected = [alone.update(make_candidates(), step=step) for step in range(3)]
+    for rank in two_ranks:
+        assert_alike(rank["padded"]["stats"], expected)
+        assert largest_difference(weights_of(alone), rank["padded"]["weights"]) < 3e-5
 
 
 @pytest.mark.parametrize(("name", "algorithm"), [("dpo", Dpo()), ("shared", REINFORCE_PP)])

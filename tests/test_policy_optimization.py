@@ -15,7 +15,12 @@ from tables import cases
 from comas.config.schema import Custom, ReinforcePP
 from comas.config.schema.algorithm import AGGREGATIONS, CORRECTIONS
 from comas.policy_optimization import batching, logprobs
-from comas.policy_optimization.balancing import group_samples, split_into_micro_batches
+from comas.policy_optimization.balancing import (
+    divide_samples,
+    group_samples,
+    split_into_micro_batches,
+    split_into_rows,
+)
 from comas.policy_optimization.logprobs import token_logprobs
 from comas.policy_optimization.losses import (
     Surrogate,
@@ -351,6 +356,38 @@ def test_ranks_share_all_samples_in_equally_many_micro_batches(lengths, limit, r
     assert len({len(share) for share in shares}) == 1
     assert all(sum(lengths[i] for i in batch) <= limit or len(batch) == 1 for batch in batches)
     assert len(shares[0]) <= -(-len(lengths) // ranks)
+
+
+@cases(
+    "lengths, limit, ranks, shares",
+    # Rows as long as the longest: 9, then 2 x 8 with the 4, then 2 x 3 with the 2.
+    ([9, 2, 8, 3, 4], 16, 1, [[[2, 4], [0], [3, 1]]]),
+    # A row above the limit is alone.
+    ([20, 2, 2], 4, 1, [[[0], [1, 2]]]),
+    # All would fit into one, but each of the ranks gets some.
+    ([5, 4, 2, 1], 99, 2, [[[0, 1]], [[2, 3]]]),
+    ([5], 99, 2, [[[0]], [[]]]),
+    ([], 99, 2, [[[]], [[]]]),
+)
+def test_rows_are_counted_with_their_padding(lengths, limit, ranks, shares):
+    assert split_into_rows(lengths, micro_batch_tokens=limit, num_ranks=ranks) == shares
+
+
+@given(st.lists(st.integers(1, 50), min_size=1, max_size=40), st.integers(1, 60), st.integers(1, 4))
+def test_ranks_share_all_rows_in_equally_many_micro_batches(lengths, limit, ranks):
+    shares = split_into_rows(lengths, micro_batch_tokens=limit, num_ranks=ranks)
+    batches = [batch for share in shares for batch in share]
+    assert sorted(i for batch in batches for i in batch) == list(range(len(lengths)))
+    assert len({len(share) for share in shares}) == 1
+    padded = [len(batch) * max((lengths[i] for i in batch), default=0) for batch in batches]
+    assert all(p <= limit or len(b) == 1 for p, b in zip(padded, batches, strict=True))
+
+
+def test_a_pair_of_padded_rows_is_never_parted():
+    pairs = answers((A, 2), (A, 9), (A, 1), (A, 1))
+    # Two rows of 13 tokens, and two of 5.
+    found = divide_samples(pairs, micro_batch_tokens=26, num_ranks=1, unit=2, pads=True)
+    assert found == [[[0, 1], [2, 3]]]
 
 
 def test_pairs_stay_together_in_optimiser_steps():

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from model_types import tiny_config, tiny_model
 from small_runs import REPOSITORY
 from tables import cases
 from transformers import Qwen2Config, Qwen2ForCausalLM
@@ -178,6 +179,31 @@ def test_a_larger_configuration_fits_on_eight_gpus(name):
 def test_shipped_shapes_have_the_published_numbers_of_parameters(size, billions):
     shape = model_shape(str(REPOSITORY / f"configs/models/Qwen2.5-{size}-Instruct"))
     assert round(shape.num_parameters / 1e9, 2) == billions
+
+
+@cases(
+    "model_type, changes, size",
+    ("qwen2", {}, 128),
+    ("qwen3_moe", {"num_experts_per_tok": 3}, 3 * 64),
+    ("qwen2_moe", {}, 2 * 64 + 64),  # a shared expert
+    ("mixtral", {}, 2 * 128),
+)
+def test_experts_count_whole_for_weights_and_by_tokens_for_activations(
+    tmp_path, model_type, changes, size
+):
+    model = tiny_model(model_type, **changes)
+    model.config.save_pretrained(tmp_path)
+    shape = model_shape(str(tmp_path))
+    assert shape.intermediate_size == size
+    assert shape.num_parameters == model.num_parameters()
+    assert shape.num_parameters > (3 * 4 * 64 * 64 * 4) * (model_type != "qwen2")  # four experts
+
+
+def test_a_layer_without_attention_has_no_keys(tmp_path):
+    tiny_config("mamba").save_pretrained(tmp_path / "mamba")
+    tiny_config("gemma4_text", global_head_dim=96).save_pretrained(tmp_path / "gemma4")
+    assert model_shape(str(tmp_path / "mamba")).kv_size == 0
+    assert model_shape(str(tmp_path / "gemma4")).kv_size == 2 * 96  # the layer with most
 
 
 def test_what_the_configuration_sets_is_taken_as_it_is():

@@ -17,9 +17,10 @@ from transformers.utils.logging import disable_progress_bar
 from comas.cold_start.demonstrations import Lesson
 from comas.cold_start.teaching import MICRO_BATCH_TOKENS, NUM_EPOCHS, ColdStart, recipe
 from comas.config.schema import Policy
-from comas.engines.policy.model import ResponseModel, load_response_model
+from comas.engines.policy.loading import load_response_model
+from comas.engines.policy.model import ResponseModel
 from comas.engines.policy.optimizers import adamw, create_schedule
-from comas.policy_optimization.balancing import split_into_micro_batches
+from comas.policy_optimization.balancing import divide_samples
 from comas.policy_optimization.batching import assemble, split_into_steps
 from comas.utils.files import PARTIAL, from_here, locked, remove, written_aside
 from comas.utils.model_description import describe_as
@@ -103,11 +104,10 @@ def learn(model: ResponseModel, lessons: Sequence[Lesson], *, seed: int) -> Iter
 
 def _backward(model: ResponseModel, lessons: Sequence[Lesson]) -> float:
     """Add up the gradient of the mean loss of all response tokens, which is returned."""
-    lengths = [len(prompt) + len(response) for prompt, response, _ in lessons]
     num_tokens = sum(lesson.num_learnt_tokens for lesson in lessons)
     total = 0.0
-    [micro_batches] = split_into_micro_batches(
-        lengths, micro_batch_tokens=MICRO_BATCH_TOKENS, num_ranks=1
+    [micro_batches] = divide_samples(
+        lessons, micro_batch_tokens=MICRO_BATCH_TOKENS, num_ranks=1, pads=model.pads
     )
     for micro in micro_batches:
         batch = assemble([lessons[i] for i in micro], device=model.head.weight.device)

@@ -103,6 +103,11 @@ class MicroBatch:
     mask: torch.Tensor
     """[B, R] bool: True = sampled response token, padded to the longest response."""
 
+    @property
+    def num_padded_tokens(self) -> int:
+        """Tokens of a model that ``pads`` every sample to the longest of them."""
+        return (len(self.boundaries) - 1) * self.longest
+
 
 class Tokens(Protocol):
     """What is trained of a sample."""

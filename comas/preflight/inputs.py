@@ -67,6 +67,8 @@ class FoundModel:
     thinking: ThinkingMarks | None = None
     cold_start: ColdStart | None = None
     """What it is still to be taught."""
+    why_padded: str | None = None
+    """See ``comas.engines.policy.architecture``; None, too, of what is not trained."""
 
     def __str__(self) -> str:
         place = "built" if self.folder is None else "downloaded"
@@ -280,14 +282,16 @@ def _find_model(config: Config, name: str) -> FoundModel:
         rollout=config.rollout,
         template_kwargs=[kwargs for model, kwargs in kwargs_of_policies if model == name],
     )
+    why = None
     if not is_embedded:
-        from comas.engines.policy.architecture import check_trainable
+        from comas.engines.policy.architecture import check_trainable, why_padded
 
         with _blaming_model(location):
             modules = without_weights(str(description_of(location)))
             if name in {config.models[policy] for policy in config.trained_policies}:
                 check_trainable(modules)
-    return FoundModel(location, description_of(location), thinking)
+                why = why_padded(modules)
+    return FoundModel(location, description_of(location), thinking, why_padded=why)
 
 
 def _find_records(config: Config, name: str, read: Callable[[str], FoundRecords]) -> FoundRecords:

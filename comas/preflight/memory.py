@@ -68,15 +68,37 @@ def model_shape(model: str) -> ModelShape:
     shipped = SHIPPED_SHAPES / model.removeprefix("Qwen/")
     modules = without_weights(str(shipped if is_shipped(model) else description_of(model)))
     text = modules.config.get_text_config()
-    kv_heads = getattr(text, "num_key_value_heads", None) or text.num_attention_heads
     return ModelShape(
         num_parameters=sum(parameter.numel() for parameter in modules.parameters()),
         num_layers=text.num_hidden_layers,
         hidden_size=text.hidden_size,
-        intermediate_size=getattr(text, "intermediate_size", None) or 4 * text.hidden_size,
-        kv_size=kv_heads * head_size_of(modules.config),
+        intermediate_size=_intermediate_size(text),
+        kv_size=max(map(_kv_size, text.per_layer_config)),
         vocab_size=text.vocab_size,
     )
+
+
+def _kv_size(layer: "PretrainedConfig") -> int:
+    """Return key heads times head size of a layer; 0 of one without attention."""
+    heads = getattr(layer, "num_attention_heads", None) or 0
+    key_heads = getattr(layer, "num_key_value_heads", None) or heads
+    return key_heads * head_size_of(layer) if heads else 0
+
+
+def _intermediate_size(text: "PretrainedConfig") -> int:
+    """Return the hidden units of MLPs that a token passes through in a layer: of experts, those of
+    all that it is sent to and of the shared ones.
+
+    Example: Qwen3-30B-A3B sends a token to 8 of its 128 experts of 768 units: 6144.
+    """
+    dense = getattr(text, "intermediate_size", None) or 4 * text.hidden_size
+    num_experts = getattr(text, "num_experts_per_tok", None) or 0
+    num_experts = num_experts or getattr(text, "top_k_experts", None) or 0  # Gemma 4
+    expert = getattr(text, "moe_intermediate_size", None) or dense
+    shared = getattr(text, "shared_expert_intermediate_size", None) or (
+        (getattr(text, "n_shared_experts", None) or 0) * expert
+    )
+    return max(dense, num_experts * expert + shared)
 
 
 def is_shipped(model: str) -> bool:

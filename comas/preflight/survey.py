@@ -142,6 +142,11 @@ def survey_run(config: Config) -> Findings:
     if shapes.keys() >= {*config.models}:  # one that is unknown has a fault of its own
         every = [shapes[name] for name in config.models]
         settled, plan = _plan_memory(config, needs, every, machine)
+        plan += [
+            f"update of {name}: a padded row for each sample, slower than packed rows, as {why}"
+            for name, model in inputs.models.items()
+            if plan and (why := model.why_padded)
+        ]
     _look_at_disk(settled, needs, shapes)
     return Findings(needs, settled, device, inputs, isolation, plan)
 

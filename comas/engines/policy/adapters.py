@@ -13,7 +13,8 @@ from torch import distributed
 
 from comas.config.schema import Policy
 from comas.engines.policy.engine import Compute
-from comas.engines.policy.model import ResponseModel, load_response_model
+from comas.engines.policy.loading import load_response_model
+from comas.engines.policy.model import ResponseModel
 from comas.engines.policy.trainer import PolicyTrainer
 from comas.policy_optimization.batching import MicroBatch
 from comas.types import TrainingSample, UpdateStats

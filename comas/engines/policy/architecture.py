@@ -1,44 +1,73 @@
-"""Which models can be trained: what the update computes is theirs only if they are plain."""
+"""Which models can be trained, and which of them with samples packed into one row."""
 
-from transformers import PreTrainedModel
+from transformers import PreTrainedConfig, PreTrainedModel
 
-NOT_PLAIN = ("attn_logit_softcapping", "attention_dropout", "attn_pdrop")
-"""Settings that make attention more than ``packed_attention`` computes."""
-LOGIT_TRANSFORMS = ("final_logit_softcapping", "logit_scale", "logits_scaling")
-"""Settings of models (Gemma 2, Cohere, Granite) whose logits are more than a linear map."""
+_PACKABLE = (
+    "apertus arcee dots1 ernie4_5 ernie4_5_moe gemma glm glm4 glm4_moe gpt2 gpt_bigcode gpt_neox "
+    "helium hunyuan_v1_dense hunyuan_v1_moe llama ministral3 mistral mixtral olmo olmo2 olmoe opt "
+    "persimmon phi3 qwen2 qwen2_moe qwen3 qwen3_moe seed_oss smollm3 starcoder2"
+)
+PACKABLE = frozenset(_PACKABLE.split())
+"""Model types of transformers 5.15 of which ``tests/test_architectures.py`` shows that packed
+samples have the log-probs that each has alone."""
+NOT_PLAIN = ("attn_logit_softcapping", "final_logit_softcapping", "logit_scale", "logits_scaling")
+"""Settings that make attention more than ``packed_attention`` computes, or logits more than the
+last hidden states times one matrix."""
+NOISE = ("dropout", "pdrop", "jitter")
+"""What names of settings have in them that make a model in training another than in sampling."""
 
 
 def check_trainable(model: PreTrainedModel) -> None:
-    """Refuse a model whose log-probs the update would get wrong.
-
-    Raises:
-        ValueError: its attention is not plain causal attention over all earlier tokens, or its
-            logits are more than its last hidden states times one matrix; names every reason.
-    """
-    if reasons := [*_attention_faults(model), *_logit_faults(model)]:
+    """Raise ValueError, with the reason, of a model whose log-probs cannot be those that it samples
+    with, one token after another."""
+    config, reason = model.config, None
+    text = config.get_text_config(decoder=True)
+    is_decoder = getattr(text, "is_decoder", None) is not False or config.model_type in PACKABLE
+    if config.is_encoder_decoder:
+        reason = "is an encoder-decoder"
+    elif getattr(text, "use_bidirectional_attention", None) in (True, "all") or not is_decoder:
+        reason = "lets tokens attend to later ones"
+    elif config.model_type == "phimoe":
+        reason = "draws its experts at random while it is trained"
+    if reason is not None:
         raise ValueError(
-            f"{model.config.name_or_path} has {', '.join(reasons)}; only models with plain causal "
-            "attention in every layer, and logits that are the last hidden states times one "
-            "matrix, can be trained: choose one of those"
+            f"{config.name_or_path} ({config.model_type}) {reason}, and cannot be trained: choose "
+            "a causal language model"
         )
 
 
-def _attention_faults(model: PreTrainedModel) -> list[str]:
+def why_padded(model: PreTrainedModel) -> str | None:
+    """Return why each sample needs a row of its own; None: samples may be packed into one row.
+
+    Packing is right where every layer's attention is plain causal attention over all earlier tokens
+    of a sample, nothing else mixes tokens, and the logits are the last hidden states times one
+    matrix. Example: ``"sliding_window = 4096"``.
+    """
     config = model.config
+    if config.model_type not in PACKABLE:
+        return f"samples of model_type = {config.model_type} are not known to be packable"
     layer_types = getattr(config, "layer_types", None)
-    faults = [f"{key} = {getattr(config, key)}" for key in NOT_PLAIN if getattr(config, key, None)]
     if layer_types is not None and set(layer_types) != {"full_attention"}:
-        faults.append(f"layer_types = {sorted(set(layer_types))}")
+        return f"layer_types = {sorted(set(layer_types))}"
     if layer_types is None and getattr(config, "sliding_window", None) is not None:
-        faults.append(f"sliding_window = {config.sliding_window}")
-    if not model.is_backend_compatible() or model._is_stateful:
-        faults.append(f"model_type = {config.model_type}")
-    return faults
-
-
-def _logit_faults(model: PreTrainedModel) -> list[str]:
-    settings = {key: getattr(model.config, key, None) for key in LOGIT_TRANSFORMS}
-    faults = [f"{key} = {value}" for key, value in settings.items() if value not in (None, 1.0)]
+        return f"sliding_window = {config.sliding_window}"
+    for key in NOT_PLAIN:
+        if (value := getattr(config, key, None)) not in (None, 1.0):
+            return f"{key} = {value}"
     if getattr(model.get_output_embeddings(), "bias", None) is not None:
-        faults.append("a bias in its output layer")
-    return faults
+        return "its output layer has a bias"
+    return None
+
+
+def ignores_in_sdpa(config: PreTrainedConfig) -> bool:
+    """True if PyTorch's kernels would leave out a part of the attention: a soft cap."""
+    return bool(getattr(config.get_text_config(), "attn_logit_softcapping", None))
+
+
+def without_dropout(config: PreTrainedConfig) -> PreTrainedConfig:
+    """Return ``config`` with every rate of dropout, and of noise in routers, set to 0."""
+    for part in {id(c): c for c in (config, config.get_text_config())}.values():
+        for name, value in vars(part).items():
+            if isinstance(value, float) and any(kind in name for kind in NOISE):
+                setattr(part, name, 0.0)
+    return config

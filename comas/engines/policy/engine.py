@@ -11,7 +11,8 @@ from torch import distributed
 from comas.config.schema import Optimization, Policy
 from comas.engines.policy.checkpoint_engine import CopyingCheckpointEngine
 from comas.engines.policy.deepspeed_options import deepspeed_config, join_group
-from comas.engines.policy.model import ResponseModel, load_response_model
+from comas.engines.policy.loading import load_response_model
+from comas.engines.policy.model import ResponseModel
 from comas.engines.policy.optimizers import create_optimizer, create_schedule, forget_host_buffers
 from comas.engines.policy.weights import (
     NamedTensor,
@@ -196,7 +197,10 @@ class PolicyEngine:
         else of a single sample of more than ``policy.micro_batch_tokens``."""
         wanted = self._policy.gradient_checkpointing
         if wanted is None:
-            wanted = batch.input_ids.numel() > self._policy.micro_batch_tokens
+            num_tokens = (
+                batch.num_padded_tokens if self._engine.module.pads else batch.input_ids.numel()
+            )
+            wanted = num_tokens > self._policy.micro_batch_tokens
         model = self._language_model
         if wanted and not model.is_gradient_checkpointing:
             model.gradient_checkpointing_enable({"use_reentrant": False})

@@ -1,13 +1,9 @@
 """The language model as training sees it: log-probs of response tokens, and entropies."""
 
-from pathlib import Path
-
 import torch
 from torch import nn
-from transformers import AutoModelForCausalLM, PreTrainedModel
+from transformers import PreTrainedModel
 
-from comas.config.schema import Policy
-from comas.engines.policy.architecture import check_trainable
 from comas.engines.policy.attention import PACKED
 from comas.policy_optimization.batching import MicroBatch
 from comas.policy_optimization.logprobs import token_logprobs
@@ -36,14 +32,34 @@ class ResponseHead(nn.Module):
 class ResponseModel(nn.Module):
     """Computes response log-probs and entropies at the sampling temperature."""
 
+    pads = False
+    """True if each sample has a row of its own; see ``comas.engines.policy.padded``."""
+
     def __init__(self, language_model: PreTrainedModel, *, temperature: float) -> None:
         super().__init__()
         self.language_model = language_model
-        self.head = ResponseHead(language_model.get_output_embeddings(), temperature=temperature)
+        self.head = self._head(language_model, temperature)
+
+    @property
+    def shares_prompts(self) -> bool:
+        """True if samples may lie behind one copy of their prompt, as no other attention can."""
+        return self.language_model.config._attn_implementation == PACKED
 
     def forward(self, batch: MicroBatch) -> tuple[torch.Tensor, torch.Tensor]:
         """Log-probs [B, R] of a micro batch, and the entropy of the distribution of each of its
         response tokens [B, R] (not differentiable); float32, 0 where its mask is False."""
+        logprobs, entropies = self.head(self._predicting_states(batch), batch.response_ids)
+        padded = logprobs.new_zeros(batch.mask.shape)
+        return (
+            padded.masked_scatter(batch.mask, logprobs),
+            padded.masked_scatter(batch.mask, entropies),
+        )
+
+    def _head(self, language_model: PreTrainedModel, temperature: float) -> nn.Module:
+        return ResponseHead(language_model.get_output_embeddings(), temperature=temperature)
+
+    def _predicting_states(self, batch: MicroBatch) -> torch.Tensor:
+        """The last hidden states [n, H] at the places ``predicting``."""
         hidden = self.language_model.base_model(
             input_ids=batch.input_ids,
             position_ids=batch.position_ids,
@@ -55,34 +71,4 @@ class ResponseModel(nn.Module):
             max_length_k=batch.most_keys,
             key_places=batch.key_places,
         ).last_hidden_state
-        logprobs, entropies = self.head(hidden[0, batch.predicting], batch.response_ids)
-        padded = logprobs.new_zeros(batch.mask.shape)
-        return (
-            padded.masked_scatter(batch.mask, logprobs),
-            padded.masked_scatter(batch.mask, entropies),
-        )
-
-
-def load_response_model(folder: Path, policy: Policy, *, temperature: float) -> ResponseModel:
-    """Load a causal language model in full, as ``policy`` wants it.
-
-    Plain loading on every rank, never under DeepSpeed's zero.Init: that may fill shards
-    with wrong weights.
-
-    Raises:
-        ValueError: its files lack weights, or it cannot be trained (see ``check_trainable``).
-    """
-    attention = policy.attn_implementation
-    language_model, found = AutoModelForCausalLM.from_pretrained(
-        folder,
-        dtype=getattr(torch, policy.dtype),
-        attn_implementation=PACKED if attention == "sdpa" else attention,
-        output_loading_info=True,
-    )
-    if missing := sorted(found["missing_keys"]):
-        raise ValueError(
-            f"society.models: the safetensors files in {folder} lack {len(missing)} weights of the "
-            f"model, first {missing[0]!r}: get it again"
-        )
-    check_trainable(language_model)
-    return ResponseModel(language_model, temperature=temperature)
+        return hidden[0, batch.predicting]

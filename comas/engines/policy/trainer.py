@@ -57,8 +57,9 @@ class PolicyTrainer(PolicyEngine):
         self._max_response_tokens = max_response_tokens
         self._seed = seed
         self._unit = 2 if isinstance(algorithm, Dpo) else 1  # samples that are never parted
-        self._share_prompts = self._policy.attn_implementation == "sdpa"  # no other gathers keys
-        self._assemble = partial(assemble, device=self._device, share_prompts=self._share_prompts)
+        shares_prompts = self._engine.module.shares_prompts
+        self._layout = {"share_prompts": shares_prompts, "pads": self._engine.module.pads}
+        self._assemble = partial(assemble, device=self._device, share_prompts=shares_prompts)
         self._reference = self._load_reference() if algorithm.uses_reference else None
 
     def update(self, samples: Sequence[TrainingSample], *, step: int) -> UpdateStats:
@@ -179,7 +180,7 @@ class PolicyTrainer(PolicyEngine):
             micro_batch_tokens=self._policy.micro_batch_tokens,
             num_ranks=self._world_size,
             unit=self._unit,
-            share_prompts=self._share_prompts,
+            **self._layout,
         )
         return [[indices[i] for i in micro] for micro in shares[self._rank]]
 

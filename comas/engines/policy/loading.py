@@ -1,0 +1,49 @@
+"""Loading a language model as training sees it, packed or padded."""
+
+from pathlib import Path
+
+import torch
+from transformers import AutoConfig, AutoModelForCausalLM
+
+from comas.config.schema import Policy
+from comas.engines.policy.architecture import (
+    check_trainable,
+    ignores_in_sdpa,
+    why_padded,
+    without_dropout,
+)
+from comas.engines.policy.attention import PACKED
+from comas.engines.policy.model import ResponseModel
+from comas.engines.policy.padded import PaddedModel
+
+
+def load_response_model(folder: Path, policy: Policy, *, temperature: float) -> ResponseModel:
+    """Load a causal language model in full, as ``policy`` wants it.
+
+    Plain loading on every rank, never under DeepSpeed's zero.Init: that may fill shards
+    with wrong weights.
+
+    Raises:
+        ValueError: its files lack weights, or it cannot be trained (see ``check_trainable``).
+    """
+    asks_sdpa = policy.attn_implementation == "sdpa"
+    config = without_dropout(AutoConfig.from_pretrained(folder))
+    attention = "eager" if ignores_in_sdpa(config) else None  # transformers' choice
+    language_model, found = AutoModelForCausalLM.from_pretrained(
+        folder,
+        config=config,
+        dtype=getattr(torch, policy.dtype),
+        attn_implementation=attention if asks_sdpa else policy.attn_implementation,
+        output_loading_info=True,
+    )
+    if missing := sorted(found["missing_keys"]):
+        raise ValueError(
+            f"society.models: the safetensors files in {folder} lack {len(missing)} weights of the "
+            f"model, first {missing[0]!r}: get it again"
+        )
+    check_trainable(language_model)
+    if why_padded(language_model) is not None:
+        return PaddedModel(language_model, temperature=temperature)
+    if asks_sdpa:
+        language_model.set_attn_implementation(PACKED)
+    return ResponseModel(language_model, temperature=temperature)

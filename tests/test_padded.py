@@ -1,0 +1,140 @@
+"""Models with a padded row for each sample: their log-probs and gradients are those of
+transformers."""
+
+from pathlib import Path
+from random import Random
+
+import pytest
+import torch
+from model_types import save_model_type
+from tables import cases
+from transformers import AutoModelForCausalLM
+
+from comas.config.schema import Policy
+from comas.engines.policy.architecture import PACKABLE
+from comas.engines.policy.loading import load_response_model
+from comas.engines.policy.padded import PaddedModel
+from comas.policy_optimization.batching import assemble
+from comas.policy_optimization.logprobs import CHUNK_SIZE
+from comas.types import TrainingSample
+
+POLICY = Policy(dtype="float32")
+CPU = torch.device("cpu")
+TEMPERATURE = 0.7
+
+
+def samples_of(*lengths: tuple[int, int], seed: int = 0) -> list[TrainingSample]:
+    rng = Random(seed)
+    return [
+        TrainingSample(
+            *(0, f"q{i}", "d", f"r0.s{i}", 0, "solution"),
+            [rng.randrange(3, 259) for _ in range(num_prompt)],
+            [rng.randrange(3, 259) for _ in range(num_response)],
+            [0.0] * num_response,
+            1.0,
+        )
+        for i, (num_prompt, num_response) in enumerate(lengths)
+    ]
+
+
+SAMPLES = samples_of((20, 15), (3, 2), (5, 9))
+LONGER = samples_of((20, 15), (3, 2), (5, 70), seed=1)
+
+
+def alone(folder: Path, sample: TrainingSample) -> tuple[torch.Tensor, torch.Tensor]:
+    """Log-probs and entropies by transformers' plainest code, of one sample."""
+    model = AutoModelForCausalLM.from_pretrained(folder, attn_implementation="eager").eval()
+    ids = torch.tensor([[*sample.prompt_token_ids, *sample.response_token_ids]])
+    with torch.no_grad():
+        logits = model(input_ids=ids).logits[0, len(sample.prompt_token_ids) - 1 : -1]
+    distribution = torch.distributions.Categorical(logits=logits / TEMPERATURE)
+    return distribution.log_prob(torch.tensor(sample.response_token_ids)), distribution.entropy()
+
+
+def gradients(model: torch.nn.Module) -> dict[str, torch.Tensor]:
+    return {name: p.grad for name, p in model.named_parameters() if p.grad is not None}
+
+
+@pytest.mark.parametrize(
+    "model_type",
+    [
+        *(
+            "gemma2",
+            "gemma3_text",
+            "gemma4_text",
+            "mistral",
+            "qwen3_next",
+            "qwen3_5_text",
+            "qwen3_5_moe_text",
+        ),
+        *("gpt_oss", "olmo3", "cohere2", "granite", "bloom"),
+    ],
+)
+def test_padded_log_probs_are_those_of_each_sample_alone(model_type, tmp_path):
+    folder = save_model_type(tmp_path, model_type)
+    model = load_response_model(folder, POLICY, temperature=TEMPERATURE).train()
+    assert isinstance(model, PaddedModel)
+    logprobs, entropies = model(assemble(SAMPLES, device=CPU))
+    others, _ = model(assemble([*SAMPLES[:2], LONGER[2]], device=CPU))
+    for i, sample in enumerate(SAMPLES):
+        length = len(sample.response_token_ids)
+        found = logprobs[i, :length], entropies[i, :length]
+        torch.testing.assert_close(found, alone(folder, sample), atol=2e-5, rtol=1e-5)
+        if i < 2:
+            torch.testing.assert_close(others[i, :length], logprobs[i, :length])
+    logprobs.sum().backward()
+    assert all(gradient.isfinite().all() for gradient in gradients(model).values())
+    assert not logprobs[1, 2:].any()
+
+
+@pytest.mark.parametrize("model_type", sorted(PACKABLE))
+def test_where_packing_is_right_padded_rows_give_the_same(model_type, tmp_path):
+    changes = {"sliding_window": None} if model_type == "mistral" else {}
+    folder = save_model_type(tmp_path, model_type, **changes)
+    packed = load_response_model(folder, POLICY, temperature=TEMPERATURE).train()
+    assert not packed.pads and packed.shares_prompts
+    batch = assemble(SAMPLES, device=CPU)
+    expected = packed(batch)
+    expected[0].sum().backward()
+    gradients_of_packed = gradients(packed)
+    packed.zero_grad()
+    packed.language_model.set_attn_implementation("sdpa")
+    padded = PaddedModel(packed.language_model, temperature=TEMPERATURE)
+    found = padded(batch)
+    torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-5)
+    found[0].sum().backward()
+    found_gradients = gradients(padded)
+    for name, gradient in gradients_of_packed.items():
+        if name.startswith("language_model."):
+            torch.testing.assert_close(found_gradients[name], gradient, atol=1e-4, rtol=1e-3)
+    for i, sample in enumerate(SAMPLES):
+        length = len(sample.response_token_ids)
+        torch.testing.assert_close(
+            found[0][i, :length], alone(folder, sample)[0], atol=2e-5, rtol=0
+        )
+
+
+def test_logits_are_there_in_pieces_and_nothing_depends_on_them(tmp_path, monkeypatch):
+    folder = save_model_type(tmp_path, "gemma3_text")
+    model = load_response_model(folder, POLICY, temperature=1.0)
+    batch = assemble(samples_of((4, CHUNK_SIZE), (9, 40)), device=CPU)
+    sizes = []
+    piece = model.head._piece
+    monkeypatch.setattr(model.head, "_piece", lambda h, t: sizes.append(len(t)) or piece(h, t))
+    model(batch)[0].sum().backward()
+    in_pieces = gradients(model)
+    # 552 tokens by 256, and all of them again in the backward pass.
+    assert sorted(sizes) == [40, 40, 256, 256, 256, 256]
+    model.zero_grad()
+    monkeypatch.setattr("comas.engines.policy.padded.CHUNK_SIZE", 10_000)
+    model(batch)[0].sum().backward()
+    for name, gradient in gradients(model).items():
+        torch.testing.assert_close(in_pieces[name], gradient, atol=1e-4, rtol=1e-3)
+
+
+@cases("model_type", "gpt2", "opt")
+def test_dropout_is_off_in_training(model_type, tmp_path):
+    folder = save_model_type(tmp_path, model_type)
+    model = load_response_model(folder, POLICY, temperature=1.0).train()
+    batch = assemble(SAMPLES, device=CPU)
+    torch.testing.assert_close(model(batch), model.eval()(batch), rtol=0, atol=0)
