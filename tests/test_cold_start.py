@@ -205,7 +205,7 @@ def test_two_prompts_are_answered_greedily_as_was_shown():
     model.set_attn_implementation(PACKED)
     shown = {(5, 6, 7): [20, 30, END_OF_TURN], (5, 6, 8): [40, END_OF_TURN]}
     lessons = [Lesson(prompt, response) for prompt, response in shown.items()] * 400
-    losses = list(cold_start_process.learn(ResponseModel(model, temperature=1.0), lessons, seed=0))
+    losses = list(cold_start_process.learn(ResponseModel(model), lessons, seed=0))
     assert len(losses) == 100  # 800 lessons, 16 a step, twice
     assert losses[0] > 3 and losses[-1] < 0.6
     model.eval()

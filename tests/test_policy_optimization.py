@@ -274,8 +274,11 @@ def test_the_kl_penalty_is_averaged_like_the_loss_and_pulls_to_the_reference():
     torch.testing.assert_close(logprobs.grad, torch.tensor([[(1 - math.exp(-1)) / 2, 0.0]]))
 
 
+@pytest.mark.parametrize("each", [False, True])
 @pytest.mark.parametrize("num_tokens", [0, 1, 7, 8, 9, 20])
-def test_chunks_of_logits_give_the_logprobs_and_gradients_of_all_at_once(monkeypatch, num_tokens):
+def test_chunks_of_logits_give_the_logprobs_and_gradients_of_all_at_once(
+    monkeypatch, num_tokens, each
+):
     monkeypatch.setattr(logprobs, "CHUNK_SIZE", 8)
     monkeypatch.setattr(logprobs, "PIECE_SIZE", 3)
     generator = torch.Generator().manual_seed(0)
@@ -283,9 +286,11 @@ def test_chunks_of_logits_give_the_logprobs_and_gradients_of_all_at_once(monkeyp
     weight = torch.randn(11, 5, generator=generator).requires_grad_()
     token_ids = torch.randint(11, (num_tokens,), generator=generator)
     upstream = torch.randn(num_tokens, generator=generator)
-    all_logprobs = (hidden @ weight.T / 0.7).log_softmax(-1)
+    temperatures = torch.linspace(0.5, 2.0, num_tokens) if each else torch.full((num_tokens,), 0.7)
+    all_logprobs = (hidden @ weight.T / temperatures[:, None]).log_softmax(-1)
     expected = all_logprobs[range(num_tokens), token_ids]
-    found, entropies = token_logprobs(hidden, weight, token_ids, temperature=0.7)
+    temperature = temperatures if each else 0.7
+    found, entropies = token_logprobs(hidden, weight, token_ids, temperature=temperature)
     torch.testing.assert_close(found, expected, rtol=0, atol=1e-5)
     of_all = -(all_logprobs.exp() * all_logprobs).sum(dim=1).detach()
     torch.testing.assert_close(entropies, of_all, rtol=0, atol=1e-5)
@@ -423,6 +428,15 @@ def answers(*responses: tuple[tuple[int, ...], int]) -> list[TrainingSample]:
 def test_samples_of_a_prompt_are_a_group(samples, unit, limit, share, groups):
     found = group_samples(answers(*samples), unit=unit, limit=limit, share_prompts=share)
     assert list(found.items()) == list(groups.items())
+
+
+def test_a_predicted_token_has_the_temperature_of_its_sample():
+    tool = sample(response_token_ids=(7, 9, 1), sampled=(True, False, True))
+    short = sample(response_token_ids=(3,))
+    batch = batching.assemble([tool, short], device=CPU, temperature=[0.5, 2.0])
+    assert batch.temperature.tolist() == [0.5, 0.5, 2.0]
+    assert batching.assemble([], device=CPU, temperature=[]).temperature.tolist() == []
+    assert batching.assemble([tool], device=CPU, temperature=0.7).temperature == 0.7
 
 
 def test_only_sampled_tokens_are_predicted():

@@ -94,6 +94,21 @@ def test_what_others_read_is_the_answer_and_all_is_trained():
     assert generation.num_thinking_tokens == 16  # letters of <think>8</think>
 
 
+def test_each_agent_is_asked_at_its_temperature_for_a_response_of_its_length():
+    rollout = replace(ROLLOUT, temperature=[1.0, 0.5], max_response_tokens=[200, 30])
+    engine = RolloutEngine(
+        "m", rollout=rollout, device="cpu", weight_transfer="shared_memory", seed=0
+    )
+    engine._chats = ChatEncoder(byte_tokenizer(), folder=Path("folder"))
+    started: dict[str, Any] = {}
+    engine._thread = SimpleNamespace(add=started.update)  # type: ignore[assignment]
+    asked = {0: request("1?"), 1: request("1?", agent=1), 2: request(agent=1, temperature=0.0)}
+    assert engine._start(asked) == []
+    params = [started[str(key)]["params"] for key in asked]
+    assert [(p.temperature, p.max_tokens) for p in params] == [(1.0, 200), (0.5, 30), (0.0, 30)]
+    assert rollout.longest_response == 200
+
+
 def test_a_response_goes_on_after_an_answer_that_is_read_and_not_sampled():
     tokenizer = byte_tokenizer()
     engine = RolloutEngine(

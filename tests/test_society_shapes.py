@@ -11,7 +11,7 @@ from small_runs import QUICKSTART, record, write_records
 from tables import cases
 from tiny_models import save_tiny_model
 
-from comas.config.schema import Config, Society
+from comas.config.schema import Config, Society, for_agent
 from comas.engines.cluster.agents import Agents
 from comas.engines.cluster.placement import gpus_in_all, plan_policy
 from comas.policy_optimization.samples import Buffers
@@ -49,6 +49,23 @@ def test_policies_have_entries_of_their_own_or_one_that_serves_all():
     assert config.learning_rates == [1e-3, 0.2, 0.3]
     assert config.trained_policies == [0, 1]
     assert society(*FIVE, "optimization.learning_rate=0.25").learning_rates == [0.25] * 3
+
+
+def test_sampling_values_are_for_all_agents_or_for_each():
+    rollout = society(*FIVE, "rollout.temperature=[1,0.7,0.7,1,0.5]").rollout
+    assert [for_agent(rollout.temperature, i) for i in range(5)] == [1.0, 0.7, 0.7, 1.0, 0.5]
+    assert for_agent(rollout.max_response_tokens, 3) == rollout.longest_response
+    assert society(*FIVE, "rollout.temperature=2").rollout.temperature == 2.0
+    rollout = society(*FIVE, "rollout.max_response_tokens=[64]").rollout
+    assert (for_agent(rollout.max_response_tokens, 4), rollout.longest_response) == (64, 64)
+    for written, said in (
+        ("rollout.temperature=[1,2]", "must have one entry for each of the 5 agents, has 2"),
+        ("rollout.temperature=[1,1,1,1,0]", "must be at least 0.01"),
+        ("rollout.temperature=warm", "must be a number, or a list of numbers"),
+        ("rollout.max_response_tokens=[1.5]", "must be a whole number, or a list of whole numbers"),
+    ):
+        with pytest.raises(ValueError, match=said):
+            society(*FIVE, written)
 
 
 def test_a_buffer_holds_what_was_said_since_the_policys_last_update():

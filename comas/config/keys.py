@@ -188,6 +188,8 @@ def type_in_words(kind: Any) -> str:
         values = typing.get_args(kind)[1]
         return f"a mapping of names to {_WORDS[values][1]}" if values in _WORDS else "a mapping"
     if arguments := [a for a in typing.get_args(kind) if a is not type(None)]:
+        if len(arguments) > 1:
+            return ", or ".join(map(type_in_words, arguments))
         if typing.get_origin(kind) is list:
             of_mappings = typing.get_origin(arguments[0]) is dict
             return f"a list of {'mappings' if of_mappings else _WORDS[arguments[0]][1]}"

@@ -6,7 +6,7 @@ import logging
 import os
 import time
 
-from comas.config.schema import Config, Judge
+from comas.config.schema import Config, Judge, for_agent
 from comas.types import Generation, Metrics, Request
 from comas.utils.client import (
     Client,
@@ -69,10 +69,10 @@ class JudgeClient:
         self.roles = frozenset(judge.roles)
         self._judge = judge
         self._system_prompt = config.rollout.system_prompt
+        self._temperature = config.rollout.temperature
         self._key = _api_key(judge)
         self._options = RequestOptions(
-            temperature=config.rollout.temperature,
-            max_tokens=config.rollout.max_response_tokens,
+            max_tokens=config.rollout.longest_response,
             concurrency=MAX_IN_FLIGHT,
             num_retries=NUM_RETRIES,
         )
@@ -90,11 +90,14 @@ class JudgeClient:
         chat = with_system_prompt(
             [{"role": "user", "content": request.prompt}], self._system_prompt
         )
+        temperature = request.temperature
+        if temperature is None:  # that of the agent in whose place it speaks
+            temperature = for_agent(self._temperature, request.agent_index)
         num_unusable = 0
         while True:
             try:
                 reply = await self._client().complete(
-                    chat, model_index=0, seed=request.seed, temperature=request.temperature
+                    chat, model_index=0, seed=request.seed, temperature=temperature
                 )
             except OverlongPromptError:
                 return None

@@ -100,6 +100,8 @@ class MicroBatch:
     """[n]: places in the row whose logits predict a sampled response token."""
     response_ids: torch.Tensor
     """[n]: the predicted tokens, response after response."""
+    temperature: float | torch.Tensor
+    """Of all samples, or [n]: of each predicted token."""
     mask: torch.Tensor
     """[B, R] bool: True = sampled response token, padded to the longest response."""
 
@@ -123,10 +125,15 @@ class Tokens(Protocol):
 
 
 def assemble(
-    samples: Sequence[Tokens], *, device: torch.device, share_prompts: bool = False
+    samples: Sequence[Tokens],
+    *,
+    device: torch.device,
+    share_prompts: bool = False,
+    temperature: float | Sequence[float] = 1.0,
 ) -> MicroBatch:
     """Lay samples into a micro batch; none at all give one token, and no response. With
-    ``share_prompts``, a prompt that several of them have is there once."""
+    ``share_prompts``, a prompt that several of them have is there once. They were sampled at
+    ``temperature``, or each at its entry of it."""
     copies = Counter(tuple(sample.prompt_token_ids) for sample in samples if share_prompts)
     tokens: list[int] = []
     positions: list[int] = []
@@ -169,6 +176,13 @@ def assemble(
         most_keys=max(end - start for start, end in pairwise(key_ends)),
         predicting=integers(predicting),
         response_ids=integers(response_ids),
+        temperature=(
+            temperature
+            if isinstance(temperature, float)
+            else torch.tensor(temperature, device=device).repeat_interleave(
+                mask.sum(dim=1)[: len(samples)].to(device)
+            )
+        ),
         mask=mask.to(device),
     )
 

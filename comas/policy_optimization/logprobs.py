@@ -13,7 +13,11 @@ PIECE_SIZE = 32
 
 
 def token_logprobs(
-    hidden: torch.Tensor, weight: torch.Tensor, token_ids: torch.Tensor, *, temperature: float
+    hidden: torch.Tensor,
+    weight: torch.Tensor,
+    token_ids: torch.Tensor,
+    *,
+    temperature: float | torch.Tensor,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Log-probability [n] of each token under the logits ``hidden @ weight.T / temperature``, and
     the entropy [n] of the distribution that it was drawn from, in nats.
@@ -23,7 +27,7 @@ def token_logprobs(
         weight: [V, H] of the output layer. Log-probs are differentiable by hidden and weight,
             entropies are not differentiable.
         token_ids: [n]
-        temperature: the rollout's.
+        temperature: the rollout's, of all tokens or [n].
 
     Logits are in the dtype of ``hidden``, the softmax and the result in float32. (That of
     ``torch.nn.functional.linear_cross_entropy`` is as coarse as ``hidden``: in bfloat16 a
@@ -41,12 +45,12 @@ class _TokenLogprobs(torch.autograd.Function):
         hidden: torch.Tensor,
         weight: torch.Tensor,
         token_ids: torch.Tensor,
-        temperature: float,
+        temperature: float | torch.Tensor,
     ) -> tuple[torch.Tensor, torch.Tensor]:
         logprobs, entropies, normalisers = hidden.new_empty(3, len(token_ids), dtype=torch.float32)
         for chunk in _chunks(len(token_ids)):
             logprobs[chunk], entropies[chunk], normalisers[chunk] = _normalise(
-                _logits(hidden[chunk], weight, temperature), token_ids[chunk, None]
+                _logits(hidden[chunk], weight, _part(chunk, temperature)), token_ids[chunk, None]
             )
         ctx.save_for_backward(hidden, weight, token_ids, normalisers)
         ctx.temperature = temperature
@@ -58,9 +62,10 @@ class _TokenLogprobs(torch.autograd.Function):
         hidden, weight, token_ids, normalisers = ctx.saved_tensors
         hidden_gradient, weight_gradient = torch.empty_like(hidden), torch.zeros_like(weight)
         for chunk in _chunks(len(token_ids)):
-            logits_gradient = _logits(hidden[chunk], weight, ctx.temperature)
+            temperature = _part(chunk, ctx.temperature)
+            logits_gradient = _logits(hidden[chunk], weight, temperature)
             # d log p(token) / d logits = (one-hot of the token - p) / temperature
-            scale = gradient[chunk, None] / ctx.temperature
+            scale = gradient[chunk, None] / temperature
             logits_gradient.sub_(normalisers[chunk, None]).exp_().mul_(-scale)
             logits_gradient.scatter_add_(1, token_ids[chunk, None], scale)
             logits_gradient = logits_gradient.to(weight.dtype)
@@ -70,7 +75,13 @@ class _TokenLogprobs(torch.autograd.Function):
         return hidden_gradient, weight_gradient, None, None
 
 
-def _logits(hidden: torch.Tensor, weight: torch.Tensor, temperature: float) -> torch.Tensor:
+def _part(chunk: slice, temperature: float | torch.Tensor) -> float | torch.Tensor:
+    return temperature if isinstance(temperature, float) else temperature[chunk, None]
+
+
+def _logits(
+    hidden: torch.Tensor, weight: torch.Tensor, temperature: float | torch.Tensor
+) -> torch.Tensor:
     return (hidden @ weight.T).float().div_(temperature)
 
 

@@ -131,6 +131,19 @@ def _policies(config: Config) -> Iterator[Conflict]:
             )
 
 
+def _sampling(config: Config) -> Iterator[Conflict]:
+    """Lists with an entry for each agent, of another length."""
+    num_agents = config.society.num_agents
+    for name in ("temperature", "max_response_tokens"):
+        entries = getattr(config.rollout, name)
+        if isinstance(entries, list) and len(entries) not in (1, num_agents):
+            yield Conflict(
+                ("society.num_agents", f"rollout.{name}"),
+                f"must have one entry for each of the {num_agents} agents, has {len(entries)}",
+                "list one for each agent, or write a single number for all",
+            )
+
+
 def _updates(config: Config) -> Iterator[Conflict]:
     """Checkpoints that would not come right after an update of every policy."""
     intervals, training = config.society.update_every, config.training
@@ -284,6 +297,7 @@ CHECKS: tuple[Callable[[Config], Iterator[Conflict]], ...] = (
     _prompts,
     _generated_questions,
     _policies,
+    _sampling,
     _updates,
     _judge,
     _chats,

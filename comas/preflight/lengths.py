@@ -78,7 +78,7 @@ def _prompt_need(config: Config, lengths: Mapping[str, Sequence[int]]) -> Need:
 
 
 def _context_need(config: Config, contexts: Mapping[str, int]) -> Need:
-    prompt, response = config.rollout.max_prompt_tokens, config.rollout.max_response_tokens
+    prompt, response = config.rollout.max_prompt_tokens, config.rollout.longest_response
     name, least = min(contexts.items(), key=lambda item: item[1])
     fault = None
     if prompt + response > least:

@@ -9,7 +9,7 @@ from typing import Any
 import huggingface_hub
 from huggingface_hub import ModelCard, ModelCardData
 
-from comas.config.schema import Config
+from comas.config.schema import Config, for_agent
 from comas.config.yaml_texts import dump
 from comas.data.preparation.manifest import Manifest
 from comas.data.rows import HUB, source_of
@@ -69,7 +69,7 @@ def write_model_cards(
             "code": code,
             "results": _results(rows, num_agents=config.society.num_agents),
             **_facts_of_run(prepared),
-            **_facts_of_use(config, policy),
+            **_facts_of_use(config, agent),
         }
         card = ModelCard.from_template(data, template_path=str(TEMPLATE), **facts)
         card.save(folder / f"agent_{agent}" / CARD)
@@ -99,9 +99,9 @@ def _facts_of_run(prepared: Prepared) -> dict[str, Any]:
     }
 
 
-def _facts_of_use(config: Config, policy: int) -> dict[str, Any]:
+def _facts_of_use(config: Config, agent: int) -> dict[str, Any]:
     """Return what the card's code asks the model, and how."""
-    told = config.chat_template_kwargs[policy]
+    told = config.chat_template_kwargs[config.policy_of_agent[agent]]
     body = {"chat_template_kwargs": told}
     messages = '{"role": "user", "content": PROMPT}'
     if config.rollout.system_prompt is not None:
@@ -113,7 +113,7 @@ def _facts_of_use(config: Config, policy: int) -> dict[str, Any]:
         "messages": f"[{messages}]",
         "to_tokenizer": f", **{told!r}" if told else "",
         "to_server": f", extra_body={body!r}" if told else "",
-        "max_tokens": config.rollout.max_response_tokens,
+        "max_tokens": for_agent(config.rollout.max_response_tokens, agent),
     }
 
 

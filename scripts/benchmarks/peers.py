@@ -32,7 +32,7 @@ from pathlib import Path
 from statistics import fmean, median
 from typing import Any
 
-from comas.config.schema import Config, PolicyGradient
+from comas.config.schema import Config, PolicyGradient, for_agent
 from comas.engines.cluster.agents import Agents
 from comas.engines.cluster.supervision import Recoveries
 from comas.policy_optimization.samples import collect_samples
@@ -182,8 +182,8 @@ def _trl_jobs(
             "num_steps": len(discussions),
             "num_generations": group,
             "micro_batch": arguments.trl_micro_batch or micro_batch,
-            "max_tokens": config.rollout.max_response_tokens,
-            "temperature": config.rollout.temperature,
+            "max_tokens": for_agent(config.rollout.max_response_tokens, agent),
+            "temperature": for_agent(config.rollout.temperature, agent),
             "learning_rate": config.optimization.learning_rate,
             "kl_coef": config.algorithm.kl_coef,
         }

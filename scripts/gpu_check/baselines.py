@@ -33,7 +33,7 @@ def vllm_tokens_per_s(
     )
     llm = LLM(**arguments)
     prompts = [TokensPrompt(prompt_token_ids=list(s.prompt_token_ids)) for s in samples]
-    most = config.rollout.max_response_tokens
+    most = config.rollout.longest_response
     for number in range(NUM_ROUNDS):
         params = [
             SamplingParams(seed=1000 * number + i, max_tokens=most, logprobs=0, detokenize=False)

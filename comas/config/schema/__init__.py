@@ -6,7 +6,7 @@ there before is in ``comas/config/former.yaml``.
 """
 
 from comas.config.schema.algorithm import Algorithm, Custom, Dpo, Grpo, PolicyGradient, ReinforcePP
-from comas.config.schema.engines import Cluster, Lora, Policy, Rollout
+from comas.config.schema.engines import Cluster, Lora, Policy, Rollout, for_agent
 from comas.config.schema.interaction import Interaction, Judge, Reward, Society
 from comas.config.schema.optimization import Optimization
 from comas.config.schema.questions import Data, ReasoningGym, Validation, Verification
@@ -35,4 +35,5 @@ __all__ = [
     "Training",
     "Validation",
     "Verification",
+    "for_agent",
 ]

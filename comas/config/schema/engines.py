@@ -1,9 +1,21 @@
 """The engines that sample and train, and where they run."""
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from comas.config.keys import key
+
+Value = TypeVar("Value", int, float)
+
+
+def for_agent(value: Value | list[Value], agent_index: int) -> Value:
+    """Return what a key that takes one value, or one for each agent, says of an agent.
+
+    Example: ``for_agent([1.0, 0.7], 1) == 0.7``, and ``for_agent(1.0, 1) == 1.0``.
+    """
+    if not isinstance(value, list):
+        return value
+    return value[agent_index if len(value) > 1 else 0]
 
 
 @dataclass
@@ -12,9 +24,10 @@ class Rollout:
 
     batch_size: int = key(64, at_least=1)
     """Questions per step; each is discussed ``interaction.prompt_reuse`` times."""
-    temperature: float = key(1.0, at_least=0.01)
-    """Sampling temperature in training; validation has its own. Below 0.01, vLLM would sample at
-    0.01, and the update compute log-probs at another."""
+    temperature: float | list[float] = key(1.0, at_least=0.01)
+    """Sampling temperature in training, for all agents or a list with one for each, at which the
+    update computes log-probs as well; validation has its own. Below 0.01, vLLM would sample at
+    0.01."""
     system_prompt: str | None = key(None, example="You are careful.")
     """What every agent is told before every prompt, as the chat's system message, in training and
     validation alike; null: nothing, where a chat template may say something of its own."""
@@ -23,8 +36,9 @@ class Rollout:
     ``society.chat_template_kwargs``."""
     max_prompt_tokens: int = key(28672, at_least=16)
     """Longest prompt, in tokens: a longer one loses its oldest history until it fits."""
-    max_response_tokens: int = key(4096, at_least=1)
-    """Longest response, in tokens; a longer one is cut off (``algorithm.mask_truncated``)."""
+    max_response_tokens: int | list[int] = key(4096, at_least=1)
+    """Longest response, in tokens, for all agents or a list with one for each; a longer one is cut
+    off (``algorithm.mask_truncated``)."""
     min_response_tokens: int = key(0, at_least=0)
     """Shortest response: before it no stop token is drawn. What is drawn instead is not quite from
     the distribution that is trained, which ``rollout_mismatch`` shows."""
@@ -44,6 +58,12 @@ class Rollout:
     vllm_options: dict[str, Any] = key({}, example={"enforce_eager": True})
     """Further arguments of vLLM's ``EngineArgs``, over those that the other keys make; what the run
     relies on is refused (comas/preflight/engine_options.py)."""
+
+    @property
+    def longest_response(self) -> int:
+        """The most that ``max_response_tokens`` allows any agent."""
+        limits = self.max_response_tokens
+        return max(limits) if isinstance(limits, list) else limits
 
 
 @dataclass

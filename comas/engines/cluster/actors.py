@@ -232,7 +232,7 @@ class PolicyActor:
             algorithm=self.config.algorithm,
             optimizations=self.optimizations,
             temperature=self.config.rollout.temperature,
-            max_response_tokens=self.config.rollout.max_response_tokens,
+            max_response_tokens=self.config.rollout.longest_response,
             device=self.device,
             rank=self.rank,
             world_size=self.config.policy.ranks_per_policy,

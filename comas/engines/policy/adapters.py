@@ -41,12 +41,11 @@ class SharedBase:
         policy: Policy,
         *,
         policies: Sequence[int],
-        temperature: float,
         seed: int,
     ) -> None:
         """``model_path`` is a folder or a hub name, as adapters that are saved will name it."""
         self._folder = folder_of(model_path)
-        self.model = load_response_model(self._folder, policy, temperature=temperature)
+        self.model = load_response_model(self._folder, policy)
         self.model.requires_grad_(False)
         self.model.register_state_dict_post_hook(lambda model, state, *_: self._keep_active(state))
         rank = policy.lora.rank

@@ -35,8 +35,6 @@ class PolicyEngine:
 
     Args:
         model_path: the base model, a folder or a hub name.
-        temperature: the rollout's; the log-probs of training are those of the same
-            distribution.
         device: on "cuda" the rank owns the one GPU it can see.
         rendezvous: the file at which the ranks of the group meet; empty, or not there yet.
         num_optimizer_steps: expected of the whole run; ``optimization.lr_schedule`` says whether
@@ -55,7 +53,6 @@ class PolicyEngine:
         *,
         policy: Policy,
         optimization: Optimization,
-        temperature: float,
         device: Device,
         rank: int,
         world_size: int,
@@ -65,7 +62,6 @@ class PolicyEngine:
         self._name = model_path
         self._policy = policy
         self._optimization = optimization
-        self._temperature = temperature
         self._estimator_memory: dict[Hashable, float] = {}
         self._rank = rank
         self._world_size = world_size
@@ -208,7 +204,7 @@ class PolicyEngine:
             model.gradient_checkpointing_disable()
 
     def _load_model(self) -> ResponseModel:
-        return load_response_model(self._base, self._policy, temperature=self._temperature)
+        return load_response_model(self._base, self._policy)
 
     def _load_reference(self) -> Compute:
         """The base model, frozen and whole on every rank, also after a resume."""

@@ -35,15 +35,12 @@ class FamilyTrainer:
         policy: Policy,
         optimizations: Mapping[int, Optimization],
         num_optimizer_steps: Mapping[int, int | None],
-        temperature: float,
         seed: int,
         **others: Any,
     ) -> None:
-        others |= {"policy": policy, "temperature": temperature, "seed": seed}
+        others |= {"policy": policy, "seed": seed}
         if policy.lora.rank is not None:
-            self._base = SharedBase(
-                model_path, policy, policies=list(optimizations), temperature=temperature, seed=seed
-            )
+            self._base = SharedBase(model_path, policy, policies=list(optimizations), seed=seed)
         self.trainers: dict[int, PolicyTrainer] = {}
         """Policy -> its trainer; frozen policies have none."""
         for index, optimization in optimizations.items():

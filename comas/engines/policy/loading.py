@@ -17,7 +17,7 @@ from comas.engines.policy.model import ResponseModel
 from comas.engines.policy.padded import PaddedModel
 
 
-def load_response_model(folder: Path, policy: Policy, *, temperature: float) -> ResponseModel:
+def load_response_model(folder: Path, policy: Policy) -> ResponseModel:
     """Load a causal language model in full, as ``policy`` wants it.
 
     Plain loading on every rank, never under DeepSpeed's zero.Init: that may fill shards
@@ -43,7 +43,7 @@ def load_response_model(folder: Path, policy: Policy, *, temperature: float) -> 
         )
     check_trainable(language_model)
     if why_padded(language_model) is not None:
-        return PaddedModel(language_model, temperature=temperature)
+        return PaddedModel(language_model)
     if asks_sdpa:
         language_model.set_attn_implementation(PACKED)
-    return ResponseModel(language_model, temperature=temperature)
+    return ResponseModel(language_model)

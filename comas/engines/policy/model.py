@@ -16,17 +16,16 @@ class ResponseHead(nn.Module):
     computes, forward and backward.
     """
 
-    def __init__(self, output_layer: nn.Linear, *, temperature: float) -> None:
+    def __init__(self, output_layer: nn.Linear) -> None:
         super().__init__()
         self.weight = output_layer.weight
-        self.temperature = temperature
 
     def forward(
-        self, hidden: torch.Tensor, token_ids: torch.Tensor
+        self, hidden: torch.Tensor, token_ids: torch.Tensor, temperature: float | torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Log-probs [n] of ``token_ids`` [n] after the last hidden states [n, H], and the
         entropies [n] of their distributions."""
-        return token_logprobs(hidden, self.weight, token_ids, temperature=self.temperature)
+        return token_logprobs(hidden, self.weight, token_ids, temperature=temperature)
 
 
 class ResponseModel(nn.Module):
@@ -35,10 +34,10 @@ class ResponseModel(nn.Module):
     pads = False
     """True if each sample has a row of its own; see ``comas.engines.policy.padded``."""
 
-    def __init__(self, language_model: PreTrainedModel, *, temperature: float) -> None:
+    def __init__(self, language_model: PreTrainedModel) -> None:
         super().__init__()
         self.language_model = language_model
-        self.head = self._head(language_model, temperature)
+        self.head = self._head(language_model)
 
     @property
     def shares_prompts(self) -> bool:
@@ -48,15 +47,17 @@ class ResponseModel(nn.Module):
     def forward(self, batch: MicroBatch) -> tuple[torch.Tensor, torch.Tensor]:
         """Log-probs [B, R] of a micro batch, and the entropy of the distribution of each of its
         response tokens [B, R] (not differentiable); float32, 0 where its mask is False."""
-        logprobs, entropies = self.head(self._predicting_states(batch), batch.response_ids)
+        logprobs, entropies = self.head(
+            self._predicting_states(batch), batch.response_ids, batch.temperature
+        )
         padded = logprobs.new_zeros(batch.mask.shape)
         return (
             padded.masked_scatter(batch.mask, logprobs),
             padded.masked_scatter(batch.mask, entropies),
         )
 
-    def _head(self, language_model: PreTrainedModel, temperature: float) -> nn.Module:
-        return ResponseHead(language_model.get_output_embeddings(), temperature=temperature)
+    def _head(self, language_model: PreTrainedModel) -> nn.Module:
+        return ResponseHead(language_model.get_output_embeddings())
 
     def _predicting_states(self, batch: MicroBatch) -> torch.Tensor:
         """The last hidden states [n, H] at the places ``predicting``."""

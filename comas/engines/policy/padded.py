@@ -24,8 +24,8 @@ class PaddedModel(ResponseModel):
 
     pads = True
 
-    def _head(self, language_model: PreTrainedModel, temperature: float) -> nn.Module:
-        return OwnHead(language_model, temperature=temperature)
+    def _head(self, language_model: PreTrainedModel) -> nn.Module:
+        return OwnHead(language_model)
 
     def _predicting_states(self, batch: MicroBatch) -> torch.Tensor:
         assert batch.key_places is None, "a row holds one sample"
@@ -46,12 +46,11 @@ class OwnHead(nn.Module):
     them once for all pieces, whose number differs from rank to rank.
     """
 
-    def __init__(self, language_model: PreTrainedModel, *, temperature: float) -> None:
+    def __init__(self, language_model: PreTrainedModel) -> None:
         super().__init__()
         output_layer = language_model.get_output_embeddings()
         for name, parameter in output_layer.named_parameters():
             self.register_parameter(name, parameter)
-        self.temperature = temperature
         stand_ins = {language_model.base_model: _Given(), output_layer: _Unhooked(output_layer)}
         after_layers = copy.copy(language_model)
         after_layers._modules = {
@@ -61,11 +60,12 @@ class OwnHead(nn.Module):
         self._after_layers = (after_layers,)  # no module of this one
 
     def forward(
-        self, hidden: torch.Tensor, token_ids: torch.Tensor
+        self, hidden: torch.Tensor, token_ids: torch.Tensor, temperature: float | torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Return the log-probs [n] of ``token_ids`` [n] after the last hidden states [n, H], and
         the entropies [n] of their distributions, which are not differentiable."""
-        parts = (each.split(CHUNK_SIZE // 2) for each in (hidden, token_ids))
+        temperatures = torch.as_tensor(temperature, device=hidden.device).expand(len(hidden))
+        parts = (each.split(CHUNK_SIZE // 2) for each in (hidden, token_ids, temperatures))
         pieces = [
             checkpoint(self._piece, *piece, use_reentrant=False)
             for piece in zip(*parts, strict=True)
@@ -74,12 +74,12 @@ class OwnHead(nn.Module):
         return torch.cat(logprobs), torch.cat(entropies)
 
     def _piece(
-        self, hidden: torch.Tensor, token_ids: torch.Tensor
+        self, hidden: torch.Tensor, token_ids: torch.Tensor, temperatures: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor]:
         [after_layers] = self._after_layers
         # Trap: called as a module, it and its output layer would run DeepSpeed's hooks.
         logits = after_layers.forward(inputs_embeds=hidden[None], use_cache=False).logits[0]
-        logprobs = (logits.float() / self.temperature).log_softmax(dim=-1)
+        logprobs = (logits.float() / temperatures[:, None]).log_softmax(dim=-1)
         with torch.no_grad():
             entropies = torch.special.entr(logprobs.exp()).sum(dim=-1)
         return logprobs.gather(1, token_ids[:, None])[:, 0], entropies

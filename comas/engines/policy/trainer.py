@@ -9,12 +9,13 @@ from typing import Any
 import torch
 from torch import distributed
 
-from comas.config.schema import Algorithm, Dpo
+from comas.config.schema import Algorithm, Dpo, for_agent
 from comas.engines.policy.engine import Compute, PolicyEngine
 from comas.engines.policy.sums import UpdateSums
 from comas.policy_optimization.advantages import compute_advantages
 from comas.policy_optimization.balancing import divide_samples
 from comas.policy_optimization.batching import (
+    MicroBatch,
     StepTotals,
     assemble,
     response_mask,
@@ -37,6 +38,8 @@ class PolicyTrainer(PolicyEngine):
     """One rank of one policy's training; methods are collective over the ranks.
 
     Args:
+        temperature: the rollout's, or a list of each agent's: the log-probs of training are those
+            of the distribution that a response was drawn from.
         max_response_tokens: the rollout's, for the aggregation "constant_length".
         seed: with the step number it decides how a buffer is shuffled, so a resumed run
             needs no random state.
@@ -48,18 +51,19 @@ class PolicyTrainer(PolicyEngine):
         model_path: str,
         *,
         algorithm: Algorithm,
+        temperature: float | list[float],
         max_response_tokens: int,
         seed: int,
         **others: Any,
     ) -> None:
         super().__init__(model_path, **others)
         self._algorithm = algorithm
+        self._temperature = temperature
         self._max_response_tokens = max_response_tokens
         self._seed = seed
         self._unit = 2 if isinstance(algorithm, Dpo) else 1  # samples that are never parted
-        shares_prompts = self._engine.module.shares_prompts
-        self._layout = {"share_prompts": shares_prompts, "pads": self._engine.module.pads}
-        self._assemble = partial(assemble, device=self._device, share_prompts=shares_prompts)
+        model = self._engine.module
+        self._layout = {"share_prompts": model.shares_prompts, "pads": model.pads}
         self._reference = self._load_reference() if algorithm.uses_reference else None
 
     def update(self, samples: Sequence[TrainingSample], *, step: int) -> UpdateStats:
@@ -183,6 +187,17 @@ class PolicyTrainer(PolicyEngine):
             **self._layout,
         )
         return [[indices[i] for i in micro] for micro in shares[self._rank]]
+
+    def _assemble(self, samples: Sequence[TrainingSample]) -> MicroBatch:
+        temperature: float | list[float] = self._temperature
+        if isinstance(temperature, list):
+            temperature = [for_agent(temperature, sample.agent_index) for sample in samples]
+        return assemble(
+            samples,
+            device=self._device,
+            share_prompts=self._layout["share_prompts"],
+            temperature=temperature,
+        )
 
     @torch.no_grad()
     def _logprobs(self, model: Compute, samples: Sequence[TrainingSample]) -> torch.Tensor:

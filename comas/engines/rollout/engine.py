@@ -17,7 +17,7 @@ from vllm.inputs import tokens_input
 from vllm.sampling_params import RequestOutputKind
 from vllm.v1.engine.llm_engine import LLMEngine
 
-from comas.config.schema import Rollout
+from comas.config.schema import Rollout, for_agent
 from comas.engines.rollout.adapters import adapter_request, load_adapter
 from comas.engines.rollout.connection import Answers, Endpoint, receive, send
 from comas.engines.rollout.engine_thread import EngineThread, RolloutEngineError
@@ -233,14 +233,16 @@ class RolloutEngine:
         fitting = {}
         for (key, request), prompt in zip(requests.items(), prompts, strict=True):
             asked = _Asked(request, prompt, self._said_before(request))
-            if (
-                len(prompt) <= self._rollout.max_prompt_tokens
-                and len(asked.before) < self._rollout.max_response_tokens
-            ):
+            if len(prompt) <= self._rollout.max_prompt_tokens and len(
+                asked.before
+            ) < self._response_limit(request):
                 fitting[key] = asked
         self._asked |= fitting
         self._thread.add({str(key): self._engine_request(asked) for key, asked in fitting.items()})
         return list(requests.keys() - fitting.keys())
+
+    def _response_limit(self, request: Request) -> int:
+        return for_agent(self._rollout.max_response_tokens, request.agent_index)
 
     def _said_before(self, request: Request) -> list[int]:
         if request.after is None:
@@ -256,10 +258,12 @@ class RolloutEngine:
 
     def _engine_request(self, asked: _Asked) -> dict[str, Any]:
         request, temperature = asked.request, asked.request.temperature
+        if temperature is None:
+            temperature = for_agent(self._rollout.temperature, request.agent_index)
         params = _sampling_params(
-            temperature=self._rollout.temperature if temperature is None else temperature,
+            temperature=temperature,
             seed=request.seed,
-            max_tokens=self._rollout.max_response_tokens - len(asked.before),
+            max_tokens=self._response_limit(request) - len(asked.before),
             min_tokens=max(self._rollout.min_response_tokens - len(asked.before), 0),
         )
         return {

@@ -83,7 +83,7 @@ def engine_arguments(
 ) -> dict[str, Any]:
     """Keyword arguments of vLLM's ``EngineArgs``.
 
-    The context length is ``rollout.max_prompt_tokens + rollout.max_response_tokens``.
+    The context length is ``rollout.max_prompt_tokens + rollout.longest_response``.
     Log-probs are those of the distribution sampled from (temperature applied), and the model's
     own generation_config gives the stop tokens but no sampling defaults. ``adapted_layers`` are
     the layers that ``adapters`` adapt, by the last part of their names. ``rollout.vllm_options``
@@ -93,7 +93,7 @@ def engine_arguments(
     the model is in a worker process that it starts, on a CPU and on GPUs alike. (vLLM's Ray workers
     would need a GPU each from Ray, and would not end with the engine.)
     """
-    max_model_len = rollout.max_prompt_tokens + rollout.max_response_tokens
+    max_model_len = rollout.max_prompt_tokens + rollout.longest_response
     arguments = {
         "model": model_path,
         "dtype": rollout.dtype,
