@@ -129,7 +129,7 @@ def test_a_judge_that_dies_is_waited_for_and_that_is_said_once_in_a_while(caplog
         again.__exit__()
     assert [said and said.response_text for said in answers] == ["<score>1</score>"] * 4
     waits, returns = caplog.messages  # though each of four was tried about ten times
-    assert waits.startswith(f"the run waits for its judge at {address}: no reply from")
+    assert waits.startswith(f"the run waits for its judge scripted: no reply from {address}")
     assert returns.startswith("the judge answers again after")
     assert 0 < (client.take_metrics()["judge/waited_s"] or 0) < 20
 
@@ -140,11 +140,13 @@ def test_a_judge_that_dies_is_waited_for_and_that_is_said_once_in_a_while(caplog
         scripted_server.status(429, "slow down"),
         scripted_server.status(503),
         scripted_server.cuts_the_reply_off,
+        scripted_server.never_replies,
         scripted_server.replies("<html>", content_type="text/html"),
     ],
-    ids=["429", "503", "half a reply", "no JSON"],
+    ids=["429", "503", "half a reply", "no reply", "no JSON"],
 )
-def test_what_may_pass_is_asked_again(fault):
+def test_what_may_pass_is_asked_again(monkeypatch, fault):
+    monkeypatch.setattr(judging, "DEADLINE_S", 0.5)
     with failing(2, fault) as server:
         [said] = ask(client_of(server.base_url), REQUEST)
     assert said is not None and len(server.requests) == 3

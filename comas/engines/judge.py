@@ -27,8 +27,10 @@ log = logging.getLogger(__name__)
 
 MAX_IN_FLIGHT = 32
 """Requests that the judge is asked at once."""
-NUM_RETRIES = 2
-"""Of the client, before the run says that it waits."""
+NUM_RETRIES = 1
+"""Of the client, which follows Retry-After, before the run says that it waits."""
+DEADLINE_S = 600.0
+"""Seconds that an answer may take."""
 PAUSE_S = 5.0
 """Seconds from a failure to the next try, while the run waits."""
 SAID_EVERY_S = 60.0
@@ -74,6 +76,7 @@ class JudgeClient:
         self._options = RequestOptions(
             max_tokens=config.rollout.longest_response,
             concurrency=MAX_IN_FLIGHT,
+            timeout_s=DEADLINE_S,
             num_retries=NUM_RETRIES,
         )
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -156,7 +159,7 @@ class JudgeClient:
         if now >= self._next_line_at:
             self._has_said_so, self._next_line_at = True, now + SAID_EVERY_S
             reason = _without(str(error), self._key)
-            log.warning("the run waits for its judge at %s: %s", self._judge.base_url, reason)
+            log.warning("the run waits for its judge %s: %s", self._judge.model, reason)
 
 
 async def _close_at_end(client: Client) -> None:
