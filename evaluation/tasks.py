@@ -9,6 +9,7 @@ from comas.config.schema import Data
 from comas.data import RECORD, RECORDS, Faulty, load_questions, read_records
 from comas.interaction.prompts import SOLUTION, fill
 from comas.interaction.wording import wording_of
+from comas.verification.environments import PREFIX
 from evaluation.benchmarks import BENCHMARKS
 from evaluation.types import BenchmarkTask
 
@@ -52,6 +53,10 @@ def held_out_tasks(
 
     Raises DataError when ``questions`` cannot be read or holds faulty records.
     """
+    if str(questions).startswith(PREFIX):
+        raise ValueError(
+            f"{questions} are judged by a rubric, which evaluations cannot ask: name benchmarks"
+        )
     held_out = load_questions(questions, rules)
     wording = wording_of(prompts)
     tasks = [

@@ -10,7 +10,7 @@ REPOSITORY = _PACKAGE if (_PACKAGE / "configs").is_dir() else _PACKAGE.parent
 """What shipped files are named from: the checkout, or a wheel's package, which holds configs/."""
 STARTED_IN = "COMAS_STARTED_IN"
 """The variable by which a script, which goes to the repository, says where it was started."""
-NO_PATH = re.compile(r"\s*\Z|hub:|quickstart/|reasoning_gym\Z")
+NO_PATH = re.compile(r"\s*\Z|hub:|verifiers:|quickstart/|reasoning_gym\Z")
 """How data and models are named that are no files of the user's."""
 PREFIX = re.compile(r"(trl|verl):")
 """Before the path of a plug-in, how it is called (``comas/reward_formulation/foreign.py``)."""

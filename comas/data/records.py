@@ -20,6 +20,7 @@ from comas.data.choices import gold_with_options, with_choices
 from comas.data.rows import DataError, Faulty, json_rows, read_rows, source_of
 from comas.types import AnswerKey, Domain, Question
 from comas.utils.files import faults_in_words
+from comas.verification import environments
 from comas.verification.forms import join_columns
 
 MAX_LISTED_FAULTS = 20
@@ -172,6 +173,11 @@ def read_questions(
     kind: TypeAdapter[Any] = RECORD_WITH_COLUMNS if with_columns else RECORD
     if name == reasoning_gym.NAME:
         return _validated(reasoning_gym.generated_rows(rules), kind)
+    if str(name).startswith(environments.PREFIX):
+        try:
+            return _validated(environments.questions_of(str(name)), kind)
+        except environments.EnvironmentUseError as error:
+            raise DataError(str(error)) from error
     rows, source = read_rows(str(name)), source_of(str(name))
     records = (
         (location, _as_record(row, f"{source}/{number}", source=source, rules=rules))

@@ -39,9 +39,11 @@ class Data:
 
     train: str = key("data/train.jsonl", leads_to="file")
     """Training questions: a JSONL, JSON, CSV or Parquet file, a dataset on the hub such as
-    hub:openai/gsm8k/main/train, or reasoning_gym (data/README.md)."""
+    hub:openai/gsm8k/main/train, reasoning_gym (data/README.md), or verifiers:ENV, an environment
+    of that library (``comas/verification/environments.py``)."""
     validation: str = key("data/validation.jsonl", leads_to="file")
-    """Held-out questions, likewise, read by the same keys."""
+    """Held-out questions, likewise, read by the same keys; verifiers:ENV/eval are an environment's
+    own."""
     probe: str | None = key(None, leads_to="file", example="quickstart/probe.jsonl")
     """Planted solutions with known mistakes, about which every agent is asked as a judge at each
     validation (``comas/data/probe.py`` says what a line holds); null: none."""
@@ -77,7 +79,8 @@ class Verification:
         {}, one_of=ALL_DOMAINS, leads_to="plug-in", example={"math": "math_verify"}
     )
     """Domain -> name in ``comas.verification.verifiers.VERIFIERS``, or a plug-in; that of the
-    domain's own name where it is not named. math_verify is math-verify on the whole response, as
+    domain's own name where it is not named, and rubric for questions of verifiers:ENV, which are of
+    the domain reasoning. math_verify is math-verify on the whole response, as
     most of the field has it."""
     sandbox: str | None = key(
         None, one_of=("require_namespaces", "allow_degraded"), example="require_namespaces"

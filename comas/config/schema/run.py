@@ -144,7 +144,10 @@ class Config:
     @property
     def verifiers(self) -> dict[str, str]:
         """Domain -> the name of its verifier."""
-        return {domain: domain for domain in ALL_DOMAINS} | self.verification.verifiers
+        known: dict[str, str] = {domain: domain for domain in ALL_DOMAINS}
+        if self.data.train.startswith("verifiers:"):
+            known["reasoning"] = "rubric"
+        return known | self.verification.verifiers
 
     @property
     def families(self) -> list[tuple[int, ...]]:
