@@ -38,13 +38,14 @@ CHANGES: dict[str, dict[str, Any]] = {
     "granite": {"logits_scaling": 3.0},
     "bloom": {"hidden_size": 64, "n_head": 2, "n_layer": 2},
     "mamba2": {
-        "num_heads": 4,
-        "head_dim": 32,
-        "state_size": 16,
-        "n_groups": 1,
-        "expand": 2,
-        "chunk_size": 16,
+        **{"num_hidden_layers": 4, "num_heads": 4, "head_dim": 32, "state_size": 16},
+        **{"n_groups": 1, "expand": 2, "chunk_size": 16},
     },
+    "deepseek_v3": {
+        **dict.fromkeys(("q_lora_rank", "kv_lora_rank", "v_head_dim"), 32),
+        **dict.fromkeys(("qk_rope_head_dim", "qk_nope_head_dim", "head_dim"), 16),
+    },
+    "lfm2": {"layer_types": ["conv", "full_attention"] * 2},
 }
 
 

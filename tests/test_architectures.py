@@ -6,9 +6,11 @@ from typing import Any
 import pytest
 import torch
 import transformers
+from model_types import save_model_type
 from small_runs import QUICKSTART, record, write_records
 from tables import cases
 from tiny_models import CHAT_TEMPLATE, SHAPE, byte_tokenizer
+from transformers import AutoConfig
 from transformers import AutoModelForCausalLM as Models
 
 from comas.preflight.configuration import load_config
@@ -18,6 +20,7 @@ from comas.preflight.survey import prepare, survey_run
 from comas.run import RunDirectory
 from comas.run.records import read_rows
 from comas.train import train
+from comas.utils.model_folder import without_weights
 
 QWEN_3 = CHAT_TEMPLATE.replace(
     "assistant\n{% endif",
@@ -45,6 +48,8 @@ THINKING = (QWEN_3, DEEPSEEK)
 
 
 def save(folder: Path, name: str) -> Path:
+    if name not in ARCHITECTURES:
+        return save_model_type(folder, name, max_position_embeddings=8192)
     kind, changes, template = ARCHITECTURES[name]
     tokenizer = byte_tokenizer()
     tokenizer.chat_template = template
@@ -97,6 +102,19 @@ def test_a_society_of_four_architectures_learns_and_keeps_its_thoughts(tmp_path)
 
 @pytest.mark.stack
 @pytest.mark.slow
+def test_models_whose_rows_are_padded_learn_side_by_side(tmp_path):
+    """With sliding windows and soft caps; with linear attention; and each at its temperature."""
+    run = run_of(tmp_path, ["gemma3_text", "qwen3_5_text"], "rollout.temperature=[1.0,0.7]")
+    _, *steps = read_rows(run / "metrics.jsonl")
+    for row in steps:
+        assert all(row[f"agent_{i}/rollout_mismatch/max"] < 1e-3 for i in range(2))
+        assert all(row[f"agent_{i}/policy/gradient_norm"] > 0 for i in range(2))
+    log = (run / "train.log").read_text()
+    assert log.count("a padded row for each sample") == 2
+
+
+@pytest.mark.stack
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["qwen3", "gemma"])
 def test_a_model_is_updated_sharded_and_in_bfloat16(name, tmp_path):
     run = run_of(
@@ -122,6 +140,13 @@ def test_a_dry_run_says_of_a_trained_model_why_its_rows_are_padded(tmp_path):
     assert line.startswith(f"update of {tmp_path}/gemma2: a padded row for each sample")
     assert line.endswith("model_type = gemma2 are not known to be packable")
     assert not any("padded" in line for line in frozen.plan)
+
+
+@cases("model_type", "bart", "t5")
+def test_an_encoder_decoder_is_refused(model_type, tmp_path):
+    AutoConfig.for_model(model_type).save_pretrained(tmp_path)
+    with pytest.raises(ValueError, match=f"model_type is {model_type}, of which .* no causal"):
+        without_weights(str(tmp_path))
 
 
 def test_a_model_that_cannot_be_trained_is_refused_by_the_dry_run(tmp_path):

@@ -7,6 +7,7 @@ from random import Random
 import pytest
 import torch
 from model_types import save_model_type
+from safetensors.torch import load_file
 from tables import cases
 from transformers import AutoModelForCausalLM
 
@@ -14,6 +15,7 @@ from comas.config.schema import Policy
 from comas.engines.policy.architecture import PACKABLE
 from comas.engines.policy.loading import load_response_model
 from comas.engines.policy.padded import PaddedModel
+from comas.engines.policy.weights import save_model, weight_metadata, weights_as_saved
 from comas.policy_optimization.batching import assemble
 from comas.policy_optimization.logprobs import CHUNK_SIZE
 from comas.types import TrainingSample
@@ -142,3 +144,19 @@ def test_dropout_is_off_in_training(model_type, tmp_path):
     model = load_response_model(folder, POLICY).train()
     batch = assemble(SAMPLES, device=CPU, temperature=TEMPERATURE)
     torch.testing.assert_close(model(batch), model.eval()(batch), rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("model_type", ["qwen2", "qwen3_moe", "mixtral", "gemma4_text"])
+def test_weights_are_sent_and_saved_as_in_a_checkpoint(model_type, tmp_path):
+    base = save_model_type(tmp_path / "base", model_type)
+    in_file = load_file(base / "model.safetensors")
+    model = load_response_model(base, POLICY).language_model
+    sent = dict(weights_as_saved(model))
+    assert sent.keys() == in_file.keys()
+    assert all(torch.equal(weight, in_file[name]) for name, weight in sent.items())
+    described = [(name, weight.dtype, tuple(weight.shape)) for name, weight in sent.items()]
+    assert weight_metadata(model) == described
+    save_model(model, tmp_path / "saved", base=base, rank=0)
+    saved = load_file(tmp_path / "saved/model.safetensors")
+    assert saved.keys() == in_file.keys()
+    assert all(torch.equal(weight, in_file[name]) for name, weight in saved.items())

@@ -777,7 +777,6 @@ def modules_of(config: transformers.PretrainedConfig) -> transformers.PreTrained
 
 @cases(
     "config, said",
-    (transformers.BartConfig(encoder_layers=1, decoder_layers=1), "is an encoder-decoder"),
     (transformers.BertConfig(**SHAPE), "lets tokens attend to later ones"),
     (transformers.Gemma3TextConfig(use_bidirectional_attention=True, **SHAPE), "lets tokens"),
     (transformers.PhimoeConfig(**SHAPE), "draws its experts at random"),

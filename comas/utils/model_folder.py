@@ -126,6 +126,11 @@ def without_weights(model: str) -> "PreTrainedModel":
     from transformers import AutoConfig, AutoModelForCausalLM
 
     config = AutoConfig.from_pretrained(model, trust_remote_code=False)
+    if config.is_encoder_decoder or type(config) not in AutoModelForCausalLM._model_mapping:
+        raise ValueError(
+            f"its model_type is {config.model_type}, of which transformers has no causal language "
+            "model without an encoder: choose one that has"
+        )
     with torch.device("meta"):
         return AutoModelForCausalLM.from_config(config, trust_remote_code=False)
 

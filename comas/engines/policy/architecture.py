@@ -23,9 +23,7 @@ def check_trainable(model: PreTrainedModel) -> None:
     config, reason = model.config, None
     text = config.get_text_config(decoder=True)
     is_decoder = getattr(text, "is_decoder", None) is not False or config.model_type in PACKABLE
-    if config.is_encoder_decoder:
-        reason = "is an encoder-decoder"
-    elif getattr(text, "use_bidirectional_attention", None) in (True, "all") or not is_decoder:
+    if getattr(text, "use_bidirectional_attention", None) in (True, "all") or not is_decoder:
         reason = "lets tokens attend to later ones"
     elif config.model_type == "phimoe":
         reason = "draws its experts at random while it is trained"

@@ -16,9 +16,9 @@ from comas.engines.policy.model import ResponseModel
 from comas.engines.policy.optimizers import create_optimizer, create_schedule, forget_host_buffers
 from comas.engines.policy.weights import (
     NamedTensor,
-    named_weights,
     save_model,
     weight_metadata,
+    weights_as_saved,
 )
 from comas.policy_optimization.batching import MicroBatch
 from comas.types import Device
@@ -94,8 +94,8 @@ class PolicyEngine:
         self._engine.train()
 
     def named_weights(self) -> Iterator[NamedTensor]:
-        """Yield every parameter whole under its Hugging Face name; iterate on all ranks."""
-        return named_weights(self._language_model)
+        """Yield every weight whole under its Hugging Face name; iterate on all ranks."""
+        return weights_as_saved(self._language_model)
 
     def weight_metadata(self) -> list[tuple[str, torch.dtype, tuple[int, ...]]]:
         """Return name, dtype and shape of what ``named_weights`` yields, in its order."""

@@ -6,6 +6,7 @@ from pathlib import Path
 import deepspeed
 import torch
 from transformers import PreTrainedModel
+from transformers.core_model_loading import revert_weight_conversion
 
 from comas.utils.model_description import describe_as
 
@@ -14,7 +15,7 @@ NamedTensor = tuple[str, torch.Tensor]
 
 
 def named_weights(model: PreTrainedModel) -> Iterator[NamedTensor]:
-    """Yield every parameter whole, tied ones once.
+    """Yield every parameter whole, tied ones once, then the buffers that a checkpoint holds.
 
     Under ZeRO-3 each is gathered, so all ranks must iterate, and to the end. A yielded tensor stays
     valid, but is changed by the next update below ZeRO-3.
@@ -23,15 +24,35 @@ def named_weights(model: PreTrainedModel) -> Iterator[NamedTensor]:
         with deepspeed.zero.GatheredParameters([parameter]):
             is_gathered = hasattr(parameter, "ds_id")
             yield name, parameter.detach().clone() if is_gathered else parameter.detach()
+    yield from _kept_buffers(model)
+
+
+def weights_as_saved(model: PreTrainedModel) -> Iterator[NamedTensor]:
+    """Yield what ``named_weights`` does, under the names and in the shapes of a checkpoint, which
+    engines read: transformers holds the weights of all experts of a layer as one tensor."""
+    for name, weight in named_weights(model):
+        yield from revert_weight_conversion(model, {name: weight}).items()
 
 
 def weight_metadata(model: PreTrainedModel) -> list[tuple[str, torch.dtype, tuple[int, ...]]]:
-    """Return name, dtype and shape of what ``named_weights`` yields, in its order, without
+    """Return name, dtype and shape of what ``weights_as_saved`` yields, in its order, without
     gathering anything."""
+    weights = [*model.named_parameters(), *_kept_buffers(model)]
     return [
-        (name, parameter.dtype, tuple(getattr(parameter, "ds_shape", parameter.shape)))
-        for name, parameter in model.named_parameters()
+        (saved, tensor.dtype, tuple(tensor.shape))
+        for name, weight in weights
+        for shape in [getattr(weight, "ds_shape", weight.shape)]
+        for saved, tensor in revert_weight_conversion(
+            model, {name: torch.empty(shape, dtype=weight.dtype, device="meta")}
+        ).items()
     ]
+
+
+def _kept_buffers(model: PreTrainedModel) -> Iterator[NamedTensor]:
+    for path, module in model.named_modules():
+        for name, buffer in module.named_buffers(recurse=False):
+            if name not in module._non_persistent_buffers_set:
+                yield f"{path}.{name}", buffer
 
 
 def save_model(model: PreTrainedModel, folder: Path, *, base: Path, rank: int) -> None:

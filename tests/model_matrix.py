@@ -1,0 +1,225 @@
+"""Which types of models can be trained, and served: ``python tests/model_matrix.py [TYPE ...]``.
+
+A tiny random model of each type is trained for two steps on a CPU. Then vLLM, in float32 on a CPU,
+serves the model as it was and, with the weights sent as in a run, as it became; the log-probs of
+what it samples are compared with the policy's. Writes ``results/model_types.md``.
+"""
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from comas.config.schema import Optimization, Policy, ReinforcePP, Rollout
+from comas.engines.policy.deepspeed_options import process_environment
+from comas.engines.rollout.vllm_options import engine_arguments, engine_environment
+from comas.types import TrainingSample
+from comas.utils.model_folder import without_weights
+
+REPORT = Path(__file__).parents[1] / "results/model_types.md"
+TYPES = (
+    "qwen2 qwen3 qwen3_moe qwen3_next qwen3_5_text qwen3_5_moe_text llama mistral mixtral gemma "
+    "gemma2 gemma3_text gemma4_text gpt_oss olmo2 olmo3 phi3 granite cohere2 glm4 smollm3 gpt2 "
+    "starcoder2 deepseek_v3 bloom mamba2 lfm2 phimoe bert t5"
+)
+LIMIT = 1e-4
+"""The most by which log-probs of float32 models may differ."""
+POLICY = Policy(
+    ranks_per_policy=1, dtype="float32", zero_stage=0, adam_offload=False, micro_batch_tokens=200
+)
+ROLLOUT = Rollout(
+    dtype="float32",
+    max_prompt_tokens=128,
+    max_response_tokens=64,
+    max_num_seqs=8,
+    cpu_kv_cache_mib=64,
+)
+PROMPTS = [[*range(3 + i, 60 + 20 * i)] for i in range(3)]
+"""Longer than the sliding windows."""
+
+
+def in_short(error: BaseException, work: Path) -> str:
+    """The first lines of an error, without paths."""
+    said = " ".join(str(error).split()).replace(f"{work}/base ", "").replace("|", "/")
+    said = f"{type(error).__name__}: {said}"
+    return said if len(said) < 200 else f"{said[:197]}..."
+
+
+def update(model_type: str, work: Path) -> dict[str, Any]:
+    """Train a model for two steps; writes ``work/base``, ``work/trained`` and ``work/sent``."""
+    import torch
+    from model_types import save_model_type, tiny_config
+    from safetensors.torch import save_file
+
+    from comas.engines.policy.trainer import PolicyTrainer
+
+    tiny_config(model_type).save_pretrained(work / "config")
+    without_weights(str(work / "config"))
+    base = save_model_type(work / "base", model_type)
+    trainer = PolicyTrainer(
+        str(base),
+        policy=POLICY,
+        algorithm=ReinforcePP(kl_coef=0.1),
+        optimization=Optimization(learning_rate=1e-3, warmup_steps=0),
+        temperature=1.0,
+        max_response_tokens=64,
+        device="cpu",
+        rank=0,
+        world_size=1,
+        rendezvous=work.parent / "rendezvous",
+        seed=0,
+    )
+    samples = [
+        TrainingSample(*(0, f"q{i}", "d", f"r0.s{i}", 0, "solution"), p, r, [-5.0] * len(r), i / 3)
+        for i, (p, r) in enumerate((p, list(reversed(p))[: 10 + i]) for i, p in enumerate(PROMPTS))
+    ]
+    before = torch.tensor(trainer.response_logprobs(samples)[0])
+    stats = [trainer.update(samples, step=step) for step in range(2)]
+    moved = (torch.tensor(trainer.response_logprobs(samples)[0]) - before).abs().max().item()
+    assert all(each.num_optimizer_steps == 1 for each in stats) and moved > 1e-3, (stats, moved)
+    trainer.save_model(work / "trained")
+    save_file({name: w.clone() for name, w in trainer.named_weights()}, work / "sent")
+    return {"update": "padded" if trainer._engine.module.pads else "packed"}
+
+
+class Calls:
+    """The calls of a weight update to an engine of this process."""
+
+    def __init__(self, llm: Any) -> None:
+        self._llm = llm
+
+    def __getattr__(self, name: str) -> Callable[..., None]:
+        keys = {"init_weight_transfer_engine": "init_info", "update_weights": "update_info"}
+        return lambda *a: self._llm.collective_rpc(name, kwargs={keys[name]: a[0]} if a else {})
+
+
+def serve(model_type: str, work: Path) -> dict[str, Any]:
+    """Compare vLLM's log-probs with the policy's, before the update and after it."""
+    from safetensors.torch import load_file
+    from vllm import LLM
+    from vllm.distributed import cleanup_dist_env_and_memory
+
+    from comas.engines.rollout.cpu.shared_weights import SharedMemoryWeightSender
+
+    found: dict[str, Any] = {}
+    llm = LLM(
+        **engine_arguments(
+            str(work / "base"),
+            rollout=ROLLOUT,
+            device="cpu",
+            weight_transfer="shared_memory",
+            seed=0,
+        )
+    )
+
+    try:
+        found["before"] = difference(llm, work / "base")
+        sent = load_file(work / "sent")
+        metadata = [(name, w.dtype, tuple(w.shape)) for name, w in sent.items()]
+        SharedMemoryWeightSender(
+            client=Calls(llm), named_weights=sent.items, metadata=metadata, is_first=True
+        ).send_weights()
+        llm.reset_prefix_cache()
+        found["after"] = difference(llm, work / "trained")
+    except Exception as error:  # each model may fail in its own way, and is reported
+        found["refused by the rollout"] = in_short(error, work)
+    finally:
+        llm.llm_engine.engine_core.shutdown()
+        del llm
+        cleanup_dist_env_and_memory()
+    return found
+
+
+def difference(llm: Any, folder: Path) -> float:
+    """The largest from what the policy in ``folder`` computes for what ``llm`` samples."""
+    import torch
+    from vllm import SamplingParams
+    from vllm.inputs import TokensPrompt
+
+    from comas.engines.policy.loading import load_response_model
+    from comas.policy_optimization.batching import assemble, rollout_logprobs
+
+    params = [
+        SamplingParams(temperature=1.0, seed=i, max_tokens=64, logprobs=0, ignore_eos=True)
+        for i in range(len(PROMPTS))
+    ]
+    outputs = llm.generate([TokensPrompt(prompt_token_ids=p) for p in PROMPTS], params)
+    samples = []
+    for prompt, output in zip(PROMPTS, outputs, strict=True):
+        [said] = output.outputs
+        ids = list(said.token_ids)
+        found = [each[token].logprob for each, token in zip(said.logprobs, ids, strict=True)]
+        place = (0, "q", "d", "r0.s0", 0, "solution")
+        samples.append(TrainingSample(*place, prompt, ids, found, 0.0))
+    model = load_response_model(folder, POLICY).eval()
+    with torch.no_grad():
+        exact, _ = model(assemble(samples, device=torch.device("cpu")))
+    return (exact - rollout_logprobs(samples)).abs().max().item()
+
+
+def run_phase(phase: str, types: list[str], work: Path) -> None:
+    """Go through all types, and write what was found after each."""
+    found_path = work / "found.json"
+    found = json.loads(found_path.read_text()) if found_path.exists() else {}
+    for model_type in types:
+        row = found.setdefault(model_type, {})
+        if phase == "serve" and "update" not in row:
+            continue
+        try:
+            row |= (update if phase == "update" else serve)(model_type, work / model_type)
+        except Exception as error:  # each model may fail in its own way, and is reported
+            side = "policy" if phase == "update" else "rollout"
+            row[f"refused by the {side}"] = in_short(error, work / model_type)
+        print(model_type, row, flush=True)
+        found_path.write_text(json.dumps(found))
+
+
+def report(found: dict[str, dict[str, Any]]) -> str:
+    """The table, in Markdown."""
+    lines = [
+        "# Types of models",
+        "",
+        "Written by `python tests/model_matrix.py`, which says what the columns mean.",
+        "",
+        "| model type | trained | before | after | refused |",
+        "|---|---|---|---|---|",
+    ]
+    for model_type, row in found.items():
+        numbers = (f"{row[key]:.0e}" if key in row else "" for key in ("before", "after"))
+        refusals = [
+            f"{k.removeprefix('refused by the ')}: {v}" for k, v in row.items() if "refused" in k
+        ]
+        cells = [model_type, row.get("update", "no"), *numbers, "; ".join(refusals)]
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
+
+
+def main(types: list[str]) -> int:
+    """Return 1 if log-probs differ by more than the limit."""
+    with tempfile.TemporaryDirectory() as folder:
+        work = Path(folder)
+        for phase, environment in (
+            ("update", process_environment("cpu", threads=1)),
+            ("serve", engine_environment("cpu")),
+        ):
+            command = [sys.executable, __file__, f"--{phase}", str(work), *types]
+            subprocess.run(command, env=os.environ | environment, check=False)
+        found = json.loads((work / "found.json").read_text())
+    text = report(found)
+    if types == TYPES.split():
+        REPORT.write_text(text)
+    print(text)
+    numbers = [row[key] for row in found.values() for key in ("before", "after") if key in row]
+    return int(max(numbers) > LIMIT)
+
+
+if __name__ == "__main__":
+    if sys.argv[1:] and sys.argv[1].startswith("--"):
+        phase, work, *asked = sys.argv[1:]
+        run_phase(phase.removeprefix("--"), asked, Path(work))
+    else:
+        sys.exit(main(sys.argv[1:] or TYPES.split()))
