@@ -52,6 +52,13 @@ def is_resource_tracker(process: psutil.Process) -> bool:
     return any(RESOURCE_TRACKER in word for word in command_line(process))
 
 
+def return_free_memory() -> None:
+    """Give free pages of this process's heap back to the system, which glibc would keep: after
+    every update other blocks lie between them. (Without glibc nothing happens.)"""
+    if trim := getattr(ctypes.CDLL(None), "malloc_trim", None):
+        trim(0)
+
+
 def end_with_parent() -> None:
     """Have Linux kill this process when the thread that started it ends, also if this one is
     frozen."""

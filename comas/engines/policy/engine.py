@@ -90,7 +90,11 @@ class PolicyEngine:
             ),
         )
         # DeepSpeed's configuration can name its own kinds only.
-        self._engine.checkpoint_engine = self._checkpoints = CopyingCheckpointEngine()
+        self._checkpoints = CopyingCheckpointEngine(keeps_memory=device == "cuda")
+        self._engine.checkpoint_engine = self._checkpoints
+        if world_size == 1 and self._engine.zero_optimization_stage() == 0:
+            # A rank alone would copy all gradients into one buffer, and back.
+            self._engine.enable_backward_allreduce = False
         self._engine.train()
 
     def named_weights(self) -> Iterator[NamedTensor]:

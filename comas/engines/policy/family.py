@@ -10,6 +10,7 @@ from comas.config.schema import Optimization, Policy
 from comas.engines.policy.adapters import AdapterTrainer, SharedBase
 from comas.engines.policy.trainer import PolicyTrainer
 from comas.types import TrainingSample, UpdateStats
+from comas.utils.processes import return_free_memory
 
 
 class FamilyTrainer:
@@ -58,10 +59,12 @@ class FamilyTrainer:
         self, buffers: Mapping[int, Sequence[TrainingSample]], *, step: int
     ) -> dict[int, UpdateStats]:
         """Update the policies of ``buffers``, each on its own: policy -> result."""
-        return {
+        stats = {
             policy: self.trainers[policy].update(samples, step=step)
             for policy, samples in sorted(buffers.items())
         }
+        return_free_memory()
+        return stats
 
     def response_logprobs(
         self, buffers: Mapping[int, Sequence[TrainingSample]]

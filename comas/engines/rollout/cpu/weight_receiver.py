@@ -21,6 +21,7 @@ from vllm.model_executor.model_loader.reload.layerwise import (
 )
 
 from comas.engines.rollout.cpu.shared_weights import WeightMetadata, mapped_weights
+from comas.utils.processes import return_free_memory
 
 
 @dataclass
@@ -100,6 +101,7 @@ class SharedMemoryWeightTransferEngine(
         # the embeddings before.
         for layer in self._heads:
             layer.quant_method.process_weights_after_loading(layer)
+        return_free_memory()
 
     def shutdown(self) -> None:
         """Nothing to close."""
