@@ -10,6 +10,7 @@ import os
 import subprocess
 import sys
 import tempfile
+import traceback
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from comas.config.schema import Optimization, Policy, ReinforcePP, Rollout
 from comas.engines.policy.deepspeed_options import process_environment
 from comas.engines.rollout.vllm_options import engine_arguments, engine_environment
 from comas.types import TrainingSample
-from comas.utils.model_folder import without_weights
+from comas.utils.model_folder import has_recurrent_layers, without_weights
 
 REPORT = Path(__file__).parents[1] / "results/model_types.md"
 TYPES = (
@@ -46,7 +47,7 @@ def in_short(error: BaseException, work: Path) -> str:
     """The first lines of an error, without paths."""
     said = " ".join(str(error).split()).replace(f"{work}/base ", "").replace("|", "/")
     said = f"{type(error).__name__}: {said}"
-    return said if len(said) < 200 else f"{said[:197]}..."
+    return said if len(said) < 240 else f"{said[:237]}..."
 
 
 def update(model_type: str, work: Path) -> dict[str, Any]:
@@ -98,14 +99,13 @@ class Calls:
 
 
 def serve(model_type: str, work: Path) -> dict[str, Any]:
-    """Compare vLLM's log-probs with the policy's, before the update and after it."""
+    """Sample by vLLM before the update and after it; writes ``work/before`` and ``work/after``."""
     from safetensors.torch import load_file
     from vllm import LLM
     from vllm.distributed import cleanup_dist_env_and_memory
 
     from comas.engines.rollout.cpu.shared_weights import SharedMemoryWeightSender
 
-    found: dict[str, Any] = {}
     llm = LLM(
         **engine_arguments(
             str(work / "base"),
@@ -113,52 +113,69 @@ def serve(model_type: str, work: Path) -> dict[str, Any]:
             device="cpu",
             weight_transfer="shared_memory",
             seed=0,
+            is_recurrent=has_recurrent_layers(work / "base"),
         )
     )
-
     try:
-        found["before"] = difference(llm, work / "base")
+        sample(llm, work / "before")
         sent = load_file(work / "sent")
         metadata = [(name, w.dtype, tuple(w.shape)) for name, w in sent.items()]
         SharedMemoryWeightSender(
             client=Calls(llm), named_weights=sent.items, metadata=metadata, is_first=True
         ).send_weights()
         llm.reset_prefix_cache()
-        found["after"] = difference(llm, work / "trained")
-    except Exception as error:  # each model may fail in its own way, and is reported
-        found["refused by the rollout"] = in_short(error, work)
+        sample(llm, work / "after")
     finally:
         llm.llm_engine.engine_core.shutdown()
         del llm
         cleanup_dist_env_and_memory()
-    return found
+    return {}
 
 
-def difference(llm: Any, folder: Path) -> float:
-    """The largest from what the policy in ``folder`` computes for what ``llm`` samples."""
-    import torch
+def sample(llm: Any, path: Path) -> None:
+    """Write the tokens that ``llm`` samples after each prompt, and their log-probs."""
     from vllm import SamplingParams
     from vllm.inputs import TokensPrompt
-
-    from comas.engines.policy.loading import load_response_model
-    from comas.policy_optimization.batching import assemble, rollout_logprobs
 
     params = [
         SamplingParams(temperature=1.0, seed=i, max_tokens=64, logprobs=0, ignore_eos=True)
         for i in range(len(PROMPTS))
     ]
     outputs = llm.generate([TokensPrompt(prompt_token_ids=p) for p in PROMPTS], params)
-    samples = []
-    for prompt, output in zip(PROMPTS, outputs, strict=True):
-        [said] = output.outputs
-        ids = list(said.token_ids)
-        found = [each[token].logprob for each, token in zip(said.logprobs, ids, strict=True)]
+    said = []
+    for output in outputs:
+        ids = list(output.outputs[0].token_ids)
+        pairs = zip(output.outputs[0].logprobs, ids, strict=True)
+        said.append((ids, [each[token].logprob for each, token in pairs]))
+    path.write_text(json.dumps(said))
+
+
+def compare(_: str, work: Path) -> dict[str, Any]:
+    """The largest differences from what the policy computes for what vLLM sampled. (Not in vLLM's
+    process, where it changes classes of transformers.)"""
+    import torch
+
+    from comas.engines.policy.loading import load_response_model
+    from comas.policy_optimization.batching import assemble, rollout_logprobs
+
+    found = {}
+    for name, folder in (("before", "base"), ("after", "trained")):
+        if not (work / name).exists():
+            continue
         place = (0, "q", "d", "r0.s0", 0, "solution")
-        samples.append(TrainingSample(*place, prompt, ids, found, 0.0))
-    model = load_response_model(folder, POLICY).eval()
-    with torch.no_grad():
-        exact, _ = model(assemble(samples, device=torch.device("cpu")))
-    return (exact - rollout_logprobs(samples)).abs().max().item()
+        said = json.loads((work / name).read_text())
+        samples = [
+            TrainingSample(*place, prompt, ids, logprobs, 0.0)
+            for prompt, (ids, logprobs) in zip(PROMPTS, said, strict=True)
+        ]
+        model = load_response_model(work / folder, POLICY).eval()
+        with torch.no_grad():
+            exact, _entropies = model(assemble(samples, device=torch.device("cpu")))
+        found[name] = (exact - rollout_logprobs(samples)).abs().max().item()
+    return found
+
+
+PHASES = {"update": update, "serve": serve, "compare": compare}
 
 
 def run_phase(phase: str, types: list[str], work: Path) -> None:
@@ -167,12 +184,13 @@ def run_phase(phase: str, types: list[str], work: Path) -> None:
     found = json.loads(found_path.read_text()) if found_path.exists() else {}
     for model_type in types:
         row = found.setdefault(model_type, {})
-        if phase == "serve" and "update" not in row:
+        if phase != "update" and "update" not in row:
             continue
         try:
-            row |= (update if phase == "update" else serve)(model_type, work / model_type)
+            row |= PHASES[phase](model_type, work / model_type)
         except Exception as error:  # each model may fail in its own way, and is reported
-            side = "policy" if phase == "update" else "rollout"
+            traceback.print_exc()
+            side = "rollout" if phase == "serve" else "policy"
             row[f"refused by the {side}"] = in_short(error, work / model_type)
         print(model_type, row, flush=True)
         found_path.write_text(json.dumps(found))
@@ -205,6 +223,7 @@ def main(types: list[str]) -> int:
         for phase, environment in (
             ("update", process_environment("cpu", threads=1)),
             ("serve", engine_environment("cpu")),
+            ("compare", {}),
         ):
             command = [sys.executable, __file__, f"--{phase}", str(work), *types]
             subprocess.run(command, env=os.environ | environment, check=False)

@@ -42,6 +42,7 @@ CHANGES: dict[str, dict[str, Any]] = {
         **{"n_groups": 1, "expand": 2, "chunk_size": 16},
     },
     "deepseek_v3": {
+        "topk_method": "noaux_tc",
         **dict.fromkeys(("q_lora_rank", "kv_lora_rank", "v_head_dim"), 32),
         **dict.fromkeys(("qk_rope_head_dim", "qk_nope_head_dim", "head_dim"), 16),
     },

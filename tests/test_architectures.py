@@ -103,14 +103,12 @@ def test_a_society_of_four_architectures_learns_and_keeps_its_thoughts(tmp_path)
 @pytest.mark.stack
 @pytest.mark.slow
 def test_models_whose_rows_are_padded_learn_side_by_side(tmp_path):
-    """With sliding windows and soft caps; with linear attention; and each at its temperature."""
-    run = run_of(tmp_path, ["gemma3_text", "qwen3_5_text"], "rollout.temperature=[1.0,0.7]")
+    """With sliding windows, soft caps, and each at its temperature."""
+    run = run_of(tmp_path, ["gemma3_text", "mistral"], "rollout.temperature=[1.0,0.7]")
     _, *steps = read_rows(run / "metrics.jsonl")
     for row in steps:
         assert all(row[f"agent_{i}/rollout_mismatch/max"] < 1e-3 for i in range(2))
         assert all(row[f"agent_{i}/policy/gradient_norm"] > 0 for i in range(2))
-    log = (run / "train.log").read_text()
-    assert log.count("a padded row for each sample") == 2
 
 
 @pytest.mark.stack

@@ -780,6 +780,7 @@ def modules_of(config: transformers.PretrainedConfig) -> transformers.PreTrained
     (transformers.BertConfig(**SHAPE), "lets tokens attend to later ones"),
     (transformers.Gemma3TextConfig(use_bidirectional_attention=True, **SHAPE), "lets tokens"),
     (transformers.PhimoeConfig(**SHAPE), "draws its experts at random"),
+    (transformers.Cohere2Config(**SHAPE), "has windows that are a token shorter"),
 )
 def test_a_model_that_does_not_generate_what_it_is_trained_on_is_refused(config, said):
     with pytest.raises(ValueError, match=rf" \({config.model_type}\) {said}"):

@@ -135,6 +135,14 @@ def without_weights(model: str) -> "PreTrainedModel":
         return AutoModelForCausalLM.from_config(config, trust_remote_code=False)
 
 
+def has_recurrent_layers(folder: Path) -> bool:
+    """True if a layer of the model in ``folder`` keeps a state and not keys and values."""
+    model = without_weights(str(folder))
+    layer_types = getattr(model.config.get_text_config(), "layer_types", None) or ()
+    attention = {"full_attention", "sliding_attention", "chunked_attention"}
+    return model._is_stateful or not attention.issuperset(layer_types)
+
+
 def adapted_layers(folder: Path, wanted: Sequence[str] | None) -> list[str]:
     """The layers that LoRA adapts, by the last part of their names: ``["down_proj", ...]``.
 

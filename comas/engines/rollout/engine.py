@@ -26,7 +26,12 @@ from comas.engines.rollout.workers import end_together
 from comas.types import Continuation, Device, Generation, Request, ToolCall
 from comas.utils.chat import ChatEncoder, chat_messages, quoted_answer
 from comas.utils.concurrency import run_all
-from comas.utils.model_folder import adapted_layers, folder_of, load_tokenizer
+from comas.utils.model_folder import (
+    adapted_layers,
+    folder_of,
+    has_recurrent_layers,
+    load_tokenizer,
+)
 
 HEARTBEAT_S = 2.0
 """Between two signs of life, in seconds."""
@@ -186,6 +191,7 @@ class RolloutEngine:
             seed=self._seed,
             adapters=self._adapters,
             adapted_layers=layers,
+            is_recurrent=has_recurrent_layers(self._folder),
         )
         engine = LLMEngine.from_engine_args(EngineArgs(**arguments))
         if self._rollout.tensor_parallel > 1:

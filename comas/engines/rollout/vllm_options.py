@@ -80,13 +80,15 @@ def engine_arguments(
     seed: int,
     adapted_layers: Sequence[str] = (),
     adapters: Adapters | None = None,
+    is_recurrent: bool = False,
 ) -> dict[str, Any]:
     """Keyword arguments of vLLM's ``EngineArgs``.
 
     The context length is ``rollout.max_prompt_tokens + rollout.longest_response``.
     Log-probs are those of the distribution sampled from (temperature applied), and the model's
     own generation_config gives the stop tokens but no sampling defaults. ``adapted_layers`` are
-    the layers that ``adapters`` adapt, by the last part of their names. ``rollout.vllm_options``
+    the layers that ``adapters`` adapt, by the last part of their names, ``is_recurrent`` says that
+    the model ``has_recurrent_layers``. ``rollout.vllm_options``
     come last.
 
     With ``rollout.tensor_parallel`` above 1 the scheduler stays in this process, and each shard of
@@ -139,6 +141,8 @@ def engine_arguments(
             kv_cache_mib=rollout.cpu_kv_cache_mib // rollout.tensor_parallel,  # of each worker
         )
         arguments["worker_extension_cls"] = "comas.engines.rollout.cpu.worker.CpuWorker"
+        # States are cached at the ends of parts of a prompt, and here it is prefilled whole.
+        arguments["enable_prefix_caching"] = not is_recurrent
     return arguments | rollout.vllm_options
 
 
