@@ -6,13 +6,14 @@ from random import Random
 
 import pytest
 import torch
-from model_types import save_model_type
+from model_matrix import LIMIT, REPORT, TYPES
+from model_types import save_model_type, tiny_config
 from safetensors.torch import load_file
 from tables import cases
 from transformers import AutoModelForCausalLM
 
 from comas.config.schema import Policy
-from comas.engines.policy.architecture import PACKABLE
+from comas.engines.policy.architecture import PACKABLE, check_trainable, why_padded
 from comas.engines.policy.loading import load_response_model
 from comas.engines.policy.padded import PaddedModel
 from comas.engines.policy.weights import save_model, weight_metadata, weights_as_saved
@@ -23,7 +24,7 @@ from comas.types import TrainingSample
 POLICY = Policy(dtype="float32")
 CPU = torch.device("cpu")
 TEMPERATURE = 0.7
-
+DIGITS = tuple("0123456789")
 FAST = ("gpt2", "llama", "mistral", "opt", "qwen3_moe")
 
 
@@ -161,3 +162,18 @@ def test_weights_are_sent_and_saved_as_in_a_checkpoint(model_type, tmp_path):
     saved = load_file(tmp_path / "saved/model.safetensors")
     assert saved.keys() == in_file.keys()
     assert all(torch.equal(weight, in_file[name]) for name, weight in saved.items())
+
+
+def test_the_table_of_model_types_says_how_each_is_trained():
+    rows = [line.strip("| \n").split(" | ") for line in REPORT.read_text().splitlines()[6:]]
+    assert [row[0] for row in rows] == TYPES.split() and len(rows) >= 20
+    for model_type, trained, *numbers in rows:
+        try:
+            with torch.device("meta"):
+                model = AutoModelForCausalLM.from_config(tiny_config(model_type))
+            check_trainable(model)
+            expected = "packed" if why_padded(model) is None else "padded"
+        except ValueError:
+            expected = "no"
+        assert trained == expected, model_type
+        assert all(float(number) < LIMIT for number in numbers if number.startswith(DIGITS))

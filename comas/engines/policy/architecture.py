@@ -21,7 +21,7 @@ OTHER_IN_TRAINING = {
     "phimoe": "draws its experts at random while it is trained",
     "cohere2": "has windows that are a token shorter in transformers than in vLLM",
 }
-"""Model types whose log-probs would be none of those of vLLM (``tests/model_matrix.py``)."""
+"""Model types whose log-probs would be none of those of vLLM (``results/model_types.md``)."""
 
 
 def check_trainable(model: PreTrainedModel) -> None:
