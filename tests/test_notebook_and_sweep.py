@@ -1,0 +1,44 @@
+"""The notebook of the quick-start, and the sweep."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from small_runs import REPOSITORY
+from wandb.sdk.launch.sweeps.utils import create_sweep_command, create_sweep_command_args
+
+from comas.preflight.configuration import load_config
+
+
+@pytest.mark.slow
+def test_the_notebook_trains_and_draws_what_came_of_it(monkeypatch, capsys):
+    """Its cells one after another, as a kernel runs them, for two steps."""
+    monkeypatch.chdir(REPOSITORY / "scripts")
+    monkeypatch.setenv("NUM_STEPS", "2")
+    cells = json.loads(Path("quickstart.ipynb").read_text())["cells"]
+    code = ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "code"]
+    assert len(cells) == 10
+    names: dict[str, Any] = {}
+    figures = []
+    for source in code:
+        *_, last = source.rstrip().splitlines()
+        exec(source, names)
+        if last.startswith("Figure("):
+            figures.append(eval(last, names)._repr_svg_())
+    assert [figure.count("<polyline") for figure in figures] == [3, 3]
+    assert names["run"].name.endswith("quickstart") and len(names["rows"]) == 3
+    assert "agent 1, scoring, reward " in capsys.readouterr().out
+
+
+def test_a_sweep_starts_runs_with_its_parameters():
+    """The words of a command as wandb's agent makes them."""
+    sweep = yaml.safe_load((REPOSITORY / "scripts/sweep.yaml").read_text())
+    chosen = {name: {"value": each["values"][-1]} for name, each in sweep["parameters"].items()}
+    arguments = create_sweep_command_args({"args": chosen})["args_no_hyphens"]
+    command = create_sweep_command(sweep["command"])
+    assert command[:2] == ["bash", "scripts/train_comas.sh"] and command[-1] == "${args_no_hyphens}"
+    config = load_config(REPOSITORY / command[2], [*command[3:-1], *arguments])
+    assert (config.optimization.learning_rate, config.seed) == (1.0e-4, 1)
+    assert config.logging.trackers == ["wandb"]
