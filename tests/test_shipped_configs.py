@@ -183,7 +183,8 @@ def updated(samples: list[TrainingSample], config: Config) -> UpdateStats:
 
 @every_config
 def test_every_config_turns_scripted_discussions_into_advantages_or_pairs(file):
-    config = load_config(file, ["interaction.prompt_reuse=4"])
+    num_copies = max(4, shipped(file).interaction.prompt_reuse)
+    config = load_config(file, [f"interaction.prompt_reuse={num_copies}"])
     buffers, metrics_of = scripted_step(config)
     metrics = metrics_of({policy: updated(own, config) for policy, own in buffers.items()})
     assert lost_signals(metrics) == []
