@@ -43,11 +43,15 @@ PROMPTS = [[*range(3 + i, 60 + 20 * i)] for i in range(3)]
 """Longer than the sliding windows."""
 
 
+LONGEST = 70
+"""Characters of a refusal."""
+
+
 def in_short(error: BaseException, work: Path) -> str:
     """The first lines of an error, without paths."""
     said = " ".join(str(error).split()).replace(f"{work}/base ", "").replace("|", "/")
     said = f"{type(error).__name__}: {said}"
-    return said if len(said) < 240 else f"{said[:237]}..."
+    return said if len(said) <= LONGEST else f"{said[:LONGEST]}..."
 
 
 def update(model_type: str, work: Path) -> dict[str, Any]:
