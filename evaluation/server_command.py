@@ -15,7 +15,7 @@ from comas.engines.rollout.vllm_options import (
     lora_room,
 )
 from comas.preflight.machine import multiplies_bfloat16, usable_cores
-from comas.preflight.memory import model_shape
+from comas.preflight.model_shape import model_shape
 from comas.preflight.threads import num_threads
 from comas.types import Device
 from evaluation.config import EvaluationConfig

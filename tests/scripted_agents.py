@@ -5,8 +5,14 @@ from concurrent.futures import Future
 from pathlib import Path
 from typing import Self
 
+import pytest
+
+from comas import train as driver
+from comas.config.schema import Config
 from comas.engines.cluster.actors import MemoryPeak
 from comas.engines.cluster.supervision import Recoveries
+from comas.preflight.survey import prepare
+from comas.run import RunDirectory
 from comas.types import Generation, Metrics, Request, TrainingSample, UpdateStats
 
 
@@ -67,3 +73,30 @@ class ScriptedAgents:
         for agent in range(2):
             (folder / f"agent_{agent}").mkdir()
             (folder / f"agent_{agent}/weights").write_text(str(self.weights))
+
+
+class KilledAgents(ScriptedAgents):
+    """A society whose process is killed in the update of a step."""
+
+    def __init__(self, killed_in: int | None = None) -> None:
+        super().__init__(Recoveries(0))
+        self.killed_in = killed_in
+
+    def begin_update(
+        self, buffers: Mapping[int, Sequence[TrainingSample]], *, step: int
+    ) -> Callable[[], dict[int, UpdateStats]]:
+        if step == self.killed_in:
+            raise KeyboardInterrupt
+        return super().begin_update(buffers, step=step)
+
+
+def play(monkeypatch: pytest.MonkeyPatch, config: Config, agents: KilledAgents) -> Path:
+    """Let a scripted society run, as the command would; returns its folder."""
+    monkeypatch.setattr(driver, "agents_of", lambda *_: agents)
+    prepared = prepare(config)
+    with (RunDirectory.open if config.resume else RunDirectory.create)(prepared.config) as run:
+        try:
+            driver.train(prepared, run)
+        except KeyboardInterrupt:
+            assert agents.killed_in is not None
+    return run.path

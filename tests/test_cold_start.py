@@ -25,7 +25,7 @@ from comas.interaction.prompts import fill
 from comas.interaction.schedules import tools_of
 from comas.preflight.cold_start import teaching_bytes
 from comas.preflight.configuration import load_config
-from comas.preflight.memory import ModelShape
+from comas.preflight.model_shape import ModelShape
 from comas.preflight.needs import PreflightError
 from comas.preflight.survey import prepare, survey_run
 from comas.run import RunDirectory

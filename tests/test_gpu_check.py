@@ -14,7 +14,8 @@ from tables import cases
 from comas.engines.cluster.supervision import LostEngineError, Recoveries
 from comas.engines.policy import attention
 from comas.preflight.machine import Gpus, Machine
-from comas.preflight.memory import GIB, ModelShape
+from comas.preflight.memory import GIB
+from comas.preflight.model_shape import ModelShape
 from comas.types import TrainingSample
 from scripts.gpu_check import measures, run, society
 from scripts.gpu_check.checks import CHECKS, SIZES, Arguments, planned, society_config

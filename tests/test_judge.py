@@ -3,27 +3,23 @@
 import asyncio
 import json
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from threading import Timer
 from typing import Any
 
 import pytest
 import scripted_server
-from scripted_agents import ScriptedAgents
+from scripted_agents import KilledAgents, play
 from scripted_server import Body, ScriptedServer
 from small_runs import QUICKSTART, record, write_records
 
-from comas import train as driver
 from comas.config.faults import ConfigError
 from comas.config.schema import Config
 from comas.engines import judge as judging
 from comas.engines.cluster.agents import Agents
-from comas.engines.cluster.supervision import Recoveries
 from comas.engines.judge import JudgeClient
 from comas.preflight.configuration import load_config
 from comas.preflight.sizes import derive_sizes
-from comas.preflight.survey import describe_run, prepare, survey_run
-from comas.run import RunDirectory
+from comas.preflight.survey import describe_run, survey_run
 from comas.run.pages.discussions import read_threads
 from comas.run.records import read_rows, read_tokens
 from comas.types import Generation, Metrics, Request, TrainingSample, UpdateStats
@@ -263,12 +259,12 @@ def test_a_judge_that_refuses_the_key_is_a_fault_that_does_not_show_it():
 # ---------------------------------------------------------------- a run
 
 
-class JudgedAgents(ScriptedAgents):
+class JudgedAgents(KilledAgents):
     """The society without engines, with the judge of the real one."""
 
-    def __init__(self, config: Config, killed_in: int | None) -> None:
-        super().__init__(Recoveries(0))
-        self._roles, self._killed_in = config.judged_roles, killed_in
+    def __init__(self, config: Config, killed_in: int | None = None) -> None:
+        super().__init__(killed_in)
+        self._roles = config.judged_roles
         self._judged = Agents(config, models=["", ""], device="cpu")
 
     async def generate(self, request: Request) -> Any:
@@ -282,25 +278,11 @@ class JudgedAgents(ScriptedAgents):
         self, buffers: Mapping[int, Sequence[TrainingSample]], *, step: int
     ) -> Callable[[], dict[int, UpdateStats]]:
         assert {each.role for samples in buffers.values() for each in samples} == LEARNT
-        if step == self._killed_in:
-            raise KeyboardInterrupt
         return super().begin_update(buffers, step=step)
 
 
 LEARNT = {"solution", "evaluation"}
 """What agents say where the judge scores."""
-
-
-def play(monkeypatch: pytest.MonkeyPatch, config: Config, *, killed_in: int | None = None) -> Path:
-    """Let a scripted society run, as the command would; returns its folder."""
-    monkeypatch.setattr(driver, "agents_of", lambda *_: JudgedAgents(config, killed_in))
-    prepared = prepare(config)
-    with (RunDirectory.open if config.resume else RunDirectory.create)(config) as run:
-        try:
-            driver.train(prepared, run)
-        except KeyboardInterrupt:
-            assert killed_in is not None
-    return run.path
 
 
 def opinion(body: Body) -> str:
@@ -324,11 +306,13 @@ def test_a_judged_run_trains_on_what_agents_said_and_is_resumed_as_if_undisturbe
         "cluster.device=cpu",
     )
     with ScriptedServer(opinion) as server:
-        whole = play(monkeypatch, config_of(server.base_url, *settings, "name=whole"))
+        config = config_of(server.base_url, *settings, "name=whole")
+        whole = play(monkeypatch, config, JudgedAgents(config))
         num_asked = len(server.requests)
         config = config_of(server.base_url, *settings, "name=killed")
-        killed = play(monkeypatch, config, killed_in=3)
-        play(monkeypatch, load_config(None, [f"resume={killed}"]))
+        killed = play(monkeypatch, config, JudgedAgents(config, killed_in=3))
+        config = load_config(None, [f"resume={killed}"])
+        play(monkeypatch, config, JudgedAgents(config))
 
     turns = [
         turn

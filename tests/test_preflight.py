@@ -23,7 +23,8 @@ from comas.preflight.machine import (
     why_on_cpu,
     why_unusable,
 )
-from comas.preflight.memory import GIB, ModelShape, engine_memory, memory_needs
+from comas.preflight.memory import GIB, engine_memory, memory_needs
+from comas.preflight.model_shape import ModelShape
 from comas.preflight.needs import Need, PreflightError, faults_of, table
 from comas.preflight.survey import device_needs, disk_need, prepare
 from comas.types import Question

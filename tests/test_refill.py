@@ -1,25 +1,20 @@
 """Questions that teach nothing are given up for further ones, within a bound."""
 
 from collections.abc import Callable, Collection, Sequence
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from builders import discussion, turn
-from scripted_agents import ScriptedAgents
+from scripted_agents import KilledAgents, play
 from small_runs import QUICKSTART, record, write_records
 from test_scripted_runs import left_by
 
-from comas import train as driver
 from comas.data import draw_batch, draw_further
-from comas.engines.cluster.supervision import Recoveries
 from comas.ideas.refill import rewards_differ
 from comas.preflight.configuration import load_config
-from comas.preflight.survey import prepare
 from comas.reward_formulation import REWARD_SCHEMES
-from comas.run import RunDirectory
-from comas.run.ahead import refill
+from comas.run.batches import refill
 from comas.run.records import read_rows
 from comas.types import (
     Discussion,
@@ -28,7 +23,6 @@ from comas.types import (
     Request,
     RewardedDiscussion,
     Rewards,
-    UpdateStats,
 )
 from comas.verification.solutions import Verdicts
 
@@ -132,21 +126,12 @@ def test_further_questions_are_all_others_in_an_order_of_the_step():
     assert again != FURTHER
 
 
-class MoodyAgents(ScriptedAgents):
-    """A society that is of many opinions, and may be killed in an update."""
-
-    def __init__(self, killed_in: int | None) -> None:
-        super().__init__(Recoveries(0))
-        self._killed_in = killed_in
+class MoodyAgents(KilledAgents):
+    """A society that is of many opinions."""
 
     async def generate(self, request: Request) -> Generation:
         said = f"<score>{1 + request.seed % 7 // 6 * 2}</score>"  # 1, and seldom 3
         return Generation((1,), (2, 3), said, (-0.1, -0.2), "stop", self.served)
-
-    def begin_update(self, buffers: Any, *, step: int) -> Callable[[], dict[int, UpdateStats]]:
-        if step == self._killed_in:
-            raise KeyboardInterrupt
-        return super().begin_update(buffers, step=step)
 
 
 @pytest.mark.stack
@@ -154,18 +139,6 @@ def test_a_refilled_run_that_is_killed_ends_as_one_that_nobody_disturbed(
     saves, tmp_path, monkeypatch
 ):
     questions = write_records(tmp_path / "questions.jsonl", map(record, range(12)))
-
-    def play(*arguments: str, killed_in: int | None = None) -> Path:
-        monkeypatch.setattr(driver, "agents_of", lambda *_: MoodyAgents(killed_in))
-        resumes = any(argument.startswith("resume=") for argument in arguments)
-        prepared = prepare(load_config(None if resumes else QUICKSTART, arguments))
-        begin = RunDirectory.open if resumes else RunDirectory.create
-        with begin(prepared.config) as run:
-            try:
-                driver.train(prepared, run)
-            except KeyboardInterrupt:
-                assert killed_in is not None
-        return run.path
 
     settings = (
         f"saves={saves}",
@@ -178,9 +151,10 @@ def test_a_refilled_run_that_is_killed_ends_as_one_that_nobody_disturbed(
         "training.save_every=2",
         REFILLED,
     )
-    whole = play(*settings, "name=whole")
-    killed = play(*settings, "name=killed", killed_in=4)
-    play(f"resume={killed}")
+    whole = play(monkeypatch, load_config(QUICKSTART, [*settings, "name=whole"]), MoodyAgents())
+    config = load_config(QUICKSTART, [*settings, "name=killed"])
+    killed = play(monkeypatch, config, MoodyAgents(killed_in=4))
+    play(monkeypatch, load_config(None, [f"resume={killed}"]), MoodyAgents())
     assert left_by(whole) == left_by(killed)
     asked = [row["refill/questions"] for row in read_rows(whole / "metrics.jsonl")[1:]]
     assert all(3 <= num <= 9 for num in asked) and len({*asked}) > 1

@@ -3,26 +3,25 @@
 import hashlib
 import json
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
-from scripted_agents import ScriptedAgents
+import scripted_agents
+from scripted_agents import KilledAgents, ScriptedAgents
 from small_runs import QUICKSTART, record, write_records
 
 from comas import __main__ as command
-from comas import train as driver
 from comas.config.faults import ConfigError
-from comas.engines.cluster.supervision import Recoveries
 from comas.preflight.configuration import load_config
 from comas.preflight.sizes import derive_sizes, describe_sizes
-from comas.preflight.survey import disk_need, prepare
+from comas.preflight.survey import disk_need
 from comas.run import RunDirectory, bookkeeping
 from comas.run.directory import BEST, best_step, trained_steps
 from comas.run.pages.run_report import report_source
 from comas.run.records import read_rows
-from comas.types import Request, TrainingSample, UpdateStats
+from comas.types import Request
 
 ACCURACY = "validation/accuracy"
 
@@ -100,21 +99,6 @@ def test_where_no_best_checkpoint_is_it_is_said_why(tmp_path):
         run.best_checkpoint()
 
 
-class KilledAgents(ScriptedAgents):
-    """A society whose process is killed in the update of a step."""
-
-    def __init__(self, killed_in: int | None) -> None:
-        super().__init__(Recoveries(0))
-        self._killed_in = killed_in
-
-    def begin_update(
-        self, buffers: Mapping[int, Sequence[TrainingSample]], *, step: int
-    ) -> Callable[[], dict[int, UpdateStats]]:
-        if step == self._killed_in:
-            raise KeyboardInterrupt
-        return super().begin_update(buffers, step=step)
-
-
 ACCURACIES = [0.1, 0.2, 0.5, 0.7, 0.6, 0.7, 0.5]
 """By how often the weights were updated: the best is after 3."""
 SETTINGS = (
@@ -138,16 +122,9 @@ def play(
         return {ACCURACY: value, **{f"agent_{agent}/{ACCURACY}": value for agent in range(2)}}
 
     monkeypatch.setattr(bookkeeping, "validate_agents", validate)
-    monkeypatch.setattr(driver, "agents_of", lambda *_: KilledAgents(killed_in))
     resumes = any(argument.startswith("resume=") for argument in arguments)
-    prepared = prepare(load_config(None if resumes else QUICKSTART, arguments))
-    begin = RunDirectory.open if resumes else RunDirectory.create
-    with begin(prepared.config) as run:
-        try:
-            driver.train(prepared, run)
-        except KeyboardInterrupt:
-            assert killed_in is not None
-    return run.path
+    config = load_config(None if resumes else QUICKSTART, arguments)
+    return scripted_agents.play(monkeypatch, config, KilledAgents(killed_in))
 
 
 @pytest.mark.stack
@@ -223,7 +200,7 @@ def test_a_finished_run_trains_nothing_more_and_gives_its_best_models(saves, mon
         play(monkeypatch, [f"resume={path}"])
         assert said in caplog.text
         assert left_by(path) == whole
-    monkeypatch.setattr(command, "agents_of", lambda *_: KilledAgents(None))
+    monkeypatch.setattr(command, "agents_of", lambda *_: KilledAgents())
     assert command.main(["--export-best", f"resume={path}"]) == 0
     assert (path / "best/agent_1/weights").read_text() == "3"
     assert "for 3 steps" in (path / "best/agent_1/README.md").read_text()

@@ -16,19 +16,18 @@ from comas.preflight.configuration import load_config
 from comas.preflight.machine import Machine, imagined_machine
 from comas.preflight.memory import (
     GIB,
-    ModelShape,
     RankMemory,
     Sharding,
     engine_memory,
     layer_activations,
     memory_needs,
-    model_shape,
     possible_shardings,
     rank_memory,
     settle_sharding,
     tokens_at_once,
     update_memory,
 )
+from comas.preflight.model_shape import ModelShape, model_shape
 
 GB = 1e9
 PARAMETERS = 3_085_938_688

@@ -10,14 +10,8 @@ from comas.config.schema import Config
 from comas.policy_optimization.logprobs import CHUNK_SIZE
 from comas.preflight.inputs import Inputs
 from comas.preflight.machine import Machine
-from comas.preflight.memory import (
-    PROCESS_BYTES,
-    RANK_PROCESS_BYTES,
-    ModelShape,
-    gib,
-    layer_activations,
-    model_shape,
-)
+from comas.preflight.memory import PROCESS_BYTES, RANK_PROCESS_BYTES, gib, layer_activations
+from comas.preflight.model_shape import ModelShape, model_shape
 from comas.preflight.needs import Checklist, Need
 from comas.run.seals import read_inputs
 

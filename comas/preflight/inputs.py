@@ -14,7 +14,7 @@ from comas.config.paths import tried
 from comas.config.schema import Config, Data, Rollout
 from comas.data import RECORDS, QuestionSet, fixed_subset, load_questions, reasoning_gym
 from comas.data.probe import ProbeItem, load_probe
-from comas.preflight.memory import ModelShape, is_shipped, model_shape
+from comas.preflight.model_shape import ModelShape, is_shipped, model_shape
 from comas.preflight.needs import Checklist, Need
 from comas.preflight.sizes import derive_sizes
 from comas.quickstart import QUICKSTART_PREFIX

@@ -30,15 +30,8 @@ from comas.preflight.machine import (
     why_on_cpu,
     why_unusable,
 )
-from comas.preflight.memory import (
-    BYTES,
-    GIB,
-    ModelShape,
-    in_words,
-    memory_needs,
-    settle_sharding,
-    trained_parameters,
-)
+from comas.preflight.memory import BYTES, GIB, in_words, memory_needs, settle_sharding
+from comas.preflight.model_shape import ModelShape, trained_parameters
 from comas.preflight.needs import Checklist, Need, PreflightError, faults_of, table
 from comas.preflight.plugins import plugin_needs, user_sources
 from comas.preflight.sizes import describe_sizes, silent_discussions

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from comas.config.schema import Config
 from comas.preflight.machine import Machine
-from comas.preflight.memory import ModelShape
+from comas.preflight.model_shape import ModelShape
 
 SMALL_PARAMETERS = 20_000_000
 """Below it there is one thread. On two cores, two threads took 1.2 to 1.6 times as long as one to

@@ -11,7 +11,7 @@ from typing import Any, Self
 from tqdm import tqdm
 
 from comas.engines.cluster.agents import Agents
-from comas.run.ahead import Batch, Batches
+from comas.run.batches import Batch, Batches
 from comas.run.checkpoints import CheckpointWriter
 from comas.run.directory import MODELS, RunDirectory
 from comas.run.guards import UpdateGuard, Watch, mismatch_limit

@@ -20,7 +20,8 @@ from comas.config.schema import Config
 from comas.engines.cluster.agents import Agents
 from comas.engines.cluster.supervision import Recoveries
 from comas.preflight.machine import Machine
-from comas.preflight.memory import GIB, memory_needs, model_shape, settle_sharding
+from comas.preflight.memory import GIB, memory_needs, settle_sharding
+from comas.preflight.model_shape import model_shape
 from comas.types import Device, Request, TrainingSample, UpdateStats
 from comas.utils.processes import command_line
 from scripts.gpu_check.baselines import plain_update_s, vllm_tokens_per_s

@@ -28,7 +28,7 @@ class Training:
     """How many steps a batch is sampled ahead of the one that the policies train on meanwhile, so
     that its agents lack as many updates; 0: sampling and training take turns. Above 0 GPUs have to
     be disaggregated, and ``algorithm.rollout_correction`` weighs what is old
-    (comas/run/ahead.py)."""
+    (comas/run/batches.py)."""
     save_every: int = key(10, at_least=1)
     """Steps from one checkpoint to the next; the last step has one as well. It is written beside
     the next step, which waits for a copy in memory only."""

@@ -1,4 +1,5 @@
-"""Batches that are sampled while the policies train on those before (``training.max_staleness``).
+"""The batch of every step: refilled where its reward asks for it, and sampled while the policies
+train on those before (``training.max_staleness``).
 
 With a staleness of 0 the loop of ``comas.train`` samples, updates, syncs. With k above it, batch
 t + k is sampled by the weights that engines had as the update of step t began::

@@ -20,7 +20,7 @@ from comas.engines.cluster.supervision import LostEngineError
 from comas.preflight.configuration import load_config
 from comas.run import CheckpointWriter, RunDirectory
 from comas.run import checkpoints as checkpoints_of
-from comas.run.ahead import AHEAD, Batches
+from comas.run.batches import AHEAD, Batches
 from comas.types import Discussion, RewardedDiscussion, Rewards
 from comas.utils.files import FileError, remove
 from comas.verification.solutions import Verdicts
