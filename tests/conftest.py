@@ -25,9 +25,6 @@ os.environ.update(RAY_AUTH_MODE="token", RAY_AUTH_TOKEN=secrets.token_hex(32))
 import comas.engines.cluster  # noqa: F401
 from comas.quickstart import build_society
 
-# Spinning threads of several processes hold each other up, and tiny models gain nothing by them.
-torch.set_num_threads(1)
-
 # How long an example takes says more of the machine than of the code.
 hypothesis.settings.register_profile("comas", deadline=None)
 hypothesis.settings.load_profile("comas")
@@ -43,6 +40,13 @@ def state_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_STATE_HOME", str(folder))
         yield folder
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> None:
+    """Spinning threads of several processes hold each other up, and tiny models gain nothing by
+    them. For every test: what a test calls may take all cores, by which last digits change."""
+    torch.set_num_threads(1)
 
 
 @pytest.fixture(scope="session", autouse=True)
