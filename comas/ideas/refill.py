@@ -2,7 +2,7 @@
 
 A question whose responses are all rewarded alike has no advantage within its group: under GRPO its
 samples teach nothing, and a batch of few others has a noisy gradient. Source: dynamic sampling of
-DAPO (arXiv 2503.14476, section 3.2). Found: nothing yet, no run was made with it. Another reward
+DAPO (arXiv 2503.14476, section 3.2). Found: nothing yet, it ran for three steps. Another reward
 is refilled by a file that says of it what this one says of the paper's.
 """
 
