@@ -1,7 +1,8 @@
 """Distillation: the agent whose solutions are paid best teaches the others on what they say.
 
 Source: a student's own samples under the reverse KL to its teacher (GKD, arXiv 2306.13649). The
-teacher, chosen anew in each step, learns by the paper's rewards. Found: nothing yet, it ran for three steps.
+teacher, chosen anew in each step, learns by the paper's rewards. Found: nothing yet, it ran for
+three steps.
 """
 
 import math
