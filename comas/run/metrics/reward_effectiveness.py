@@ -1,14 +1,17 @@
-"""Rewards compared with the verifier's verdicts, after the fact: nothing here reaches a reward.
+"""What rewards tell, by the verifier's verdicts and without them; nothing here reaches a reward.
 
 Reward effectiveness (section 5 of the paper) reads the reward as a prediction of correctness.
 """
 
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import combinations
+from statistics import fmean
 
 from comas.interaction.prompts import APPROVALS
 from comas.reward_formulation.interaction_reward import parse_score
-from comas.types import Discussion, Metrics, RewardedDiscussion, Turn
+from comas.types import Discussion, Metrics, RewardedDiscussion
+from comas.verification.latex import compared_as
 from comas.verification.solutions import Verdicts
 
 PREDICTS_CORRECT = {"from_score_2": 0.5, "from_score_3": 1.0}
@@ -16,8 +19,7 @@ PREDICTS_CORRECT = {"from_score_2": 0.5, "from_score_3": 1.0}
 stands for flaws that do not change the result, so the first takes it at its word; the second asks
 for a score of 3, of every scoring where there are several."""
 
-TRUTH_LABELS = {True: "correct", False: "incorrect"}
-SCORE_LABELS = ("score_1", "score_2", "score_3", "invalid")
+SCORE_LABELS = {1: "score_1", 2: "score_2", 3: "score_3", None: "invalid"}
 
 
 def reward_effectiveness(
@@ -48,7 +50,7 @@ def reward_effectiveness(
     accuracy 1/3, precision 1/2, recall 1/2, specificity 0; from score 3 on, 2/3, 1, 1/2, 1.
     """
     judged: Counter[tuple[float, bool]] = Counter()
-    table: Counter[tuple[str, str]] = Counter()
+    table: Counter[tuple[int | None, bool]] = Counter()
     for item in rewarded:
         discussion = item.discussion
         turn_ids = (turn.turn_id for turn in discussion.turns)
@@ -61,14 +63,15 @@ def reward_effectiveness(
             if reward is not None and not sees_verdicts:
                 judged[reward, is_correct] += 1
             for scoring in discussion.scorings(solution):
-                table[_score_label(scoring), TRUTH_LABELS[is_correct]] += 1
+                table[parse_score(scoring.text), is_correct] += 1
     metrics: Metrics = {}
     for name, threshold in PREDICTS_CORRECT.items():
         for quality, value in qualities(judged, threshold=threshold).items():
             metrics[f"reward_effectiveness/{name}/{quality}"] = value
-    for score in SCORE_LABELS:
-        for truth in TRUTH_LABELS.values():
-            metrics[f"scoring/confusion/{score}/{truth}"] = table[score, truth] if table else None
+    for score, name in SCORE_LABELS.items():
+        for is_correct, truth in ((True, "correct"), (False, "incorrect")):
+            count = table[score, is_correct] if table else None
+            metrics[f"scoring/confusion/{name}/{truth}"] = count
     return metrics
 
 
@@ -105,9 +108,35 @@ def false_accusations(discussions: Sequence[Discussion], *, verdicts: Verdicts) 
     }
 
 
-def _score_label(scoring: Turn) -> str:
-    score = parse_score(scoring.text)
-    return "invalid" if score is None else f"score_{score}"
+def reliability(rewarded: Iterable[RewardedDiscussion]) -> float | None:
+    """Return how much a reward depends on what is answered, r and r' being rewards of two solutions
+    of a question, in any of its discussions::
+
+        reliability = 1 - mean (r - r')^2 where the answers are the same
+                          / mean (r - r')^2 where they differ
+
+    1: equal answers are paid alike. 0: two equal answers are paid as differently as two that
+    differ, so the reward says nothing about which is right, and there is nothing to learn from it.
+    Judges that agree may all be wrong, so a high value promises nothing. The idea that agreement
+    shows information without any truth is that of peer prediction (Dasgupta and Ghosh 2013); the
+    formula is ours. None where no answers are the same, or none differ in what they are paid.
+
+    Example: one question with (7, 1), (7, 0.5), (8, 0): 1 - 0.25 / ((1 + 0.25) / 2) = 0.6.
+    """
+    answers: dict[str, list[tuple[str, float]]] = defaultdict(list)
+    for item in rewarded:
+        for turn, reward in zip(item.discussion.turns, item.rewards, strict=True):
+            if turn.role == "solution" and not turn.is_given and reward is not None:
+                question_id = item.discussion.question.question_id
+                answers[question_id].append((compared_as(turn.text), reward))
+    same: list[float] = []
+    different: list[float] = []
+    for given in answers.values():
+        for (answer, reward), (other, paid) in combinations(given, 2):
+            (same if answer == other else different).append((reward - paid) ** 2)
+    if not same or not any(different):
+        return None
+    return 1 - fmean(same) / fmean(different)
 
 
 def qualities(judged: Mapping[tuple[float, bool], int], *, threshold: float) -> Metrics:

@@ -7,8 +7,11 @@ from statistics import fmean, pvariance
 
 from comas.config.schema import Config
 from comas.reward_formulation import REWARD_SCHEMES
-from comas.run.metrics.instruments import instruments
-from comas.run.metrics.reward_effectiveness import false_accusations, reward_effectiveness
+from comas.run.metrics.reward_effectiveness import (
+    false_accusations,
+    reliability,
+    reward_effectiveness,
+)
 from comas.types import (
     ALL_DOMAINS,
     Discussion,
@@ -69,7 +72,7 @@ def step_metrics(
             sees_verdicts=scheme.sees_verdicts,
         ),
         **false_accusations(discussions, verdicts=verdicts),
-        **instruments(rewards.discussions, verdicts=verdicts, num_agents=config.society.num_agents),
+        "instruments/reliability": reliability(rewards.discussions),
     }
 
 
@@ -113,7 +116,9 @@ def rollout_metrics(rewarded: Sequence[RewardedDiscussion], *, num_agents: int) 
         "tokens/response": sum(turn.generation.num_sampled_tokens for turn in said),
     }
     for role in roles:
-        metrics[f"truncated_rate/{role}"] = _truncated_rate(t for t in said if t.role == role)
+        its = [turn for turn in said if turn.role == role]
+        metrics[f"truncated_rate/{role}"] = _truncated_rate(its)
+        metrics[f"response_length/{role}"] = _mean_length(its)
     speakers = {"": turns}
     for agent in range(num_agents):
         speakers[f"agent_{agent}/"] = [(t, reward) for t, reward in turns if t.agent_index == agent]
@@ -124,8 +129,7 @@ def rollout_metrics(rewarded: Sequence[RewardedDiscussion], *, num_agents: int) 
         where = prefix or "interaction/"
         metrics[f"{where}spelt_marks"] = sum(turn.generation.spells_mark for turn in said)
         metrics[f"{where}truncated_rate"] = _truncated_rate(said)
-        lengths = [turn.generation.num_sampled_tokens for turn in said]
-        metrics[f"{prefix}response_length"] = _mean(lengths)
+        metrics[f"{prefix}response_length"] = _mean_length(said)
         metrics |= _thinking_metrics(prefix, said)
         metrics |= _tool_metrics(prefix, said)
     return metrics
@@ -311,6 +315,10 @@ def _tool_metrics(prefix: str, turns: Iterable[Turn]) -> Metrics:
     if not had:
         return {}
     return {f"{prefix}tools/calls": len(failed) / len(had), f"{prefix}tools/failed": _mean(failed)}
+
+
+def _mean_length(turns: Iterable[Turn]) -> float | None:
+    return _mean([turn.generation.num_sampled_tokens for turn in turns])
 
 
 def _truncated_rate(turns: Iterable[Turn]) -> float | None:
