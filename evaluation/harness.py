@@ -16,16 +16,19 @@ def write_harness_results(folder: Path, row: Row, *, sampling: Mapping[str, Any]
 
     A task is a benchmark under a setup (``gsm8k_vanilla``), as its prompts are not the harness's
     own; a metric's filter is the grader: ``acc,strict``, with the standard error over tasks,
-    ``acc_stderr,strict``, "N/A" of a single task. Shares, 0 to 1.
+    ``acc_stderr,strict``, "N/A" of a single task. Shares, 0 to 1. The keys are those of
+    ``lm_eval.result_schema`` 0.4.13.
     """
     results: dict[str, dict[str, Any]] = {}
     counts: dict[str, dict[str, int]] = {}
     for (grader, column), accuracy in row.accuracies.items():
         task = f"{column.benchmark}_{column.setup}"
-        found = results.setdefault(task, {"alias": task})
+        num_tasks = len(accuracy.shares)
+        begun = {"name": task, "alias": task, "sample_len": num_tasks}
+        found = results.setdefault(task, begun)
         found[f"acc,{grader}"] = accuracy.value
         found[f"acc_stderr,{grader}"] = _standard_error(accuracy)
-        counts[task] = dict.fromkeys(("original", "effective"), len(accuracy.shares))
+        counts[task] = dict.fromkeys(("original", "effective"), num_tasks)
     record = {
         "results": results,
         "n-shot": dict.fromkeys(results, 0),

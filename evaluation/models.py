@@ -32,7 +32,6 @@ from comas.utils.model_folder import (
 )
 from comas.utils.thinking import KNOWN_MARKS, ThinkingMarks
 from evaluation.results import fingerprint
-from evaluation.types import UNCHANGED_CHAT, ChatRules
 
 MAX_CONTEXT = 32768
 """Tokens of prompt and reply, as on the servers of the published results."""
@@ -41,6 +40,7 @@ CONTEXT_SHARE_OF_REPLY = 8
 needs, and leave room for the task and the next reply."""
 
 _OBJECT = TypeAdapter(dict[str, Any])
+NO_KWARGS: Mapping[str, Any] = {}
 
 NAME_IT = f"name the model: model=NAME ({start_of('discuss')}: --name NAME)"
 
@@ -65,12 +65,13 @@ class LocalModel:
     adapter: Path | None = None
     """Folder of the LoRA adapter that makes this model of the one in ``folder``."""
     adapter_rank: int = 0
-    chat: ChatRules = UNCHANGED_CHAT
+    template_kwargs: Mapping[str, Any] = field(default_factory=dict)
+    """Further variables of its chat template (``rollout.chat_template_kwargs``)."""
 
     @property
     def identity(self) -> dict[str, Any]:
         """The JSON values that distinguish it from other models."""
-        return {"fingerprint": self.fingerprint} | self.chat.identity
+        return {"fingerprint": self.fingerprint} | _told(self.template_kwargs)
 
 
 @dataclass(frozen=True)
@@ -80,13 +81,21 @@ class RemoteModel:
     endpoint: Endpoint
     context_length: int | None
     """None if the endpoint does not say."""
-    chat: ChatRules = UNCHANGED_CHAT
+
+    @property
+    def template_kwargs(self) -> Mapping[str, Any]:
+        """Further variables of its chat template."""
+        return self.endpoint.template_kwargs
 
     @property
     def identity(self) -> dict[str, Any]:
         """The JSON values that distinguish it from other models."""
         endpoint = {"base_url": self.endpoint.base_url, "model": self.endpoint.model}
-        return endpoint | self.chat.identity
+        return endpoint | _told(self.template_kwargs)
+
+
+def _told(template_kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    return {"template_kwargs": dict(template_kwargs)} if template_kwargs else {}
 
 
 Model = LocalModel | RemoteModel
@@ -124,31 +133,38 @@ class Target:
         return min([wanted, *shares])
 
 
-def find_target(path: str, *, weights: str, chat: ChatRules = UNCHANGED_CHAT) -> Target:
+def find_target(
+    path: str, *, weights: str, template_kwargs: Mapping[str, Any] = NO_KWARGS
+) -> Target:
     """The models behind ``path``: a run directory, a model folder or a hub name.
 
     ``weights`` is "trained" or, for run directories only, "best" (those of its best checkpoint), or
-    "untrained": the models it began with, which frozen policies still have after it. ``chat`` comes
-    over what a run has said itself.
+    "untrained": the models it began with, which frozen policies still have after it.
+    ``template_kwargs`` come over those that a run has itself.
 
     Raises ValueError that says what ``path`` may be when nothing is found there.
     """
     folder = find(path) or Path(path)
     if (folder / "config.yaml").is_file():
-        return _run_target(folder.resolve(), weights=weights, chat=chat)
+        return _run_target(folder.resolve(), weights=weights, template_kwargs=template_kwargs)
     if weights != "trained":
         raise ValueError(f"weights={weights} is for a run directory, and {path} is not one")
     if folder.suffix == GGUF_SUFFIX:
         folder = converted(folder, saves=Path("saves"))
+    title = path
     if folder.is_dir():
         title = str(folder.resolve())
-        return Target(title, (replace(read_model(folder), chat=chat),), {".": (0,)})
-    if not may_be_hub_name(path):
+    elif may_be_hub_name(path):
+        folder = _folder_of(path)
+    else:
         raise ValueError(f"{path}: there is no such folder{tried(path)}. {WHAT_IT_MAY_BE}")
-    return Target(path, (replace(read_model(_folder_of(path)), chat=chat),), {".": (0,)})
+    model = replace(read_model(folder), template_kwargs=template_kwargs)
+    return Target(title, (model,), {".": (0,)})
 
 
-def find_remote(base_url: str, *, model: str | None, chat: ChatRules = UNCHANGED_CHAT) -> Target:
+def find_remote(
+    base_url: str, *, model: str | None, template_kwargs: Mapping[str, Any] = NO_KWARGS
+) -> Target:
     """The model ``model`` of an endpoint, or the only one that it lists.
 
     Its key is read from the environment (OPENAI_API_KEY). An endpoint need not list a model that
@@ -179,10 +195,10 @@ def find_remote(base_url: str, *, model: str | None, chat: ChatRules = UNCHANGED
         base_url,
         model,
         api_key,
-        template_kwargs=chat.template_kwargs,
+        template_kwargs=template_kwargs,
         thinking=ThinkingMarks(*KNOWN_MARKS[0]),
     )
-    remote = RemoteModel(endpoint, listed.get(model), chat)
+    remote = RemoteModel(endpoint, listed.get(model))
     return Target(f"{model} at {base_url}", (remote,), {".": (0,)})
 
 
@@ -208,7 +224,7 @@ def read_model(folder: Path) -> LocalModel:
     return LocalModel(folder, fingerprint(file_digests(folder)), length, dtype)
 
 
-def _run_target(run: Path, *, weights: str, chat: ChatRules) -> Target:
+def _run_target(run: Path, *, weights: str, template_kwargs: Mapping[str, Any]) -> Target:
     config = load(Config, run / "config.yaml", [])
     as_it_began = {
         policy: model
@@ -230,7 +246,7 @@ def _run_target(run: Path, *, weights: str, chat: ChatRules) -> Target:
     with ThreadPoolExecutor() as threads:
         models = tuple(threads.map(read_model, folders))
     models = tuple(
-        replace(model, chat=ChatRules({**kwargs, **chat.template_kwargs}))
+        replace(model, template_kwargs={**kwargs, **template_kwargs})
         for model, kwargs in zip(models, config.chat_template_kwargs, strict=True)
     )
     policies = config.policy_of_agent

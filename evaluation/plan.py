@@ -36,7 +36,7 @@ from evaluation.results import (
 )
 from evaluation.setups import SETUPS
 from evaluation.tasks import DRAW_SEED, HELD_OUT, benchmark_tasks, choose_benchmarks, held_out_tasks
-from evaluation.types import BenchmarkTask, ChatRules, Setup
+from evaluation.types import BenchmarkTask, Setup
 
 
 @dataclass(frozen=True)
@@ -87,12 +87,12 @@ def make_plan(command: Command) -> EvaluationPlan:
     results folder holds the results of another model, or when the baseline has nothing to compare.
     """
     config = command.config
-    chat = ChatRules(config.chat_template_kwargs)
+    kwargs = config.chat_template_kwargs
     if config.base_url is not None:
-        target = find_remote(config.base_url, model=config.model, chat=chat)
+        target = find_remote(config.base_url, model=config.model, template_kwargs=kwargs)
     else:
         assert command.path is not None
-        target = find_target(command.path, weights=config.weights, chat=chat)
+        target = find_target(command.path, weights=config.weights, template_kwargs=kwargs)
     results = Path(config.results)
     tasks = _all_tasks(config, target)
     requests = RequestOptions(
@@ -179,7 +179,7 @@ def _check_templates(plan: EvaluationPlan) -> None:
                 model = plan.target.models[indices[speaker]]
                 if isinstance(model, LocalModel):
                     told = with_system_prompt(chat, plan.target.system_prompt)
-                    tokenizer, kwargs = tokenizer_of(model.folder), model.chat.template_kwargs
+                    tokenizer, kwargs = tokenizer_of(model.folder), model.template_kwargs
                     if (fault := template_fault(tokenizer, told, kwargs)) is not None:
                         yield f"{model.folder}: {fault}"
 
@@ -226,7 +226,7 @@ def _notes(config: EvaluationConfig, requests: RequestOptions, target: Target) -
         )
     if requests.system_prompt is not None:
         notes.append(f"chats begin with the system prompt of the run: {requests.system_prompt!r}")
-    told = [dict(model.chat.template_kwargs) for model in target.models]
+    told = [dict(model.template_kwargs) for model in target.models]
     if any(told):
         notes.append(f"chat templates are told {'; '.join(map(str, told))}")
     return tuple(notes)

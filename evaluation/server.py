@@ -130,7 +130,7 @@ def _encoder_of(model: LocalModel) -> ChatEncoder:
     return ChatEncoder(
         load_tokenizer(model.folder),
         folder=model.folder,
-        template_kwargs=model.chat.template_kwargs,
+        template_kwargs=model.template_kwargs,
     )
 
 

@@ -4,9 +4,9 @@ A ``Setup`` turns a ``BenchmarkTask`` into an ``Answer`` by ``Call``s to models;
 the answer.
 """
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Protocol
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
 
 from comas.types import ROLE_LETTERS, Message
 from comas.verification.forms import AnswerForm
@@ -32,24 +32,6 @@ class BenchmarkTask:
 
 
 @dataclass(frozen=True)
-class ChatRules:
-    """How a model's chats are written, and what of its replies is read: in an evaluation of a run
-    as in its training."""
-
-    template_kwargs: Mapping[str, Any] = field(default_factory=dict)
-    """Further variables of its chat template (``rollout.chat_template_kwargs``)."""
-
-    @property
-    def identity(self) -> dict[str, Any]:
-        """The rules that are set; they make replies differ."""
-        return {name: value for name, value in vars(self).items() if value}
-
-
-UNCHANGED_CHAT = ChatRules()
-"""Of a model that is asked as its tokenizer and its chat template say."""
-
-
-@dataclass(frozen=True)
 class Call:
     """One request to a model and its reply."""
 
@@ -63,7 +45,6 @@ class Call:
     finish_reason: str
     prompt_tokens: int
     completion_tokens: int
-    wall_s: float
     thinking: str = ""
     """What the model thought, which is no part of ``response``."""
 

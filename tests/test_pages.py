@@ -170,7 +170,7 @@ def test_answers_of_an_evaluation_are_threads_with_the_messages_of_every_call(tm
     subject = write(tmp_path / "quick" / "agent_0", evaluation(["c"], name="gsm8k", setup="debate"))
     asked = ({"role": "user", "content": "What is 48 + 23?"},)
     labels = ("r0.s0", "r0.s0.e0")
-    calls = tuple(Call(label, 1, asked, "71", "stop", 6, 2, 0.1) for label in labels)
+    calls = tuple(Call(label, 1, asked, "71", "stop", 6, 2) for label in labels)
     answer = Answer("gsm8k/0", 0, "71", calls)
     path = subject / "gsm8k" / "debate" / ANSWERS
     append_lines(path, [TypeAdapter(Answer).dump_json(answer)])

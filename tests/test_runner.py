@@ -26,12 +26,8 @@ def model(body: dict) -> str:
 
 
 def results(folder: Path) -> list[str]:
-    """The lines of inference.jsonl by task and seed, without wall times."""
-    lines = [json.loads(line) for line in (folder / "inference.jsonl").read_text().splitlines()]
-    for line in lines:
-        for call in line["calls"]:
-            del call["wall_s"]
-    return sorted(json.dumps(line) for line in lines)
+    """The lines of inference.jsonl, sorted."""
+    return sorted((folder / "inference.jsonl").read_text().splitlines())
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])

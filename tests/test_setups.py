@@ -310,7 +310,7 @@ def test_the_final_answer_is_what_is_boxed_and_the_whole_of_what_boxes_nothing()
 )
 def test_it_is_said_how_the_judges_scored_the_final_answer(scorings, said):
     calls = [
-        Call(label, 0, (), f"<score>{score}</score>", "stop", 1, 1, 0.1)
+        Call(label, 0, (), f"<score>{score}</score>", "stop", 1, 1)
         for i, score in enumerate(scorings)
         for label in (f"r0.s{i}", f"r0.s{i}.e0", f"r0.s{i}.e0.t0")
     ]

@@ -22,7 +22,6 @@ from comas.utils.chat import ChatEncoder
 from comas.utils.client import Endpoint, _prompt, _read_reply
 from comas.utils.thinking import Said, ThinkingMarks
 from evaluation.models import find_target
-from evaluation.types import ChatRules
 
 LEFT_TO_MODEL = ThinkingMarks("<think>", "</think>")
 OPENED = replace(LEFT_TO_MODEL, opens=True)
@@ -188,7 +187,7 @@ def reply(text: str | None, **message: str) -> bytes:
     (reply("71"), "71", ""),
 )
 def test_a_reply_is_what_was_answered(body, text, thinking):
-    read = _read_reply(body, wall_s=0.0, marks=LEFT_TO_MODEL)
+    read = _read_reply(body, marks=LEFT_TO_MODEL)
     assert (read.response, read.thinking) == (text, thinking)
 
 
@@ -205,9 +204,10 @@ def test_an_endpoint_is_told_the_variables_of_its_chat_template():
 def test_the_agents_of_a_run_are_evaluated_with_their_own_chats(tmp_path):
     run = str(make_run(tmp_path, "society.chat_template_kwargs=[{enable_thinking: false}, {}]"))
     models = find_target(run, weights="trained").models
-    off, plain = (model.chat for model in models)
-    assert (off.template_kwargs, plain.template_kwargs) == ({"enable_thinking": False}, {})
-    assert models[0].identity["template_kwargs"] == {"enable_thinking": False}
-    assert "template_kwargs" not in plain.identity
-    over = find_target(run, weights="trained", chat=ChatRules({"enable_thinking": True})).models
-    assert [model.chat.template_kwargs for model in over] == [{"enable_thinking": True}] * 2
+    assert [model.identity.get("template_kwargs") for model in models] == [
+        {"enable_thinking": False},
+        None,
+    ]
+    over = {"enable_thinking": True}
+    models = find_target(run, weights="trained", template_kwargs=over).models
+    assert [model.template_kwargs for model in models] == [over] * 2

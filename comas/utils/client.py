@@ -2,7 +2,6 @@
 
 import asyncio
 import ssl
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Self
@@ -144,8 +143,6 @@ class Reply:
     finish_reason: str
     prompt_tokens: int
     completion_tokens: int
-    wall_s: float
-    """From the first attempt to the reply, retries included; queueing is not."""
     thinking: str = ""
 
 
@@ -188,7 +185,6 @@ class Client:
             "seed": seed,
         }
         async with self._in_flight:
-            started = time.perf_counter()
             try:
                 response = await server.post(path, cast_to=httpx2.Response, body=body)
             except openai.APIStatusError as error:
@@ -196,8 +192,7 @@ class Client:
             except openai.APIConnectionError as error:
                 reason = error.__cause__ or error
                 raise RequestError(f"no reply from {model.base_url}: {reason!r}") from error
-            wall_s = time.perf_counter() - started
-        return _read_reply(response.content, wall_s=wall_s, marks=model.thinking)
+        return _read_reply(response.content, marks=model.thinking)
 
     async def __aenter__(self) -> Self:
         return self
@@ -249,7 +244,7 @@ def _status_error(status: int, text: str) -> RequestError:
     return kind(f"status {status}: {text[:MAX_SHOWN_CHARS]}")
 
 
-def _read_reply(body: bytes, *, wall_s: float, marks: ThinkingMarks | None) -> Reply:
+def _read_reply(body: bytes, *, marks: ThinkingMarks | None) -> Reply:
     try:
         completion = _Completion.model_validate_json(body)
     except ValidationError as error:
@@ -259,14 +254,8 @@ def _read_reply(body: bytes, *, wall_s: float, marks: ThinkingMarks | None) -> R
     thinking, text = choice.thinking or "", choice.text or ""
     if marks is not None and not thinking:
         thinking, text = marks.split(text)
-    return Reply(
-        text,
-        choice.finish_reason,
-        usage.prompt_tokens,
-        usage.completion_tokens,
-        wall_s=round(wall_s, 4),
-        thinking=thinking,
-    )
+    tokens = usage.prompt_tokens, usage.completion_tokens
+    return Reply(text, choice.finish_reason, *tokens, thinking)
 
 
 class _Listed(BaseModel):
