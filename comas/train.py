@@ -115,30 +115,29 @@ def co_evolve(
     # a resumed run misses nothing.
     buffers = Buffers(config.update_every)
     books = Bookkeeping(prepared, run, bar, agents=agents, verifier=verifier, batches=batches)
-    with books:
-        # Always, also after a resume: a fresh engine holds the base model's weights.
-        agents.sync_weights()
-        for step in books.steps(after=last_step):
-            batch = batches.take(step)
-            books.lap("rollout_s")
-            buffers.add(
-                collect_samples(
-                    batch.rewards.discussions,
-                    policy_of_agent=config.policy_of_agent,
-                    mask_truncated=config.algorithm.mask_truncated,
-                )
+    # Always, also after a resume: a fresh engine holds the base model's weights.
+    agents.sync_weights()
+    for step in books.steps(after=last_step):
+        batch = batches.take(step)
+        books.lap("rollout_s")
+        buffers.add(
+            collect_samples(
+                batch.rewards.discussions,
+                policy_of_agent=config.policy_of_agent,
+                mask_truncated=config.algorithm.mask_truncated,
             )
-            due = buffers.take_due(step, num_steps=num_steps)
-            wait_for_update = agents.begin_update(due, step=step)
-            books.lap("update_s")
-            batches.sample_ahead(step)
-            books.lap("rollout_s")
-            stats = wait_for_update()
-            books.lap("update_s")
-            agents.sync_weights(stats)
-            books.lap("sync_s")
-            books.enter(batch, due, stats)
-        books.save_models()
+        )
+        due = buffers.take_due(step, num_steps=num_steps)
+        wait_for_update = agents.begin_update(due, step=step)
+        books.lap("update_s")
+        batches.sample_ahead(step)
+        books.lap("rollout_s")
+        stats = wait_for_update()
+        books.lap("update_s")
+        agents.sync_weights(stats)
+        books.lap("sync_s")
+        books.enter(batch, due, stats)
+    books.save_models()
 
 
 def discuss(

@@ -1,7 +1,6 @@
 """A society without engines, for tests of the driver."""
 
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future
 from pathlib import Path
 from typing import Self
 
@@ -61,9 +60,8 @@ class ScriptedAgents:
     def memory_peaks(self) -> dict[str, list[MemoryPeak]]:
         return {"ranks": [MemoryPeak(1 << 30, 0), MemoryPeak(3 << 29, 0)]}
 
-    def save_checkpoint(self, folder: Path) -> list[Future[None]]:
+    def save_checkpoint(self, folder: Path) -> None:
         (folder / "state").write_text(str(self.weights))
-        return []
 
     def load_checkpoint(self, folder: Path, *, step: int) -> None:
         self.weights = int((folder / "state").read_text())

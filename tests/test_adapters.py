@@ -140,8 +140,7 @@ def test_the_reference_is_the_base_model_without_adapters(qwen2):
 def test_a_resumed_family_equals_an_uninterrupted_one(qwen2, tmp_path, zero_stage, dtype):
     whole, resumed = (make_family(qwen2, zero_stage=zero_stage, dtype=dtype) for _ in range(2))
     whole.update(BUFFERS, step=0)
-    whole.copy_checkpoint(tmp_path)
-    whole.write_checkpoint()
+    whole.save_checkpoint(tmp_path)
     [file] = tmp_path.glob("policy_1/policy/*model_states.pt")
     saved = torch.load(file, weights_only=False)["module"]
     assert saved and all(name.endswith(".policy_1.weight") for name in saved)  # nothing else

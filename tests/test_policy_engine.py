@@ -28,7 +28,6 @@ from deepspeed.runtime.zero.offload_states import offload_adam_states
 from model_types import save_model_type
 from safetensors.torch import load_file, save_file
 from tiny_models import CHAT_TEMPLATE, save_tiny_model
-from torch import distributed
 from torch.nn.functional import cosine_similarity, logsigmoid
 
 from comas.config.schema import Algorithm, Custom, Dpo, Grpo, Optimization, Policy, ReinforcePP
@@ -148,11 +147,6 @@ def make_trainer(
         seed=0,
         num_optimizer_steps=num_optimizer_steps,
     )
-
-
-def save_checkpoint(trainer: PolicyTrainer, folder: Path) -> None:
-    trainer.copy_checkpoint(folder)
-    trainer.write_checkpoint()
 
 
 def weights_of(trainer: PolicyTrainer) -> Weights:
@@ -695,12 +689,8 @@ def test_a_resumed_run_equals_an_uninterrupted_one(qwen2, tmp_path, zero_stage, 
     straight, stopped, resumed = (make() for _ in range(3))
     expected = [straight.update(buffers[step], step=step) for step in range(4)]
     found = [stopped.update(buffers[step], step=step) for step in range(2)]
-    for number in range(2):  # The second copy lies in the memory of the first.
-        stopped.copy_checkpoint(tmp_path / str(number))
-        stopped.update(make_samples(seed=9), step=9)  # What is written is the copy.
-        stopped.write_checkpoint()
-        stopped.load_checkpoint(tmp_path / str(number))
-    resumed.load_checkpoint(tmp_path / "1")
+    stopped.save_checkpoint(tmp_path)
+    resumed.load_checkpoint(tmp_path)
     found += [resumed.update(buffers[step], step=step) for step in (2, 3)]
     assert found == expected
     assert largest_difference(weights_of(straight), weights_of(resumed)) == 0
@@ -710,7 +700,7 @@ def test_what_an_estimator_remembers_is_part_of_the_checkpoint(qwen2, tmp_path):
     make = partial(make_trainer, qwen2, algorithm=Custom(estimator="comas.ideas.advantages:rae"))
     straight, resumed, forgetful = make(), make(), make()
     straight.update(make_samples(seed=0), step=0)
-    save_checkpoint(straight, tmp_path)
+    straight.save_checkpoint(tmp_path)
     expected = straight.update(make_samples(seed=1), step=1)
     for trainer in (resumed, forgetful):
         trainer.load_checkpoint(tmp_path)
@@ -725,18 +715,9 @@ def test_no_checkpoint_or_that_of_another_model_is_an_error(qwen2, tmp_path, zer
     other = make_trainer(qwen2.parent / "llama", zero_stage=zero_stage)
     with pytest.raises(ValueError, match="no policy checkpoint"):
         other.load_checkpoint(tmp_path)
-    save_checkpoint(make_trainer(qwen2, zero_stage=zero_stage), tmp_path)
+    make_trainer(qwen2, zero_stage=zero_stage).save_checkpoint(tmp_path)
     with pytest.raises(ValueError, match=r"is of another model. Leave society.models and"):
         other.load_checkpoint(tmp_path)
-
-
-def test_a_checkpoint_that_cannot_be_written_says_why(qwen2, tmp_path):
-    trainer = make_trainer(qwen2)
-    trainer.copy_checkpoint(tmp_path)
-    for path in trainer._checkpoints._copies:
-        Path(path).symlink_to("/dev/full")
-    with pytest.raises(OSError, match="No space left on device"):
-        trainer.write_checkpoint()
 
 
 @pytest.mark.parametrize("zero_stage", [2, 3])
@@ -822,7 +803,7 @@ def test_offloaded_states_are_saved_whole(qwen2, tmp_path, monkeypatch, zero_sta
     buffers = [make_samples(seed=step) for step in range(2)]
     assert asleep.update(buffers[0], step=0) == awake.update(buffers[0], step=0)
     asleep.offload_states()
-    save_checkpoint(asleep, tmp_path / "checkpoint")
+    asleep.save_checkpoint(tmp_path / "checkpoint")
     asleep.save_model(tmp_path / "saved")
     expected = weights_of(awake)
     saved = load_file(tmp_path / "saved" / "model.safetensors")
@@ -887,10 +868,8 @@ def run_rank(rank: int, work: Path) -> None:
         options = {"zero_stage": stage, "optimization": settings}
         trainer, resumed = (make(**options, algorithm=ReinforcePP(kl_coef=0.1)) for _ in range(2))
         stats = [trainer.update(make_samples(), step=0)]
-        trainer.copy_checkpoint(work / f"checkpoint{stage}")
+        trainer.save_checkpoint(work / f"checkpoint{stage}")
         stats.append(trainer.update(make_samples(seed=1), step=1))
-        trainer.write_checkpoint()
-        distributed.barrier()
         resumed.load_checkpoint(work / f"checkpoint{stage}")
         again = resumed.update(make_samples(seed=1), step=1)
         resumed.save_model(work / f"saved{stage}")

@@ -113,14 +113,13 @@ def rank_memory(
     # Trap: ZeRO-3 begins with a float32 buffer of whole gradients, although it updates its parts.
     updated = min(whole, GATHERED_ELEMENTS * policy.ranks_per_policy)
     starting = max(size * whole, size * part + optimizer + 4 * updated) if stage == 3 else 0
-    # On the host: what leaves a shared GPU while its engine generates, pinned; an offloaded
-    # optimiser; and the copy that a checkpoint is written from, in ZeRO-3 without the model's
-    # own weights. Before that, every rank reads the whole model.
+    # On the host: what leaves a shared GPU while its engine generates, pinned, or else the largest
+    # tensor of a checkpoint; and an offloaded optimiser. Before that, every rank reads the whole
+    # model.
     waiting = [engine] if is_adapted else [size * (whole if stage < 3 else part)]
     if not offload and not is_adapted:
         waiting += [4 * masters, 4 * part, 4 * part] + ([added_up] if stage == 3 else [])
-    saved = (size * whole if stage < 3 else 0) + (4 * whole if masters else 0) + 8 * whole
-    kept = (sum(map(_pinned, waiting)) if shares_gpu else 0) + saved / policy.ranks_per_policy
+    kept = sum(map(_pinned, waiting)) if shares_gpu else 4 * part
     return RankMemory(
         weights,
         optimizer,
@@ -238,7 +237,7 @@ class UpdateMemory:
         return self.gpu_peak <= self.gpu_free and self.host <= USABLE_SHARE * self.host_bytes
 
     def __str__(self) -> str:
-        """``a GPU needs 28.7 GiB for states, up to 61.8 of 71.0 in all; the host 416.9 of ...``"""
+        """``a GPU needs 28.7 GiB for states, up to 61.8 of 71.0 in all; the host 256.0 of ...``"""
         return (
             f"a GPU needs {gib(self.gpu_states)} GiB for states, up to {gib(self.gpu_peak)} of "
             f"{gib(self.gpu_free)} in all; the host {gib(self.host)} of {gib(self.host_bytes)} GiB"
@@ -383,7 +382,7 @@ def gib(num_bytes: float) -> str:
 
 def _cpu_bytes(config: Config, shapes: Sequence[ModelShape]) -> float:
     """Return the host memory of a run on a CPU: every process with its weights, each rank also with
-    gradients, Adam's states and the copy that a checkpoint is written from."""
+    gradients and Adam's states."""
     # Where the model is sharded, in processes beside the one that schedules.
     shards = config.rollout.tensor_parallel
     processes = ENGINE_PROCESS_BYTES * (1 if shards == 1 else 1 + shards)
@@ -398,7 +397,7 @@ def _cpu_bytes(config: Config, shapes: Sequence[ModelShape]) -> float:
     ranks = sum(
         RANK_PROCESS_BYTES
         + BYTES[config.policy.dtype] * shapes[family[0]].num_parameters
-        + 28 * sum(trained.get(policy, 0) for policy in family)
+        + 16 * sum(trained.get(policy, 0) for policy in family)
         for family in config.trained_families
     )
     of_engines = config.rollout.engines_per_policy * engines

@@ -1,6 +1,5 @@
 """The records of a run, and all that a resume needs: ``saves/<date>-<time>-<name>/``."""
 
-from comas.run.checkpoints import CheckpointWriter
 from comas.run.directory import RunDirectory
 
-__all__ = ["CheckpointWriter", "RunDirectory"]
+__all__ = ["RunDirectory"]

@@ -3,16 +3,12 @@
 import logging
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import Future
 from functools import partial
-from pathlib import Path
-from typing import Any, Self
 
 from tqdm import tqdm
 
 from comas.engines.cluster.agents import Agents
 from comas.run.batches import Batch, Batches
-from comas.run.checkpoints import CheckpointWriter
 from comas.run.directory import MODELS, RunDirectory
 from comas.run.guards import UpdateGuard, Watch, mismatch_limit
 from comas.run.metrics.step import Stopwatch, step_lines, step_metrics
@@ -27,7 +23,7 @@ log = logging.getLogger(__name__)
 
 
 class Bookkeeping:
-    """The records of a run as it goes on; a context manager that finishes its last checkpoint."""
+    """The records of a run as it goes on."""
 
     def __init__(
         self,
@@ -51,16 +47,6 @@ class Bookkeeping:
         # Of samples that are older than the weights, log-probs have to differ.
         limit = math.inf if config.training.max_staleness else mismatch_limit(config)
         self._watch = Watch(read_rows(run.path / METRICS), mismatch_limit=limit)
-        self._checkpoints = CheckpointWriter(
-            run.checkpoint_folder, self._begin_checkpoint, timeout_s=config.cluster.call_timeout_s
-        )
-
-    def __enter__(self) -> Self:
-        self._checkpoints.__enter__()
-        return self
-
-    def __exit__(self, *error: Any) -> None:
-        self._checkpoints.__exit__(*error)
 
     def steps(self, *, after: int) -> Iterator[int]:
         """Yield every step after ``after``; the agents are validated as they are before the first.
@@ -106,8 +92,6 @@ class Bookkeeping:
         self._watch.see(metrics, rewards.discussions)
         if self._is_due(config.training.validate_every):
             metrics |= self._validate()
-        # Before anything of this step is on record: at most one step can be lost.
-        self._checkpoints.wait()
         self._run.save_discussions(
             self._step,
             rewards.discussions,
@@ -121,7 +105,9 @@ class Bookkeeping:
         )
         self._report(metrics | self._agents.recoveries.take_metrics(self._step))
         if self._is_due(config.training.save_every) or self._run.best_step() == self._step:
-            self._checkpoints.save(self._step)
+            with self._run.checkpoint_folder(self._step) as folder:
+                self._batches.save(folder)
+                self._agents.save_checkpoint(folder)
 
     def save_models(self) -> None:
         """Write every agent's model as it is after the last step that was made."""
@@ -137,10 +123,6 @@ class Bookkeeping:
             verifier=self._verifier,
             keep=partial(self._run.save_validation, self._step),
         )
-
-    def _begin_checkpoint(self, folder: Path) -> list[Future[None]]:
-        self._batches.save(folder)
-        return self._agents.save_checkpoint(folder)
 
     def _is_due(self, every: int) -> bool:
         return is_due(self._step, every=every, num_steps=self._bar.total)

@@ -8,31 +8,21 @@ checkpoint names its run, its step and the SHA-256 of its files, signed with the
 import hashlib
 import logging
 import re
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
 from pydantic import TypeAdapter
 
 from comas.run.seals import SEAL_NAME, DamagedError, key_path, read_signed, write_signed
 from comas.utils import files
 from comas.utils.files import MAX_LISTED_FAULTS, written_aside
-from comas.utils.progress import progress_bar
 
 logger = logging.getLogger(__name__)
 
-GRACE_S = 120.0
-"""How long a run that failed still waits for its last checkpoint, in seconds."""
-
 _STEP_NAME = re.compile(r"step_(\d+)(?:\.jsonl(?:\.gz)?)?")
-
-Begin = Callable[[Path], Sequence[Future[None]]]
-"""Copies the states that belong into a folder, and begins to write them there; the futures end as
-their parts of it are on the disk."""
 
 
 class ForeignError(ValueError):
@@ -124,89 +114,6 @@ class Checkpoints:
             if not self._foreign:
                 raise
             logger.warning("loading a checkpoint as resume_foreign=true asks: %s", error)
-
-
-# ---------------------------------------------------------------- writing
-
-
-class CheckpointWriter:
-    """Finishes the checkpoints of a run in a thread beside the next step, one at a time; a context
-    manager.
-
-    Leaving it waits for the one under way, also after an error or Ctrl-C; a second Ctrl-C gives
-    it up. What was written before is never touched until the next is whole.
-    """
-
-    def __init__(
-        self,
-        folder_of: Callable[[int], AbstractContextManager[Path]],
-        begin: Begin,
-        *,
-        timeout_s: float,
-    ) -> None:
-        """``folder_of`` is ``RunDirectory.checkpoint_folder``; ``timeout_s`` limits the time until
-        a checkpoint is written."""
-        self._folder_of = folder_of
-        self._begin = begin
-        self._timeout_s = timeout_s
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
-        self._parts: Sequence[Future[None]] = ()
-        self._under_way: Future[None] | None = None
-
-    def save(self, step: int) -> None:
-        """Take the states as they are after ``step``; ``wait`` tells when they are written."""
-        assert self._under_way is None, "wait for the one before"
-        with ExitStack() as stack:
-            folder = stack.enter_context(self._folder_of(step))
-            self._parts = self._begin(folder)
-            publishing = stack.pop_all()
-        self._under_way = self._thread.submit(self._finish, publishing, step)
-
-    def wait(self) -> None:
-        """Wait for the checkpoint under way, if there is one, and raise what its writing raised."""
-        if self._under_way is not None:
-            with progress_bar("writing the checkpoint"):
-                self._under_way.result()
-            self._under_way = None
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        is_interrupted = isinstance(error, KeyboardInterrupt)
-        with self._thread:
-            try:
-                if error is None:
-                    self.wait()
-                elif self._under_way is not None:
-                    if is_interrupted and not self._under_way.done():
-                        logger.info("finishing a checkpoint; Ctrl-C again stops without it")
-                    self._under_way.result(timeout=None if is_interrupted else GRACE_S)
-            except (RuntimeError, OSError, ValueError) as failure:
-                if error is None:
-                    raise
-                logger.warning("a checkpoint is given up: %s", str(failure) or "it takes too long")
-            finally:
-                for part in self._parts:  # what is not written by now will not be
-                    part.cancel()
-
-    def _finish(self, publishing: ExitStack, step: int) -> None:
-        with publishing:
-            for part in self._parts:  # All end before a failure is told: the next may begin then.
-                try:
-                    part.exception(timeout=self._timeout_s)
-                except TimeoutError:
-                    raise TimeoutError(
-                        f"the checkpoint of step {step} was not written within "
-                        f"{self._timeout_s:.0f} s (cluster.call_timeout_s)"
-                    ) from None
-            for part in self._parts:
-                part.result()
 
 
 # ---------------------------------------------------------------- seals

@@ -226,7 +226,7 @@ class RunDirectory:
         """Yield a folder that becomes the checkpoint of ``step`` when the block ends well.
 
         Then the oldest are removed, so that ``training.keep_checkpoints`` remain, and the one of
-        ``training.keep_best``. (No row is written while a checkpoint is.)
+        ``training.keep_best``.
         """
         with self._checkpoints.writing(step) as partial:
             yield partial

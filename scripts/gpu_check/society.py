@@ -161,8 +161,7 @@ def go_through(planned: Planned, config: Config, *, model: str, device: Device) 
             found.seconds["start s"] = time.perf_counter() - started
             take_steps(agents, planned, config, found=found)
             if check.disturbance == "resume":
-                for part in agents.save_checkpoint(checkpoint):
-                    part.result(timeout=config.cluster.call_timeout_s)
+                agents.save_checkpoint(checkpoint)
             found.moved = two_movements(agents, found.buffers)
             found.reserved = max(peak.gpu_bytes for peak in agents.memory_peaks()["ranks"])
         if check.disturbance == "resume":

@@ -30,8 +30,7 @@ class Training:
     be disaggregated, and ``algorithm.rollout_correction`` weighs what is old
     (comas/run/batches.py)."""
     save_every: int = key(10, at_least=1)
-    """Steps from one checkpoint to the next; the last step has one as well. It is written beside
-    the next step, which waits for a copy in memory only."""
+    """Steps from one checkpoint to the next; the last step has one as well."""
     keep_checkpoints: int = key(2, at_least=1)
     """Newest checkpoints that remain; older ones are removed."""
     validate_every: int = key(5, at_least=1)

@@ -27,8 +27,6 @@ from comas.utils.processes import peak_bytes
 if TYPE_CHECKING:
     import torch
 
-WRITING = "writing"
-"""Ray's name of the thread that writes checkpoints, beside the one of all other calls."""
 HEARTBEAT = "heartbeat"
 """Ray's name of the thread that gives signs of life."""
 VISIBLE_GPUS = "CUDA_VISIBLE_DEVICES"
@@ -250,11 +248,6 @@ class PolicyActor:
     @ray.method(concurrency_group=HEARTBEAT)
     def heartbeat(self) -> None:
         """A sign of life, also while another call goes on."""
-
-    @ray.method(concurrency_group=WRITING)
-    def write_checkpoint(self) -> None:
-        """Call ``FamilyTrainer.write_checkpoint``, while other calls go on."""
-        self._trainer.write_checkpoint()
 
     def memory_peak(self) -> MemoryPeak:
         """Return the most memory that this rank has held; not collective."""

@@ -6,7 +6,6 @@ import re
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from concurrent.futures import Future
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -18,12 +17,7 @@ from comas.config.schema import Config
 from comas.engines.cluster.actors import Engine, MemoryPeak, serving
 from comas.engines.cluster.launch import Launch
 from comas.engines.cluster.sampler import EngineClient, Sampler
-from comas.engines.cluster.supervision import (
-    LostEngineError,
-    Recoveries,
-    future_of,
-    wait_for_engines,
-)
+from comas.engines.cluster.supervision import LostEngineError, Recoveries, wait_for_engines
 from comas.types import Device, Generation, Metrics, Request, TrainingSample, UpdateStats
 
 if TYPE_CHECKING:
@@ -160,18 +154,9 @@ class Agents:
         self._are_behind = False
         self._send_weights(updated)
 
-    def save_checkpoint(self, folder: Path) -> list[Future[None]]:
-        """Copy weights, optimiser and scheduler of every trained policy, and begin to write them.
-
-        Returns futures that end as the files of each rank are on the disk, under ``folder``;
-        until then anything but another checkpoint may be asked for.
-        """
-        self._call_all(self._ranks, "copying its state", "copy_checkpoint", folder)
-        writing = "writing a checkpoint"
-        return [
-            future_of(rank.actor.write_checkpoint.remote(), name=rank.name, doing=writing)
-            for rank in self._ranks
-        ]
+    def save_checkpoint(self, folder: Path) -> None:
+        """Write weights, optimiser and scheduler of every trained policy."""
+        self._call_all(self._ranks, "writing a checkpoint", "save_checkpoint", folder)
 
     def load_checkpoint(self, folder: Path, *, step: int) -> None:
         """Restore what ``save_checkpoint`` wrote after ``step``.

@@ -20,7 +20,6 @@ from comas.config.plugins import texts_read
 from comas.config.schema import Config
 from comas.engines.cluster.actors import (
     HEARTBEAT,
-    WRITING,
     Engine,
     PolicyActor,
     ProcessLocation,
@@ -132,7 +131,7 @@ class Launch:
         """
         config = self._config
         trained = config.trained_families
-        remote = ray.remote(concurrency_groups={WRITING: 1, HEARTBEAT: 1})(PolicyActor)
+        remote = ray.remote(concurrency_groups={HEARTBEAT: 1})(PolicyActor)
         threads = config.cluster.cpu_threads or num_host_threads(
             self._placement, num_policies=len(trained), nodes=self._nodes
         )

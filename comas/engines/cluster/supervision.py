@@ -3,7 +3,6 @@
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future
 from typing import Any, Literal
 
 import ray
@@ -142,26 +141,6 @@ def wait_for_all(
             else:
                 check()
     return [results[name] for name in calls]
-
-
-def future_of(call: ray.ObjectRef, *, name: str, doing: str) -> Future[None]:
-    """The end of a remote call on the engine ``name``; its failure is an EngineError.
-
-    Cancelling it ends the waiting alone.
-    """
-    named: Future[None] = Future()
-
-    def tell(ended: Future[None]) -> None:
-        error = ended.exception()
-        if not named.set_running_or_notify_cancel():
-            return
-        if error is None:
-            named.set_result(None)
-        else:
-            named.set_exception(engine_error(name, doing, error))
-
-    call.future().add_done_callback(tell)
-    return named
 
 
 def said_nothing(name: str, doing: str, timeout_s: float) -> LostEngineError:

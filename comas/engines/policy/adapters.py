@@ -141,10 +141,10 @@ class AdapterTrainer(PolicyTrainer):
         self._shared.activate(self._index)
         return super().response_logprobs(samples)
 
-    def copy_checkpoint(self, folder: Path) -> None:
-        """Copy the state of the adapter alone."""
+    def save_checkpoint(self, folder: Path) -> None:
+        """Write the state of the adapter alone."""
         self._shared.activate(self._index)  # DeepSpeed leaves out what is frozen
-        super().copy_checkpoint(folder)
+        super().save_checkpoint(folder)
 
     def save_model(self, folder: Path) -> None:
         """Write the adapter in PEFT's format, with tokenizer and chat template of the base."""

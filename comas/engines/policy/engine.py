@@ -9,7 +9,6 @@ import torch
 from torch import distributed
 
 from comas.config.schema import Optimization, Policy
-from comas.engines.policy.checkpoint_engine import CopyingCheckpointEngine
 from comas.engines.policy.deepspeed_options import deepspeed_config, join_group
 from comas.engines.policy.loading import load_response_model
 from comas.engines.policy.model import ResponseModel
@@ -89,9 +88,6 @@ class PolicyEngine:
                 optimizer, optimization, num_steps=num_optimizer_steps
             ),
         )
-        # DeepSpeed's configuration can name its own kinds only.
-        self._checkpoints = CopyingCheckpointEngine(keeps_memory=device == "cuda")
-        self._engine.checkpoint_engine = self._checkpoints
         if world_size == 1 and self._engine.zero_optimization_stage() == 0:
             # A rank alone would copy all gradients into one buffer, and back.
             self._engine.enable_backward_allreduce = False
@@ -105,9 +101,9 @@ class PolicyEngine:
         """Return name, dtype and shape of what ``named_weights`` yields, in its order."""
         return weight_metadata(self._language_model)
 
-    def copy_checkpoint(self, folder: Path) -> None:
-        """Copy weights, optimiser, scheduler and what the estimator remembers, each rank its
-        shard, for ``write_checkpoint`` to write into ``folder``."""
+    def save_checkpoint(self, folder: Path) -> None:
+        """Write weights, optimiser, scheduler and what the estimator remembers, each rank its
+        shard."""
         self._engine.save_checkpoint(
             str(folder),
             tag=CHECKPOINT_TAG,
@@ -115,12 +111,8 @@ class PolicyEngine:
             exclude_frozen_parameters=not self._is_whole,
         )
 
-    def write_checkpoint(self) -> None:
-        """Write what was copied, in any thread; not collective. Raises OSError when it cannot."""
-        self._checkpoints.write()
-
     def load_checkpoint(self, folder: Path) -> None:
-        """Continue exactly where the policy was when ``copy_checkpoint`` was called.
+        """Continue exactly where the policy was when ``save_checkpoint`` was called.
 
         Raises:
             ValueError: there is no checkpoint in ``folder``, or it is of another model.

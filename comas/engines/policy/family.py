@@ -80,18 +80,13 @@ class FamilyTrainer:
         """Return the weights of the adapter of ``policy``, under PEFT's names, on the CPU."""
         return self._base.weights(policy)
 
-    def copy_checkpoint(self, folder: Path) -> None:
-        """Copy the states of every policy for ``write_checkpoint``: ``folder/policy_<i>``."""
+    def save_checkpoint(self, folder: Path) -> None:
+        """Write the states of every policy: ``folder/policy_<i>``."""
         for policy, trainer in self.trainers.items():
-            trainer.copy_checkpoint(folder / f"policy_{policy}")
-
-    def write_checkpoint(self) -> None:
-        """Write what was copied, in any thread; not collective. Raises OSError when it cannot."""
-        for trainer in self.trainers.values():
-            trainer.write_checkpoint()
+            trainer.save_checkpoint(folder / f"policy_{policy}")
 
     def load_checkpoint(self, folder: Path) -> None:
-        """Continue where ``copy_checkpoint`` was called. Raises ValueError when one is missing."""
+        """Continue where ``save_checkpoint`` was called. Raises ValueError when one is missing."""
         for policy, trainer in self.trainers.items():
             trainer.load_checkpoint(folder / f"policy_{policy}")
 
