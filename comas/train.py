@@ -18,7 +18,7 @@ from comas.engines.cluster.supervision import LostEngineError, Recoveries
 from comas.interaction.schedules import run_discussions
 from comas.policy_optimization.samples import Buffers, collect_samples
 from comas.reward_formulation import REWARD_SCHEMES, offer_evidence
-from comas.run.batches import Batches, refill
+from comas.run.batches import Batches, sample
 from comas.run.bookkeeping import Bookkeeping
 from comas.run.directory import BEFORE_ALL, RunDirectory
 from comas.run.prepared import Prepared
@@ -105,7 +105,7 @@ def co_evolve(
         return REWARD_SCHEMES[config.reward.scheme](discussions, evidence=evidence), verdicts
 
     batches = Batches(
-        partial(refill, prepared, partial(discuss, prepared, agents), reward),
+        partial(sample, prepared, partial(discuss, prepared, agents), reward),
         verify,
         lead=config.training.max_staleness,
         num_steps=num_steps,

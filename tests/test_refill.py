@@ -14,7 +14,7 @@ from comas.data import draw_batch, draw_further
 from comas.ideas.refill import rewards_differ
 from comas.preflight.configuration import load_config
 from comas.reward_formulation import REWARD_SCHEMES
-from comas.run.batches import refill
+from comas.run.batches import sample
 from comas.run.records import read_rows
 from comas.types import (
     Discussion,
@@ -29,7 +29,7 @@ from comas.verification.solutions import Verdicts
 REFILLED = "reward.scheme=comas.ideas.refill:refilled"
 QUESTIONS = [Question(f"q{number}", "math", "?") for number in range(12)]
 BATCH = draw_batch(QUESTIONS, step=0, batch_size=4, seed=0)
-FURTHER = draw_further(QUESTIONS, step=0, batch_size=4, seed=0)
+FURTHER = draw_further(QUESTIONS, BATCH, step=0, seed=0)
 
 
 def scored(question: Question, copy: int, score: int) -> Discussion:
@@ -48,14 +48,14 @@ class Filled:
         config = load_config(QUICKSTART, ["rollout.batch_size=4", scheme])
         prepared: Any = SimpleNamespace(config=config, train=SimpleNamespace(questions=QUESTIONS))
         self._scheme = REWARD_SCHEMES[config.reward.scheme]
-        self.rewards, verdicts = refill(prepared, self.discuss, self.reward, 1)
+        self.rewards, verdicts = sample(prepared, self.discuss, self.reward, 1, {})
         self.verdicts = verdicts()
         names = [item.discussion.question.question_id for item in self.rewards.discussions]
         self.kept = [question for question in QUESTIONS if question.question_id in names]
 
-    def discuss(self, *, step: int, questions: Sequence[Question] = ()) -> list[Discussion]:
+    def discuss(self, *, step: int, questions: Sequence[Question]) -> list[Discussion]:
         assert step == 1
-        self.asked.append(list(questions or BATCH))
+        self.asked.append(list(questions))
         return [
             scored(question, copy, 3 if copy and question in self._teaching else 1)
             for question in self.asked[-1]
@@ -121,8 +121,8 @@ def test_further_questions_are_all_others_in_an_order_of_the_step():
     assert {q.question_id for q in FURTHER} == {q.question_id for q in QUESTIONS} - {
         q.question_id for q in BATCH
     }
-    assert draw_further(QUESTIONS, step=0, batch_size=4, seed=0) == FURTHER
-    again = draw_further(QUESTIONS, step=3, batch_size=4, seed=0)  # of the same batch, an epoch on
+    assert draw_further(QUESTIONS, BATCH, step=0, seed=0) == FURTHER
+    again = draw_further(QUESTIONS, BATCH, step=3, seed=0)  # of the same batch, an epoch on
     assert again != FURTHER
 
 

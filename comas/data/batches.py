@@ -44,11 +44,9 @@ def draw_batch(
 
 
 def draw_further(
-    questions: Sequence[Question], *, step: int, batch_size: int, seed: int
+    questions: Sequence[Question], batch: Sequence[Question], *, step: int, seed: int
 ) -> list[Question]:
-    """All questions that are not of a step's batch, in an order drawn from (seed, step): a pure
-    function as well."""
-    batch = draw_batch(questions, step=step, batch_size=batch_size, seed=seed)
+    """All questions that are not of a step's ``batch``, in an order drawn from (seed, step)."""
     asked = {question.question_id for question in batch}
     further = [question for question in questions if question.question_id not in asked]
     random.Random(f"{seed}/further{step}").shuffle(further)

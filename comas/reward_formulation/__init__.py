@@ -20,7 +20,7 @@ from comas.reward_formulation.judgment_reward import judgment_reward
 from comas.reward_formulation.majority_reward import majority_reward
 from comas.reward_formulation.maporl_reward import maporl_reward, margin, outcome, plain, quality
 from comas.reward_formulation.self_rewarding import mean_rating
-from comas.types import Discussion, RewardedDiscussion, Rewards, TrainingSample
+from comas.types import Discussion, Question, RewardedDiscussion, Rewards, TrainingSample
 from comas.verification.solutions import Verdicts
 
 Evidence = Mapping[str, Callable[[], Any]]
@@ -55,6 +55,18 @@ def offer_evidence(
 
 
 @dataclass(frozen=True)
+class Curriculum:
+    """Which questions a step asks, by a number that is noted of each as it is discussed and that
+    checkpoints hold."""
+
+    note: Callable[[Sequence[RewardedDiscussion]], float | None]
+    """Of one question's discussions; None: what was noted before stays."""
+    choose: Callable[[Sequence[Question], Mapping[str, float], int, Random], list[Question]]
+    """All questions, what is noted by their ids, how many to ask, and the step's own generator
+    to those that are asked."""
+
+
+@dataclass(frozen=True)
 class RewardScheme:
     """A function from a step's discussions to rewards, and what it has to be given.
 
@@ -75,6 +87,8 @@ class RewardScheme:
     there is not, the step discusses further questions in its place. None: nobody asks."""
     max_draws: int = 1
     """How many batches of questions a step may discuss in all, if ``teaches`` is given."""
+    curriculum: Curriculum | None = None
+    """None: every question is asked once in an epoch."""
 
     @property
     def sees_verdicts(self) -> bool:

@@ -19,47 +19,90 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from random import Random
+from statistics import fmean
+from typing import TypeVar
 
 from pydantic import TypeAdapter
 
-from comas.data import draw_further
+from comas.data import draw_batch, draw_further
 from comas.reward_formulation import REWARD_SCHEMES
 from comas.run.prepared import Prepared
-from comas.types import Discussion, RewardedDiscussion, Rewards
+from comas.types import Discussion, Question, RewardedDiscussion, Rewards
 from comas.utils.files import read_json, write_text
 from comas.verification.solutions import Verdicts
 
 AHEAD = "ahead.json"
 """Of a checkpoint: the batches that later steps will train on."""
+NOTED = "noted.json"
+"""Of a checkpoint: what the reward scheme's curriculum noted of questions, by their ids."""
 
+T = TypeVar("T")
 WaitForVerdicts = Callable[[], Verdicts]
 """Waits for the verdicts on all solutions of a batch."""
 
 
+Discuss = Callable[..., list[Discussion]]
+Reward = Callable[..., tuple[Rewards, WaitForVerdicts]]
+
+
+def sample(
+    prepared: Prepared, discuss: Discuss, reward: Reward, step: int, noted: dict[str, float]
+) -> tuple[Rewards, WaitForVerdicts]:
+    """Return the rewarded discussions of a step, whose questions the reward scheme's curriculum
+    chooses where there is one. What it notes of them is put into ``noted``.
+
+    All depends on the seed, the step, what is said and ``noted``, so that a resumed run needs no
+    other state. Raises ValueError where the curriculum chooses too few.
+    """
+    config, questions = prepared.config, prepared.train.questions
+    size, curriculum = config.rollout.batch_size, REWARD_SCHEMES[config.reward.scheme].curriculum
+    if curriculum is None:
+        batch = draw_batch(questions, step=step - 1, batch_size=size, seed=config.seed)
+        return refill(prepared, discuss, reward, batch, step=step)[1:]
+    batch = curriculum.choose(questions, noted, size, Random(f"{config.seed}/{step}/questions"))
+    if len({question.question_id for question in batch}) != size:
+        raise ValueError(
+            f"reward.scheme={config.reward.scheme}: of step {step} its curriculum chose other than "
+            f"rollout.batch_size={size} different questions"
+        )
+    asked, rewards, verdicts = refill(prepared, discuss, reward, batch, step=step)
+    known = sum(name in noted for name in asked)
+    notes = {name: curriculum.note(items) for name, items in asked.items()}
+    found = {name: note for name, note in notes.items() if note is not None}
+    noted |= found
+    told = {
+        "curriculum/noted": fmean(found.values()) if found else None,
+        "curriculum/known_share": known / len(asked),
+    }
+    return replace(rewards, metrics={**rewards.metrics, **told}), verdicts
+
+
 def refill(
     prepared: Prepared,
-    discuss: Callable[..., list[Discussion]],
-    reward: Callable[..., tuple[Rewards, WaitForVerdicts]],
+    discuss: Discuss,
+    reward: Reward,
+    batch: Sequence[Question],
+    *,
     step: int,
-) -> tuple[Rewards, WaitForVerdicts]:
-    """Return the rewarded discussions of a step: of its batch, and where the reward scheme says
-    what ``teaches``, of further questions in the place of those that teach nothing.
+) -> tuple[dict[str, list[RewardedDiscussion]], Rewards, WaitForVerdicts]:
+    """Return all that was discussed, by question, and the rewarded discussions of a step: of its
+    ``batch``, and where the reward scheme says what ``teaches``, of further questions in the place
+    of those that teach nothing.
 
     As many are discussed as lack, and again, until a batch teaches or ``max_draws`` batches were
-    discussed; questions that teach nothing then make up for what still lacks. All of it depends on
-    the seed, the step and what is said, so a resumed run needs no state.
+    discussed; questions that teach nothing then make up for what still lacks.
 
     Example: of 4 questions 2 teach; of 2 further ones 1 does, then 1 more: 7 were discussed.
     """
     config, scheme = prepared.config, REWARD_SCHEMES[prepared.config.reward.scheme]
-    rewards, verdicts = reward(discuss(step=step), step=step)
-    if scheme.teaches is None:
-        return rewards, verdicts
-    size = config.rollout.batch_size
-    further = draw_further(
-        prepared.train.questions, step=step - 1, batch_size=size, seed=config.seed
-    )[: (scheme.max_draws - 1) * size]
+    rewards, verdicts = reward(discuss(step=step, questions=batch), step=step)
     asked = _by_question(rewards)
+    if scheme.teaches is None:
+        return asked, rewards, verdicts
+    size = config.rollout.batch_size
+    further = draw_further(prepared.train.questions, batch, step=step - 1, seed=config.seed)
+    further = further[: (scheme.max_draws - 1) * size]
     teaching = [name for name in asked if scheme.teaches(asked[name])]
     while (lacking := size - len(teaching)) and further:
         taken, further = further[:lacking], further[lacking:]
@@ -71,7 +114,7 @@ def refill(
         chosen = [*teaching, *(name for name in asked if name not in teaching)][:size]
         kept = [item.discussion for name in chosen for item in asked[name]]
         rewards, verdicts = reward(kept, step=step)  # as one batch
-    return replace(rewards, metrics={**rewards.metrics, **told}), verdicts
+    return asked, replace(rewards, metrics={**rewards.metrics, **told}), verdicts
 
 
 def _by_question(rewards: Rewards) -> dict[str, list[RewardedDiscussion]]:
@@ -117,15 +160,15 @@ class Batches:
 
     def __init__(
         self,
-        sample: Callable[[int], tuple[Rewards, WaitForVerdicts]],
+        sample: Callable[[int, dict[str, float]], tuple[Rewards, WaitForVerdicts]],
         verify: Callable[[Sequence[Discussion]], WaitForVerdicts],
         *,
         lead: int,
         num_steps: int,
         checkpoint: tuple[int, Path] | None = None,
     ) -> None:
-        """``sample`` makes the rewarded discussions of a step. Those that ``checkpoint`` (step,
-        folder) holds for later ones are verified anew.
+        """``sample`` makes the rewarded discussions of a step by what is noted. Those that
+        ``checkpoint`` (step, folder) holds for later ones are verified anew.
 
         Raises FileError when they are damaged.
         """
@@ -135,9 +178,10 @@ class Batches:
         after, folder = checkpoint or (0, None)
         self._waiting = deque(
             Batch(**vars(saved), wait_for_verdicts=verify(_discussions(saved.rewards)))
-            for saved in _read(folder)
+            for saved in _read(folder, AHEAD, _SAVED) or ()
         )
         self._last = after + len(self._waiting)
+        self._noted = _read(folder, NOTED, TypeAdapter(dict[str, float])) or {}
 
     def take(self, step: int) -> Batch:
         """Return the batch of ``step``."""
@@ -156,18 +200,20 @@ class Batches:
             waiting = [_Saved(b.step, b.sampled_after, b.rewards) for b in self._waiting]
             text = json.dumps([asdict(saved) for saved in waiting], default=list)
             write_text(folder / AHEAD, text)
+        if self._noted:
+            write_text(folder / NOTED, json.dumps(self._noted))
 
     def _sample_up_to(self, last: int, *, done: int) -> None:
         while self._last < last:
             self._last += 1
-            self._waiting.append(Batch(self._last, done, *self._sample(self._last)))
+            self._waiting.append(Batch(self._last, done, *self._sample(self._last, self._noted)))
 
 
-def _read(folder: Path | None) -> list[_Saved]:
-    """Return what ``Batches.save`` wrote into a checkpoint; nothing, where nothing waited."""
-    if folder is None or not (folder / AHEAD).exists():
-        return []
-    return read_json(folder / AHEAD, _SAVED, remedy="Resume an earlier one")
+def _read(folder: Path | None, name: str, form: TypeAdapter[T]) -> T | None:
+    """Return what ``Batches.save`` wrote into a checkpoint; None, where there was nothing."""
+    if folder is None or not (folder / name).exists():
+        return None
+    return read_json(folder / name, form, remedy="Resume an earlier one")
 
 
 def _discussions(rewards: Rewards) -> list[Discussion]:
