@@ -72,7 +72,7 @@ class Bench:
             seed=0,
             adapters=adapters,
         )
-        self.client = EngineClient(LocalEngine(self.engine), heartbeat_timeout_s=120)  # type: ignore[arg-type]
+        self.client = EngineClient(LocalEngine(self.engine))  # type: ignore[arg-type]
 
     async def ask(self, prompt: str, **asked: Any) -> Generation | None:
         """As the driver asks, over a connection; with a seed, and maybe temperature and adapter."""

@@ -18,8 +18,8 @@ from waiting import wait_until
 
 from comas import train as driver
 from comas.__main__ import exit_status
-from comas.config.schema import Cluster, Config, Society
-from comas.engines.cluster import supervision
+from comas.config.schema import Config, Society
+from comas.engines.cluster import nodes, supervision
 from comas.engines.cluster.actors import Engine, ProcessLocation
 from comas.engines.cluster.agents import Agents
 from comas.engines.cluster.launch import Launch
@@ -112,15 +112,18 @@ def wait(calls: dict[Any, str], *, watched: Sequence[Any] = ()) -> list[Any]:
     return wait_for_engines(
         calls,  # type: ignore[arg-type]
         doing="sending",
-        cluster=Cluster(heartbeat_timeout_s=5, call_timeout_s=1000),
+        timeout_s=1000,
         check=lambda: None,
         watched=watched,
     )
 
 
 @pytest.mark.parametrize("is_called", [True, False])
-def test_an_engine_that_falls_silent_is_lost_long_before_its_call_is_due(scripted, is_called):
+def test_an_engine_that_falls_silent_is_lost_long_before_its_call_is_due(
+    scripted, monkeypatch, is_called
+):
     """It is called itself, or another that waits for it is."""
+    monkeypatch.setattr(supervision, "HEARTBEAT_TIMEOUT_S", 5)
     alive, silent = engine(scripted, "rank 0"), engine(scripted, "rank 1", num_alive=3)
     called, watched = ([alive, silent], []) if is_called else ([alive], [silent])
     with pytest.raises(LostEngineError, match="rank 1 gave no sign of life for 5 s while sending"):
@@ -178,28 +181,29 @@ def test_a_run_recovers_as_often_in_a_row_as_the_limit_says():
 
 
 @pytest.mark.stack
-def test_a_ray_whose_raylet_is_gone_or_frozen_is_lost(tmp_path):
+def test_a_ray_whose_raylet_is_gone_or_frozen_is_lost(tmp_path, monkeypatch):
     program = shutil.copy("/bin/sleep", tmp_path / "raylet")
     with subprocess.Popen([program, "60"]) as process:
         raylet = psutil.Process(process.pid)
         # Without pytest, Ray can do.
-        watched = [raylet, psutil.Process()]
-        patient, strict = (RayProcesses(watched, patience_s=patience) for patience in (60, 0))
-        strict.check()
-        assert strict.are_sound()
+        watched = RayProcesses([raylet, psutil.Process()])
+        watched.check()
+        assert watched.are_sound()
         raylet.suspend()
-        wait_until(lambda: not strict.are_sound())
-        strict.check()  # sees it for the first time
-        with pytest.raises(LostEngineError, match=f"process {raylet.pid} was frozen"):
-            strict.check()
-        patient.check()
+        wait_until(lambda: not watched.are_sound())
+        watched.check()  # sees it for the first time
+        watched.check()
+        with monkeypatch.context() as patch:
+            patch.setattr(nodes, "HEARTBEAT_TIMEOUT_S", 0)
+            with pytest.raises(LostEngineError, match=f"process {raylet.pid} was frozen"):
+                watched.check()
         raylet.resume()
-        wait_until(strict.are_sound)
-        strict.check()
+        wait_until(watched.are_sound)
+        watched.check()
         raylet.kill()
         raylet.wait()
         with pytest.raises(LostEngineError, match=f"process {raylet.pid} is gone"):
-            patient.check()
+            watched.check()
 
 
 def caused(error: Exception, cause: Exception) -> Exception:

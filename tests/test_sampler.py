@@ -2,13 +2,13 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
-from functools import partial
 from typing import Any
 
 import pytest
 from builders import request
 from ray.exceptions import ActorDiedError
 
+from comas.engines.cluster import sampler as sampling
 from comas.engines.cluster.sampler import EngineClient, Sampler
 from comas.engines.cluster.supervision import LostEngineError
 from comas.engines.rollout.connection import Endpoint, Orders, receive, send
@@ -59,8 +59,8 @@ class ScriptedEngine:
         writer.close()
 
 
-def client_of(engine: ScriptedEngine, *, heartbeat_timeout_s: float = 120, **named: Any):
-    return EngineClient(engine, heartbeat_timeout_s=heartbeat_timeout_s, **named)  # type: ignore[arg-type]
+def client_of(engine: ScriptedEngine, **named: Any) -> EngineClient:
+    return EngineClient(engine, **named)  # type: ignore[arg-type]
 
 
 def ask_all(client: EngineClient, *prompts: str) -> Coroutine[None, None, list[Any]]:
@@ -103,31 +103,32 @@ def test_a_cancelled_request_is_told_and_the_others_are_answered():
     asyncio.run(scenario())
 
 
-def test_an_engine_that_is_asked_and_gives_no_sign_of_life_is_lost():
+def test_an_engine_that_is_asked_and_gives_no_sign_of_life_is_lost(monkeypatch):
+    monkeypatch.setattr(sampling, "TICK_S", 0.05)
+    monkeypatch.setattr(sampling, "HEARTBEAT_TIMEOUT_S", 0.3)
     engine = ScriptedEngine(answer=None, num_heartbeats=4)
-    [error] = asyncio.run(ask_all(client_of(engine, heartbeat_timeout_s=0.1), "a"))
+    [error] = asyncio.run(ask_all(client_of(engine), "a"))
     assert isinstance(error, LostEngineError)
-    assert str(error) == (
-        f"{NAME} gave no sign of life for 0 s while generating d r0.s0 "
-        "(cluster.heartbeat_timeout_s)"
-    )
-    client = client_of(ScriptedEngine(num_heartbeats=12), heartbeat_timeout_s=0.3)
+    assert f"{NAME} gave no sign of life for 120 s while generating d r0.s0" in str(error)
+    client = client_of(ScriptedEngine(num_heartbeats=12))
     assert asyncio.run(ask_all(client, "a")) == [spoken("a")]
-    client = client_of(ScriptedEngine(), heartbeat_timeout_s=0.1)
+    client = client_of(ScriptedEngine())
 
     async def scenario() -> list[Any]:
         before = await ask_all(client, "a")
-        await asyncio.sleep(0.4)
+        await asyncio.sleep(0.5)
         return before + await ask_all(client, "b")
 
     assert asyncio.run(scenario()) == [spoken("a"), spoken("b")]
 
 
-def test_a_lost_ray_is_noticed_while_answers_are_waited_for():
+def test_a_lost_ray_is_noticed_while_answers_are_waited_for(monkeypatch):
+    monkeypatch.setattr(sampling, "TICK_S", 0.05)
+
     def check() -> None:
         raise LostEngineError("Ray is lost")
 
-    client = client_of(ScriptedEngine(answer=None), heartbeat_timeout_s=0.4, check_ray=check)
+    client = client_of(ScriptedEngine(answer=None), check_ray=check)
     [error] = asyncio.run(ask_all(client, "a"))
     assert str(error) == "Ray is lost"
 
@@ -180,7 +181,7 @@ def sampler_of(engines, *, policy_of_agent, restart=unexpected) -> Sampler:
     return Sampler(
         engines,  # type: ignore[arg-type]
         policy_of_agent=policy_of_agent,
-        client_of=partial(EngineClient, heartbeat_timeout_s=120),
+        client_of=EngineClient,
         restart=restart,
     )
 

@@ -60,9 +60,8 @@ class Trial:
         if self.folder is not None:
             return [f"resume={self.folder}"]
         sizes = [f"training.num_steps={self.num_steps}", "training.validate_every=20"]
-        fast = ["training.save_every=2", "cluster.heartbeat_timeout_s=10"]
-        named = [f"name={self._name}", f"saves={self._saves}"]
-        return ["configs/quickstart.yaml", *sizes, *fast, *named]
+        named = [f"name={self._name}", f"saves={self._saves}", "training.save_every=2"]
+        return ["configs/quickstart.yaml", *sizes, *named]
 
     def step(self) -> int:
         """The last step on record; -1 before there is any."""

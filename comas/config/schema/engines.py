@@ -132,9 +132,6 @@ class Cluster:
     call_timeout_s: float = key(3600.0, above=0)
     """Limit on any single update, weight sync or checkpoint, in seconds; on the start of all
     engines half an hour, where that is less."""
-    heartbeat_timeout_s: float = key(120.0, at_least=10)
-    """How long an engine that is waited for may give no sign of life, in seconds. (It gives one
-    every 2 s, or after what it is at.)"""
 
     @property
     def start_timeout_s(self) -> float:

@@ -206,7 +206,7 @@ class Agents:
         return wait_for_engines(
             calls,
             doing=doing,
-            cluster=self._config.cluster,
+            timeout_s=self._config.cluster.call_timeout_s,
             check=self._launch.check_ray,
             watched=watched,
         )
@@ -252,7 +252,6 @@ class Agents:
     def _client_of(self, engine: Engine) -> EngineClient:
         return EngineClient(
             engine,
-            heartbeat_timeout_s=self._config.cluster.heartbeat_timeout_s,
             address=self._launch.address,
             check_ray=self._launch.check_ray,
         )

@@ -82,7 +82,7 @@ class Launch:
         self._mark = secrets.token_hex(8)
         self._engines: dict[str, Engine] = {}
         self._locations: dict[str, ProcessLocation] = {}
-        self._ray_processes = RayProcesses([], patience_s=0.0)
+        self._ray_processes = RayProcesses([])
         with ExitStack() as stack:
             stack.callback(self.stop)
             self._start_ray()
@@ -246,10 +246,7 @@ class Launch:
                 connect(None, include_dashboard=False, object_store_memory=store_bytes)
             finally:
                 del os.environ[MARK]
-            self._ray_processes = RayProcesses(
-                psutil.Process().children(recursive=True),
-                patience_s=self._config.cluster.heartbeat_timeout_s,
-            )
+            self._ray_processes = RayProcesses(psutil.Process().children(recursive=True))
         self._nodes = alive_nodes()
         node_gpus = [node.num_gpus for node in self._nodes]
         check_gpus(self._placement, num_policies=len(self._config.families), node_gpus=node_gpus)

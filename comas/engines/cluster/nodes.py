@@ -19,7 +19,7 @@ from ray._raylet import Config as RayConfig  # type: ignore[attr-defined]
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from comas.engines.cluster.placement import Node
-from comas.engines.cluster.supervision import LostEngineError
+from comas.engines.cluster.supervision import HEARTBEAT_TIMEOUT_S, LostEngineError
 from comas.utils.processes import is_alive, name
 from comas.utils.temporary import outer_folder
 
@@ -200,15 +200,13 @@ class RayProcesses:
 
     Example::
 
-        ray_processes = RayProcesses(psutil.Process().children(recursive=True), patience_s=120)
+        ray_processes = RayProcesses(psutil.Process().children(recursive=True))
         ray_processes.check()  # raises LostEngineError, once one of them is gone
     """
 
-    def __init__(self, processes: Sequence[psutil.Process], *, patience_s: float) -> None:
-        """Watch the essential ones of ``processes``; one that is frozen may be so for
-        ``patience_s``."""
+    def __init__(self, processes: Sequence[psutil.Process]) -> None:
+        """Watch the essential ones of ``processes``."""
         self._processes = [process for process in processes if name(process) in ESSENTIAL]
-        self._patience_s = patience_s
         self._frozen_since: dict[psutil.Process, float] = {}
 
     def are_sound(self) -> bool:
@@ -223,10 +221,10 @@ class RayProcesses:
                 raise LostEngineError(f"Ray is lost: its process {process.pid} is gone")
             if not _is_frozen(process):
                 self._frozen_since.pop(process, None)
-            elif now - self._frozen_since.setdefault(process, now) > self._patience_s:
+            elif now - self._frozen_since.setdefault(process, now) > HEARTBEAT_TIMEOUT_S:
                 raise LostEngineError(
                     f"Ray is lost: its process {process.pid} was frozen for "
-                    f"{self._patience_s:.0f} s (cluster.heartbeat_timeout_s)"
+                    f"{HEARTBEAT_TIMEOUT_S:.0f} s"
                 )
 
 

@@ -10,7 +10,13 @@ from typing import NamedTuple
 import ray
 
 from comas.engines.cluster.actors import Engine
-from comas.engines.cluster.supervision import TICK_S, LostEngineError, engine_error, said_nothing
+from comas.engines.cluster.supervision import (
+    HEARTBEAT_TIMEOUT_S,
+    TICK_S,
+    LostEngineError,
+    engine_error,
+    said_nothing,
+)
 from comas.engines.rollout.connection import (
     Connection,
     Endpoint,
@@ -112,14 +118,12 @@ class EngineClient:
         self,
         engine: Engine,
         *,
-        heartbeat_timeout_s: float,
         address: str = "127.0.0.1",
         check_ray: Callable[[], None] = lambda: None,
     ) -> None:
         """The engine finds this process at ``address``; ``check_ray`` raises LostEngineError when
         Ray is gone."""
         self.engine = engine
-        self._heartbeat_s = heartbeat_timeout_s
         self._address = address
         self._check_ray = check_ray
         self._numbers = itertools.count()
@@ -199,16 +203,15 @@ class EngineClient:
 
     async def _watch(self) -> None:
         """Raise LostEngineError when a sign of life does not come in time."""
-        tick = min(TICK_S, self._heartbeat_s / 4)
         while True:
-            await asyncio.sleep(tick)
-            self._clock_s += tick
+            await asyncio.sleep(TICK_S)
+            self._clock_s += TICK_S
             self._check_ray()
             oldest = next(iter(self._asked.values()), None)
             if oldest is None:
                 continue
-            if self._clock_s - max(self._heard_at_s, oldest.at_s) > self._heartbeat_s:
-                raise said_nothing(self.engine.name, _doing(oldest.turn), self._heartbeat_s)
+            if self._clock_s - max(self._heard_at_s, oldest.at_s) > HEARTBEAT_TIMEOUT_S:
+                raise said_nothing(self.engine.name, _doing(oldest.turn))
 
     def _fail_all(self, conversation: asyncio.Task[None]) -> None:
         """Fail every request that still waits with the error that ended the conversation."""

@@ -7,13 +7,15 @@ from typing import Any, Literal
 
 import ray
 
-from comas.config.schema import Cluster
 from comas.engines.cluster.actors import Engine
 from comas.types import Metrics
 from comas.utils.progress import progress_bar
 
 TICK_S = 1.0
 """Seconds between two checks whether the engines that are waited for are still alive."""
+HEARTBEAT_TIMEOUT_S = 120.0
+"""How long an engine that is waited for may give no sign of life. (It gives one every 2 s, or
+after what it is at.)"""
 MAX_RECOVERIES = 3
 """How often in a row, without a new step in between, engines that were lost are started again."""
 Restarted = Literal["engine", "society"]
@@ -39,7 +41,7 @@ def wait_for_engines(
     calls: Mapping[Engine, ray.ObjectRef],
     *,
     doing: str,
-    cluster: Cluster,
+    timeout_s: float,
     check: Callable[[], None],
     watched: Sequence[Engine] = (),
 ) -> list[Any]:
@@ -48,7 +50,7 @@ def wait_for_engines(
     Meanwhile they are asked for signs of life, and so are the ``watched`` engines, which those
     that are called wait for in turn.
     """
-    heartbeats = Heartbeats(list(calls), watched=watched, timeout_s=cluster.heartbeat_timeout_s)
+    heartbeats = Heartbeats(list(calls), watched=watched)
 
     def check_all() -> None:
         check()
@@ -57,7 +59,7 @@ def wait_for_engines(
     return wait_for_all(
         {engine.name: call for engine, call in calls.items()},
         doing=doing,
-        timeout_s=cluster.call_timeout_s,
+        timeout_s=timeout_s,
         check=check_all,
     )
 
@@ -69,13 +71,10 @@ class Heartbeats:
     which this process itself was frozen or its machine asleep.
     """
 
-    def __init__(
-        self, called: Sequence[Engine], *, watched: Sequence[Engine] = (), timeout_s: float
-    ) -> None:
+    def __init__(self, called: Sequence[Engine], *, watched: Sequence[Engine] = ()) -> None:
         """``watched`` engines have no call in flight: only their heartbeat tells that they died."""
         self._engines = [*called, *watched]
         self._watched = frozenset(watched)
-        self._timeout_s = timeout_s
         self._asked: dict[Engine, ray.ObjectRef] = {}
         self._silent_s: dict[Engine, float] = {}
 
@@ -100,8 +99,8 @@ class Heartbeats:
                 self._silent_s[engine] = 0.0
                 continue
             self._silent_s[engine] += TICK_S
-            if self._silent_s[engine] > self._timeout_s:
-                raise said_nothing(engine.name, doing, self._timeout_s)
+            if self._silent_s[engine] > HEARTBEAT_TIMEOUT_S:
+                raise said_nothing(engine.name, doing)
 
 
 def wait_for_all(
@@ -143,11 +142,10 @@ def wait_for_all(
     return [results[name] for name in calls]
 
 
-def said_nothing(name: str, doing: str, timeout_s: float) -> LostEngineError:
+def said_nothing(name: str, doing: str) -> LostEngineError:
     """The error of an engine that gave no sign of life."""
     return LostEngineError(
-        f"{name} gave no sign of life for {timeout_s:.0f} s while {doing} "
-        "(cluster.heartbeat_timeout_s)"
+        f"{name} gave no sign of life for {HEARTBEAT_TIMEOUT_S:.0f} s while {doing}"
     )
 
 
