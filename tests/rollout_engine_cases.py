@@ -141,8 +141,12 @@ class LoopCalls:
         self._loop = loop
 
     def __getattr__(self, name: str) -> Callable[..., None]:
-        method = getattr(self._engine, name)
-        return lambda *a: asyncio.run_coroutine_threadsafe(method(*a), self._loop).result()
+        def call(*infos: Any) -> None:
+            named = {f"{name.partition('_')[0]}_info": info for info in infos}
+            updated = self._engine.update(name, **named)
+            asyncio.run_coroutine_threadsafe(updated, self._loop).result()
+
+        return call
 
 
 def send(bench: Bench, model: PreTrainedModel, *, left_out: str | None = None) -> None:
@@ -304,7 +308,7 @@ def test_an_error_in_the_engine_fails_every_waiting_and_every_later_call(doomed_
     for call in (
         doomed_bench.ask("Hello", seed=0),
         doomed_bench.ask("x" * 1000, seed=0),
-        engine.start_weight_update(),
+        engine.update("start_weight_update"),
     ):
         with pytest.raises(RolloutEngineError, match="OSError: no memory left"):
             doomed_bench.run(call)

@@ -24,7 +24,7 @@ pytestmark = pytest.mark.stack
 
 START_S = 0.3
 PATIENCE_S = 20.0
-SYNC = ["release_cache", "wake_weights", "send_weights", "offload_states", "wake_kv_cache"]
+SYNC = ["release_cache", "wake weights", "send_weights", "offload_states", "wake kv_cache"]
 START = ["start", "sleep", "start", "connect", "load_checkpoint"]
 
 
@@ -205,5 +205,5 @@ def test_a_sharded_engine_has_the_gpus_of_its_ranks_and_sleeps_while_they_train(
         }
         asked = [call.call for call in calls if call.name == engine]
         assert asked[:2] == ["start", "sleep"]
-        wake = ["wake_weights", "wake_kv_cache"]
+        wake = ["wake weights", "wake kv_cache"]
         assert asked[2:7] == [*wake, "sleep", *wake]

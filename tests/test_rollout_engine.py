@@ -329,10 +329,10 @@ def test_weights_are_woken_and_synced_before_the_kv_cache():
     async def phases() -> None:
         engine._thread = SimpleNamespace(call=run)  # type: ignore[assignment]
         await engine.sleep()
-        await engine.wake_weights()
-        await engine.start_weight_update()
-        await engine.finish_weight_update()
-        await engine.wake_kv_cache()
+        await engine.wake("weights")
+        await engine.update("start_weight_update")
+        await engine.update("finish_weight_update")
+        await engine.wake("kv_cache")
 
     asyncio.run(phases())
     assert vllm_engine.mock_calls == [
@@ -349,20 +349,21 @@ def test_weights_are_woken_and_synced_before_the_kv_cache():
 def test_every_engine_is_called_and_its_workers_have_ranks_of_their_own(workers_each, monkeypatch):
     """vLLM adds the worker's number within its engine: 1, 2, 3 and 4, 5, 6."""
     monkeypatch.setattr(ray, "get", waited := Mock())
-    actors = [Mock(**{"call.remote.side_effect": lambda name, *_: name}) for _ in range(2)]
+    actors = [Mock(**{"call.remote.side_effect": lambda *names, **_: names}) for _ in range(2)]
     client = UpdateCalls(actors, workers_each=workers_each)
     client.init_weight_transfer_engine({"rank_offset": 1, "world_size": 7})
     client.start_weight_update()
     client.update_weights({"names": ["a"]})
     client.finish_weight_update()
     for first_rank, actor in zip((1, 1 + workers_each), actors, strict=True):
+        info = {"rank_offset": first_rank, "world_size": 7}
         assert actor.call.remote.mock_calls == [
-            call("init_weight_transfer_engine", {"rank_offset": first_rank, "world_size": 7}),
-            call("start_weight_update"),
-            call("update_weights", {"names": ["a"]}),
-            call("finish_weight_update"),
+            call("update", "init_weight_transfer_engine", init_info=info),
+            call("update", "start_weight_update"),
+            call("update", "update_weights", update_info={"names": ["a"]}),
+            call("update", "finish_weight_update"),
         ]
-    names = [made.args[0] for made in actors[0].call.remote.mock_calls]
+    names = [made.args for made in actors[0].call.remote.mock_calls]
     assert waited.mock_calls == [call([name] * 2) for name in names]
 
 

@@ -160,20 +160,20 @@ class UpdateCalls:
             # apart, and an engine's workers.
             first, each = init_info["rank_offset"], self._workers_each
             infos = [info | {"rank_offset": first + i * each} for i, info in enumerate(infos)]
-        method = "init_weight_transfer_engine"
-        ray.get([e.call.remote(method, info) for e, info in zip(self._engines, infos, strict=True)])
+        self._call_all("init_weight_transfer_engine", [{"init_info": info} for info in infos])
 
     def start_weight_update(self) -> None:
         self._call_all("start_weight_update")
 
     def update_weights(self, update_info: dict[str, Any]) -> None:
-        self._call_all("update_weights", update_info)
+        self._call_all("update_weights", [{"update_info": update_info}] * len(self._engines))
 
     def finish_weight_update(self) -> None:
         self._call_all("finish_weight_update")
 
-    def _call_all(self, method: str, *arguments: Any) -> None:
-        ray.get([engine.call.remote(method, *arguments) for engine in self._engines])
+    def _call_all(self, method: str, arguments: Sequence[dict[str, Any]] | None = None) -> None:
+        each = zip(self._engines, arguments or [{}] * len(self._engines), strict=True)
+        ray.get([engine.call.remote("update", method, **named) for engine, named in each])
 
 
 def send_adapters(

@@ -305,7 +305,7 @@ class Agents:
             # An update leaves tens of GB in its allocator, which no other process can use.
             self._call_all(ranks, "releasing its cache", "release_cache")
             # Weights, then sync, then cache: waking all at once needs memory for everything.
-            self._call_all(rollouts, "waking up", "wake_weights")
+            self._call_all(rollouts, "waking up", "wake", "weights")
         calls = {
             rank: rank.actor.send_weights.remote([p for p in rank.policies if p in policies])
             for rank in ranks
@@ -313,7 +313,7 @@ class Agents:
         self._wait(calls, "sending its weights", watched=rollouts)
         if self._shares_gpus:
             self._call_all(ranks, "leaving the GPU", "offload_states")
-            self._call_all(rollouts, "waking up", "wake_kv_cache")
+            self._call_all(rollouts, "waking up", "wake", "kv_cache")
 
     def _report(self, error: LostEngineError) -> None:
         """Say what is known of the engines that an error names, and not of those whose names

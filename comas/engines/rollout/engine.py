@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import replace
 from itertools import groupby
 from operator import attrgetter
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import torch
 from vllm import CompletionOutput, EngineArgs, RequestOutput, SamplingParams
@@ -42,10 +42,6 @@ class _Asked(NamedTuple):
     prompt: list[int]
     before: list[int]
     """What a response that is gone on with holds already, the answer to it included."""
-
-
-_Result = list[RequestOutput] | RolloutEngineError | None
-"""Outputs that a step finished, an error that broke the engine, or the end of a conversation."""
 
 
 class RolloutEngine:
@@ -81,12 +77,12 @@ class RolloutEngine:
         self._adapters = adapters
         self._asked: dict[int, _Asked] = {}  # the requests in flight
         self._conversation = asyncio.Lock()
-        self._results: asyncio.Queue[_Result] = asyncio.Queue()
+        # None ends a conversation.
+        self._results = asyncio.Queue[list[RequestOutput] | RolloutEngineError | None]()
         self._thread = EngineThread(
             self._load,
             name=f"The rollout engine of {model_path}",
-            on_finished=lambda outputs: self._results.put_nowait(outputs),
-            on_failure=lambda error: self._results.put_nowait(error),
+            on_result=lambda result: self._results.put_nowait(result),
         )
 
     async def start(self) -> None:
@@ -126,31 +122,21 @@ class RolloutEngine:
 
     # ---- New weights: what a weight sender has called, and adapters. ----
 
-    async def init_weight_transfer_engine(self, init_info: dict[str, Any]) -> None:
-        """Meet the trainer."""
-        await self._on_worker("init_weight_transfer_engine", init_info=init_info)
-
-    async def start_weight_update(self) -> None:
-        """Begin an update; no request may be in flight."""
-        assert not self._asked, "a weight update started with requests in flight"
-        await self._on_worker("start_weight_update")
-
-    async def update_weights(self, update_info: dict[str, Any]) -> None:
-        """Take one chunk of weights."""
-        await self._on_worker("update_weights", update_info=update_info)
-
-    async def finish_weight_update(self) -> None:
-        """Serve the new weights, and nothing computed with the ones before."""
-        await self._on_worker("finish_weight_update")
-        await self._thread.call(_reset_prefix_cache)
+    async def update(self, method: str, **arguments: Any) -> None:
+        """Run one of the methods of vLLM's workers that make up a weight update; no request may be
+        in flight. After the last, nothing is served that the weights before computed."""
+        assert not self._asked, f"{method} was called with requests in flight"
+        await self._on_worker(method, **arguments)
+        if method == "finish_weight_update":
+            await self._thread.call(_reset_prefix_cache)
 
     async def load_adapter(self, policy: int, weights: Mapping[str, torch.Tensor]) -> None:
         """Serve ``weights`` (PEFT's names) as the adapter of ``policy``; no request may be in
         flight."""
         assert self._adapters is not None and policy in self._adapters.policies
         assert not self._asked, "an adapter was sent with requests in flight"
-        arguments = {"policy": policy, "weights": weights, "lora": self._adapters.lora}
-        await self._on_worker(load_adapter, **arguments)
+        lora = self._adapters.lora
+        await self._on_worker(load_adapter, policy=policy, weights=weights, lora=lora)
         await self._thread.call(_reset_prefix_cache)
 
     # ---- Phases of a GPU that rollout and training share. ----
@@ -167,15 +153,9 @@ class RolloutEngine:
         if self._device == "cuda":
             await self._thread.call(lambda engine: engine.sleep(level=level))
 
-    async def wake_weights(self) -> None:
-        """Allocate the weights again, with undefined values until the next weight update."""
-        await self._wake("weights")
-
-    async def wake_kv_cache(self) -> None:
-        """Allocate the KV cache again and serve; after the weight update, to save memory."""
-        await self._wake("kv_cache")
-
-    async def _wake(self, part: str) -> None:
+    async def wake(self, part: Literal["weights", "kv_cache"]) -> None:
+        """Allocate the weights again, with undefined values until the next weight update; or, after
+        that, to save memory, the KV cache."""
         if self._device == "cuda":
             await self._thread.call(lambda engine: engine.wake_up([part]))
 

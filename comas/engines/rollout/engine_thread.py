@@ -23,14 +23,11 @@ class RolloutEngineError(RuntimeError):
 
 
 class EngineThread:
-    """Runs ``add_request`` and ``step`` in a thread of its own; the results arrive in the loop.
-
-    The loop hands over commands, which the thread runs in order between two steps. The thread
-    hands back everything that a step finished at once, so the loop is woken once per step.
+    """Runs commands of the loop, in order, and between them steps the engine.
 
     Any exception in the thread is the end of the engine: every waiting call fails with
-    ``RolloutEngineError``, and so does every later one. Nothing is tried again, because
-    afterwards neither the weights nor the requests are in a known state.
+    RolloutEngineError, and so does every later one, as neither the weights nor the requests are in
+    a known state.
     """
 
     def __init__(
@@ -38,18 +35,14 @@ class EngineThread:
         build: Callable[[], LLMEngine],
         *,
         name: str,
-        on_finished: Callable[[list[RequestOutput]], None],
-        on_failure: Callable[[RolloutEngineError], None],
+        on_result: Callable[[list[RequestOutput] | RolloutEngineError], None],
     ) -> None:
-        """``build`` loads the engine, in the thread; ``name`` begins every error message.
-
-        The loop calls ``on_finished`` with the requests that a step finished, and ``on_failure``
-        when the engine broke.
-        """
+        """``build`` loads the engine, in the thread; ``name`` begins every error message. The loop
+        calls ``on_result`` with the requests that a step finished, or the error that broke the
+        engine."""
         self._build = build
         self._name = name
-        self._on_finished = on_finished
-        self._on_failure = on_failure
+        self._on_result = on_result
         self._commands: SimpleQueue[Callable[[LLMEngine], object]] = SimpleQueue()
         self._calls: set[asyncio.Future[Any]] = set()
         self._failure: str | None = None
@@ -63,8 +56,7 @@ class EngineThread:
             raise RolloutEngineError(self._failure)
 
     def has_moved(self) -> bool:
-        """True if the thread has done something since the last call of this, or has nothing to
-        do."""
+        """True if the thread has done something since the last call, or has nothing to do."""
         seen, self._num_seen = self._num_seen, self._num_moves
         return self._is_idle or seen < self._num_seen
 
@@ -75,8 +67,7 @@ class EngineThread:
         await self.call(lambda engine: None)
 
     def add(self, requests: Mapping[str, Mapping[str, Any]]) -> None:
-        """Start requests: name, which comes back in the output -> further arguments of vLLM's
-        ``add_request``."""
+        """Start requests: name -> further arguments of vLLM's ``add_request``."""
         self.check()
         self._commands.put(
             lambda engine: [engine.add_request(name, **asked) for name, asked in requests.items()]
@@ -87,7 +78,7 @@ class EngineThread:
         self._commands.put(lambda engine: engine.abort_request(list(names)))
 
     async def call(self, function: Callable[[LLMEngine], Result]) -> Result:
-        """The result of ``function``, run by the thread between two steps."""
+        """Return the result of ``function``, run between two steps."""
         self.check()
         future: asyncio.Future[Result] = self._loop.create_future()
         self._calls.add(future)
@@ -98,11 +89,11 @@ class EngineThread:
             self._calls.discard(future)
 
     def _fail(self, reason: str) -> None:
-        self._failure = self._failure or f"{self._name} cannot serve: {reason}"
+        self._failure = f"{self._name} cannot serve: {reason}"
         for future in self._calls:
             if not future.done():
                 future.set_exception(RolloutEngineError(self._failure))
-        self._on_failure(RolloutEngineError(self._failure))
+        self._on_result(RolloutEngineError(self._failure))
 
     # ---- in the thread ----
 
@@ -111,26 +102,21 @@ class EngineThread:
             engine = self._build()
             while True:
                 self._run_commands(engine)
-                if engine.has_unfinished_requests():
-                    self._step(engine)
+                finished = [output for output in engine.step() if output.finished]
+                if finished:  # all at once, so that the loop is woken once per step
+                    self._post(self._on_result, finished)
         except BaseException as error:  # the thread's outermost frame: nobody else would hear of it
             logger.error("%s stopped", self._name, exc_info=error)
             self._post(self._fail, f"{type(error).__name__}: {error}")
 
     def _run_commands(self, engine: LLMEngine) -> None:
-        if not engine.has_unfinished_requests():
-            self._is_idle = True
+        """Return when all have been run and a request is unfinished."""
+        while not (self._commands.empty() and engine.has_unfinished_requests()):
+            self._is_idle = not engine.has_unfinished_requests()
             command = self._commands.get()  # sleeps until there is something to do
             self._is_idle = False
             command(engine)
-        while not self._commands.empty():
-            self._commands.get()(engine)
         self._num_moves += 1
-
-    def _step(self, engine: LLMEngine) -> None:
-        finished = [output for output in engine.step() if output.finished]
-        if finished:
-            self._post(self._on_finished, finished)
 
     def _post(self, function: Callable[..., None], *arguments: Any) -> None:
         self._loop.call_soon_threadsafe(function, *arguments)
