@@ -135,7 +135,6 @@ NO_USAGE = '{"choices": [{"message": {"content": "71"}, "finish_reason": "stop"}
 
 UNUSABLE = {
     "404": (scripted_server.status(404, "no such model"), "no such model"),
-    "no choices": (scripted_server.replies('{"choices": [], "usage": null}'), "choices"),
     "no content": (
         scripted_server.replies(NO_USAGE.replace('"71"', "null")),
         "choices.0: Value error, it has no content",
@@ -145,7 +144,6 @@ UNUSABLE = {
         scripted_server.replies(NO_USAGE.replace('"stop"', '"abort"')),
         "finish_reason",
     ),
-    "malformed JSON": (scripted_server.replies('{"choices": [{'), "Invalid JSON"),
     "a page": (scripted_server.replies("<html>", content_type="text/html"), "Invalid JSON"),
 }
 

@@ -5,6 +5,7 @@ import asyncio
 import logging
 import os
 import time
+from collections import defaultdict
 
 from comas.config.schema import Config, Judge, for_agent
 from comas.types import Generation, Metrics, Request
@@ -25,20 +26,18 @@ from comas.utils.thinking import KNOWN_MARKS, ThinkingMarks
 
 log = logging.getLogger(__name__)
 
-MAX_IN_FLIGHT = 32
-"""Requests that the judge is asked at once."""
 NUM_RETRIES = 1
 """Of the client, which follows Retry-After, before the run says that it waits."""
 DEADLINE_S = 600.0
-"""Seconds that an answer may take."""
+"""For an answer."""
 PAUSE_S = 5.0
-"""Seconds from a failure to the next try, while the run waits."""
+"""From a failure to the next try."""
 SAID_EVERY_S = 60.0
-"""Seconds from one line about a judge that does not answer to the next."""
+"""Between two lines about a judge that does not answer."""
 MAX_UNUSABLE = 3
 """How often an answer may be unusable before the run ends."""
 NO_KEY = "none"
-COUNTS = ("requests", "prompt_tokens", "response_tokens", "truncated", "waited_s")
+COUNTS = ("requests", "prompt_tokens", "response_tokens", "waited_s")
 
 
 def find_judge(judge: Judge) -> str:
@@ -75,12 +74,11 @@ class JudgeClient:
         self._key = _api_key(judge)
         self._options = RequestOptions(
             max_tokens=config.rollout.longest_response,
-            concurrency=MAX_IN_FLIGHT,
             timeout_s=DEADLINE_S,
             num_retries=NUM_RETRIES,
         )
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._counts = dict.fromkeys(COUNTS, 0.0)
+        self._counts = defaultdict[str, float](float)
         self._waits_since: float | None = None
         self._has_said_so = False
         self._next_line_at = 0.0
@@ -126,10 +124,10 @@ class JudgeClient:
 
     def take_metrics(self) -> Metrics:
         """Return what was asked since the last call."""
-        counts, self._counts = self._counts, dict.fromkeys(COUNTS, 0.0)
-        truncated, asked = counts.pop("truncated"), counts["requests"]
-        metrics: Metrics = {f"judge/{name}": count for name, count in counts.items()}
-        return metrics | {"judge/truncated_rate": truncated / asked if asked else None}
+        counts, self._counts = self._counts, defaultdict(float)
+        asked = counts["requests"]
+        metrics: Metrics = {f"judge/{name}": counts[name] for name in COUNTS}
+        return metrics | {"judge/truncated_rate": counts["truncated"] / asked if asked else None}
 
     def _client(self) -> Client:
         """Return the client of the running event loop."""

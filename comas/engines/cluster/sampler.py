@@ -25,7 +25,7 @@ from comas.engines.rollout.connection import (
     receive,
     send,
 )
-from comas.types import Generation, Request, TurnKey
+from comas.types import Generation, Request
 from comas.utils.concurrency import run_all
 
 _TOGETHER_S = 0.0005
@@ -54,8 +54,7 @@ class Sampler:
         client_of: Callable[[Engine], EngineClient],
         restart: Restart,
     ) -> None:
-        """``adapters`` are the policies that are LoRA adapters; ``client_of`` makes an engine's
-        client."""
+        """``adapters`` are the policies that are LoRA adapters."""
         self._client_of = client_of
         self._restart = restart
         self._policy_of_agent = policy_of_agent
@@ -99,7 +98,8 @@ class Sampler:
 
 
 class _Asked(NamedTuple):
-    turn: TurnKey
+    doing: str
+    """What the engine is at, in messages."""
     answer: asyncio.Future[Generation | None]
     at_s: float
     """Time on the client's own clock."""
@@ -109,9 +109,8 @@ class EngineClient:
     """Sends requests to one engine and awaits its answers, while an event loop runs.
 
     One Ray call, ``RolloutEngine.serve``, lasts as long as the loop, and its failure is that of the
-    engine. Requests and answers cross a connection that the engine opens
-    (``comas/engines/rollout/connection.py`` says why), in batches. An engine that makes progress
-    sends a message every few seconds.
+    engine. Requests and answers cross a connection that the engine opens, in batches
+    (``comas/engines/rollout/connection.py`` says why).
     """
 
     def __init__(
@@ -139,19 +138,17 @@ class EngineClient:
         return len(self._asked)
 
     async def ask(self, request: Request) -> Generation | None:
-        """The engine's answer to ``request``; None when the prompt is over the prompt limit.
+        """Return the answer; None when the prompt is over the prompt limit. Cancelling makes the
+        engine forget the request.
 
-        Cancelling makes the engine forget the request.
-
-        Raises:
-            LostEngineError: the engine died, broke or hangs.
-            EngineError: it failed at what it would fail at again.
+        Raises EngineError when the engine fails, LostEngineError where it might not fail again.
         """
         if self._conversation is None or self._conversation.done():
             self._start_conversation()
         number = next(self._numbers)
         answer = asyncio.get_running_loop().create_future()
-        self._asked[number] = _Asked(request.turn, answer, self._clock_s)
+        doing = f"generating {' '.join(request.turn)}"
+        self._asked[number] = _Asked(doing, answer, self._clock_s)
         self._orders.requests[number] = request
         self._has_orders.set()
         try:
@@ -173,10 +170,10 @@ class EngineClient:
         """Exchange messages with the engine until the loop ends or the engine fails."""
         async with listening(self._address) as (endpoint, connected):
             await run_all(
-                [self._serving(endpoint), self._exchange_messages(connected), self._watch()]
+                [self._serve(endpoint), self._exchange_messages(connected), self._watch()]
             )
 
-    async def _serving(self, endpoint: Endpoint) -> None:
+    async def _serve(self, endpoint: Endpoint) -> None:
         await self.engine.call("serve", endpoint)
 
     async def _exchange_messages(self, connected: asyncio.Future[Connection]) -> None:
@@ -207,31 +204,24 @@ class EngineClient:
             await asyncio.sleep(TICK_S)
             self._clock_s += TICK_S
             self._check_ray()
-            oldest = next(iter(self._asked.values()), None)
-            if oldest is None:
-                continue
-            if self._clock_s - max(self._heard_at_s, oldest.at_s) > HEARTBEAT_TIMEOUT_S:
-                raise said_nothing(self.engine.name, _doing(oldest.turn))
+            if self._asked:
+                oldest = next(iter(self._asked.values()))
+                if self._clock_s - max(self._heard_at_s, oldest.at_s) > HEARTBEAT_TIMEOUT_S:
+                    raise said_nothing(self.engine.name, oldest.doing)
 
     def _fail_all(self, conversation: asyncio.Task[None]) -> None:
         """Fail every request that still waits with the error that ended the conversation."""
         error = None if conversation.cancelled() else conversation.exception()
-        if error is None:
-            return
-        for turn, answer, _ in self._asked.values():
-            if not answer.done():
-                answer.set_exception(self._named(error, turn))
+        for asked in self._asked.values():
+            if error is not None and not asked.answer.done():
+                asked.answer.set_exception(self._named(error, asked.doing))
 
-    def _named(self, error: BaseException, turn: TurnKey) -> BaseException:
+    def _named(self, error: BaseException, doing: str) -> BaseException:
         if isinstance(error, ray.exceptions.RayError):
-            named = engine_error(self.engine.name, _doing(turn), error)
+            named = engine_error(self.engine.name, doing, error)
         elif isinstance(error, OSError):  # the connection broke
-            named = LostEngineError(f"{self.engine.name} was cut off while {_doing(turn)}: {error}")
+            named = LostEngineError(f"{self.engine.name} was cut off while {doing}: {error}")
         else:
             return error
         named.__cause__ = error
         return named
-
-
-def _doing(turn: TurnKey) -> str:
-    return f"generating {' '.join(turn)}"

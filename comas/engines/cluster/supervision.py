@@ -45,11 +45,8 @@ def wait_for_engines(
     check: Callable[[], None],
     watched: Sequence[Engine] = (),
 ) -> list[Any]:
-    """Return the results of a call on several engines, in order, as ``wait_for_all`` does.
-
-    Meanwhile they are asked for signs of life, and so are the ``watched`` engines, which those
-    that are called wait for in turn.
-    """
+    """Return the results of a call on several engines, as ``wait_for_all`` does; meanwhile they are
+    asked for signs of life, and so are the ``watched`` engines, which they wait for in turn."""
     heartbeats = Heartbeats(list(calls), watched=watched)
 
     def check_all() -> None:
@@ -68,11 +65,11 @@ class Heartbeats:
     """Signs of life of engines, each of which is asked for the next when it has given one.
 
     Time is counted in calls of ``check``, one per ``TICK_S``: an engine is not blamed for time in
-    which this process itself was frozen or its machine asleep.
+    which this process itself was frozen. Of ``watched`` engines, which have no call in flight, only
+    the heartbeat tells that they died.
     """
 
     def __init__(self, called: Sequence[Engine], *, watched: Sequence[Engine] = ()) -> None:
-        """``watched`` engines have no call in flight: only their heartbeat tells that they died."""
         self._engines = [*called, *watched]
         self._watched = frozenset(watched)
         self._asked: dict[Engine, ray.ObjectRef] = {}
@@ -81,14 +78,11 @@ class Heartbeats:
     def check(self, doing: str) -> None:
         """Ask who has answered for the next sign of life.
 
-        Raises:
-            EngineError: a watched engine failed at it.
-            LostEngineError: an engine has been silent for too long, or a watched one died.
+        Raises EngineError when one has been silent for too long, or a watched one failed.
         """
-        waiting = list(self._asked.values())
-        answered, _ = (
-            ray.wait(waiting, num_returns=len(waiting), timeout=0) if waiting else ([], [])
-        )
+        waiting, answered = list(self._asked.values()), []
+        if waiting:
+            answered, _ = ray.wait(waiting, num_returns=len(waiting), timeout=0)
         for engine in self._engines:
             asked = self._asked.get(engine)
             if asked in answered and engine in self._watched:
@@ -112,12 +106,9 @@ def wait_for_all(
 ) -> list[Any]:
     """Return the results of remote calls, in order; each has the name of the engine it is on.
 
-    The first failure is raised at once: when one rank of a group dies, the others may wait for it
-    in a collective for ever. ``check`` is called every ``TICK_S``, and may raise.
-
-    Raises:
-        EngineError: an engine raised what it would raise again.
-        LostEngineError: an engine died, or did not answer within ``timeout_s``.
+    Raises EngineError at the first failure, as the other ranks of a group may wait in a collective
+    for one that died, or when an answer takes longer than ``timeout_s``. ``check`` is called every
+    ``TICK_S``, and may raise.
     """
     pending = {call: name for name, call in calls.items()}
     results, remaining = {}, timeout_s
@@ -170,15 +161,13 @@ def _result(call: ray.ObjectRef, *, name: str, doing: str) -> Any:
 
 
 class Recoveries:
-    """Counts what was started again.
+    """Counts what was started again, at most ``limit`` times in a row without a new step.
 
-    Example: with a limit of 1, an engine may be lost; the next one, too, if a new step was made in
-    between. Steps that are repeated from a checkpoint are not new: what is lost at the same step
-    each time is given up.
+    Steps that are repeated from a checkpoint are not new: what is lost at the same step each time
+    is given up.
     """
 
     def __init__(self, limit: int = MAX_RECOVERIES) -> None:
-        """``limit``: how often in a row, without a new step."""
         self._limit = limit
         self._in_a_row = 0
         self._furthest_step = 0
