@@ -297,7 +297,7 @@ def test_the_first_questions_are_shown_as_they_will_be_asked(tmp_path, capsys):
 
 def test_a_wrong_setting_is_told_before_anything_is_read(tmp_path, capsys):
     assert main([str(tmp_path / "nowhere.csv"), "data.columns.promt=question"]) == 1
-    assert "must be one of prompt, answer, task, choices, labels" in capsys.readouterr().out
+    assert "must be 'prompt', 'answer', 'task', 'choices' or 'labels'" in capsys.readouterr().out
 
 
 @cases(

@@ -60,9 +60,9 @@ def test_sampling_values_are_for_all_agents_or_for_each():
     assert (for_agent(rollout.max_response_tokens, 4), rollout.longest_response) == (64, 64)
     for written, said in (
         ("rollout.temperature=[1,2]", "must have one entry for each of the 5 agents, has 2"),
-        ("rollout.temperature=[1,1,1,1,0]", "must be at least 0.01"),
-        ("rollout.temperature=warm", "must be a number, or a list of numbers"),
-        ("rollout.max_response_tokens=[1.5]", "must be a whole number, or a list of whole numbers"),
+        ("rollout.temperature=[1,1,1,1,0]", "greater than or equal to 0.01"),
+        ("rollout.temperature=warm", "must be a valid number, or a valid list"),
+        ("rollout.max_response_tokens=[1.5]", "must be a valid integer"),
     ):
         with pytest.raises(ValueError, match=said):
             society(*FIVE, written)

@@ -156,7 +156,7 @@ def test_the_lengths_of_thinking_and_answer_are_metrics_of_models_that_think():
 @cases(
     "override, said",
     ("society.chat_template_kwargs=[{a: 1}, {}, {}]", "must have one entry, or 2"),
-    ("society.chat_template_kwargs=[1]", "must be a list of mappings, or null"),
+    ("society.chat_template_kwargs=[1]", "must be a valid dictionary, or null"),
 )
 def test_what_no_chat_can_have_is_refused(override, said):
     assert said in only_fault(override, file=QUICKSTART)

@@ -1,16 +1,16 @@
 """How a schema declares its keys: a dataclass whose fields are keys, or sections that hold keys."""
 
 import dataclasses
-import math
+import operator
 import re
 import typing
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, reduce
 from types import UnionType
-from typing import Any
+from typing import Annotated, Any, Literal
 
-from pydantic import ConfigDict, TypeAdapter
+from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 
 from comas.config.paths import LeadsTo
 
@@ -30,7 +30,7 @@ class Rules:
     at_most: float | None = None
     above: float | None = None
     one_of: tuple[str, ...] | None = None
-    example: Any = None
+    example: Any = field(default=None, hash=False)
     """A value to show where the default is null."""
     leads_to: LeadsTo | None = None
     """What a text, or each of a list, may name; a path becomes whole when it is read."""
@@ -138,68 +138,42 @@ def leaves(values: Mapping[str, Any], section: str = "") -> dict[str, Any]:
     return found
 
 
-def typed(value: Any, kind: Any) -> Any:
-    """``value`` as a key of type ``kind`` holds it. Raises ValueError or OverflowError where it is
-    of another.
+def typed(value: Any, key: Key) -> Any:
+    """``value`` as ``key`` holds it. Raises ValueError, which says what is allowed, or
+    OverflowError.
 
-    Example: ``typed(2, float) == 2.0``, and ``typed("2", int)`` raises.
+    Example: of a float, ``typed(2, key) == 2.0``, and ``typed("2", key)`` raises.
     """
-    return _adapter(kind).validate_python(value)
+    try:
+        return _adapter(key.kind, key.rules).validate_python(value)
+    except ValidationError as error:
+        faults = dict.fromkeys(
+            fault["msg"].removeprefix("Input should be ") for fault in error.errors()
+        )
+        or_null = ["null"] if type(None) in typing.get_args(key.kind) else []
+        raise ValueError(f"must be {', or '.join([*faults, *or_null])}") from error
 
 
 @cache
-def _adapter(kind: Any) -> TypeAdapter[Any]:
-    return TypeAdapter(kind, config=ConfigDict(strict=True))
+def _adapter(kind: Any, rules: Rules) -> TypeAdapter[Any]:
+    return TypeAdapter(_bounded(kind, rules), config=ConfigDict(strict=True, allow_inf_nan=False))
 
 
-def broken_bound(value: Any, rules: Rules) -> str | None:
-    """Say which bound ``value`` breaks, or None. A null breaks none.
+def _bounded(kind: Any, rules: Rules) -> Any:
+    """The type of key ``kind`` with its rules, in pydantic's terms.
 
-    Example: ``broken_bound(0, Rules(at_least=1)) == "must be at least 1"``
+    Example: ``list[int] -> list[Annotated[int, Field(ge=1)]]``
     """
-    if isinstance(value, list):
-        return next(filter(None, (broken_bound(entry, rules) for entry in value)), None)
-    if isinstance(value, dict) and rules.one_of is not None:
-        broken = broken_bound([*value], Rules(one_of=rules.one_of))
-        return broken or broken_bound([*value.values()], dataclasses.replace(rules, one_of=None))
-    if rules.one_of is not None and value is not None and value not in rules.one_of:
-        return f"must be one of {', '.join(rules.one_of)}"
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return None
-    if isinstance(value, float) and not math.isfinite(value):
-        return "must be finite"
-    if rules.at_least is not None and value < rules.at_least:
-        return f"must be at least {_number(rules.at_least)}"
-    if rules.above is not None and value <= rules.above:
-        return f"must be above {_number(rules.above)}"
-    if rules.at_most is not None and value > rules.at_most:
-        return f"must be at most {_number(rules.at_most)}"
-    return None
-
-
-def _number(bound: float) -> str:
-    """Whole numbers with all of their digits."""
-    return str(bound) if isinstance(bound, int) else f"{bound:g}"
-
-
-def type_in_words(kind: Any) -> str:
-    """``int | None`` -> "a whole number, or null"; ``list[str]`` -> "a list of texts"."""
+    arguments = typing.get_args(kind)
     if typing.get_origin(kind) is dict:
-        values = typing.get_args(kind)[1]
-        return f"a mapping of names to {_WORDS[values][1]}" if values in _WORDS else "a mapping"
-    if arguments := [a for a in typing.get_args(kind) if a is not type(None)]:
-        if len(arguments) > 1:
-            return ", or ".join(map(type_in_words, arguments))
-        if typing.get_origin(kind) is list:
-            of_mappings = typing.get_origin(arguments[0]) is dict
-            return f"a list of {'mappings' if of_mappings else _WORDS[arguments[0]][1]}"
-        return f"{type_in_words(arguments[0])}, or null"
-    return _WORDS[kind][0]
-
-
-_WORDS = {
-    int: ("a whole number", "whole numbers"),
-    float: ("a number", "numbers"),
-    str: ("a text", "texts"),
-    bool: ("true or false", "true or false"),
-}
+        names = str if rules.one_of is None else Literal[rules.one_of]
+        values = _bounded(arguments[1], dataclasses.replace(rules, one_of=None))
+        return dict[names, values]  # type: ignore[valid-type]
+    if arguments:
+        inner = [_bounded(each, rules) for each in arguments]
+        return list[inner[0]] if typing.get_origin(kind) is list else reduce(operator.or_, inner)  # type: ignore[valid-type]
+    if kind is str and rules.one_of is not None:
+        return Literal[rules.one_of]
+    if kind in (int, float):
+        return Annotated[kind, Field(ge=rules.at_least, le=rules.at_most, gt=rules.above)]
+    return kind

@@ -4,7 +4,7 @@ import dataclasses
 import difflib
 import operator
 import typing
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import reduce
 from pathlib import Path
 from typing import Any, TypeVar
@@ -19,18 +19,15 @@ from comas.config.faults import (
 )
 from comas.config.keys import (
     Key,
-    broken_bound,
     chosen_type,
     is_section,
     keys_of,
     leaves,
     owner_of,
-    type_in_words,
     typed,
     types_of,
-    without_null,
 )
-from comas.config.paths import PathError, whole
+from comas.config.paths import whole
 from comas.config.sources import read_files, read_overrides
 from comas.config.yaml_texts import dump
 
@@ -135,20 +132,21 @@ def _check_values(
     keys = keys_of(schema, {name: setting.value for name, setting in settings.items()})
     values = {name: key.default for name, key in keys.items()}
     owners = {key: owner_of(key, keys) for key in settings}
-    faults = [
-        *_unknown_keys(schema, keys, [s for s in settings.values() if owners[s.key] is None]),
-        *_wrong_types(
-            values,
-            [(s, owner) for s in settings.values() if (owner := owners[s.key]) is not None],
-            keys,
-        ),
-        *_impossible_paths(values, settings, keys),
-    ]
+    faults = []
+    for setting in settings.values():
+        owner = owners[setting.key]
+        if owner is None:
+            faults.append(Fault((setting,), *_why_unknown(setting.key, schema, keys)))
+            continue
+        path = [owner, *setting.key.removeprefix(owner).split(".")[1:]]
+        try:
+            _put(values, path, _accepted(setting, keys[owner], path[1:]))
+        except (ValueError, OverflowError) as error:
+            faults.append(Fault((setting,), str(error), _example(owner, keys)))
     config: Any = _filled(schema, values)
     values |= leaves(dataclasses.asdict(config))
     faulty = {setting.key for fault in faults for setting in fault.settings}
-    conflicts = [*_broken_bounds(values, keys), *(check(config) if check else ())]
-    for conflict in sorted(conflicts, key=lambda conflict: len(conflict.keys) > 1):
+    for conflict in check(config) if check else ():
         if faulty.isdisjoint(conflict.keys):  # else a consequence of a fault already listed
             involved = [
                 setting
@@ -157,86 +155,43 @@ def _check_values(
                 or [Setting(key, values[key], DEFAULT_ORIGIN)]
             ]
             faults.append(Fault(tuple(involved), conflict.constraint, conflict.remedy))
-        if len(conflict.keys) == 1:
-            faulty.update(conflict.keys)
     return config, faults
 
 
-def _unknown_keys(
-    schema: type, keys: Mapping[str, Key], settings: Iterable[Setting]
-) -> Iterator[Fault]:
-    sections = {name.partition(".")[0] for name in keys if "." in name}
-    former: Callable[[str], tuple[str, str] | None] = getattr(schema, "former", lambda name: None)
-    for setting in settings:
-        if (said := former(setting.key)) is not None:
-            yield Fault((setting,), *said)
-        elif setting.key in sections:
-            yield Fault((setting,), "is a section, not a key", _example(setting.key, keys))
-        elif (
-            whole := next((k for k in keys if setting.key.startswith(f"{k}.")), None)
-        ) is not None:
-            constraint = f"is no key: {whole} must be {type_in_words(keys[whole].kind)}"
-            yield Fault((setting,), constraint, _example(whole, keys))
-        elif others := _types_with(setting.key, schema):
-            section = setting.key.partition(".")[0]
-            remedy = f"leave it out, or set {section}.name to {' or '.join(others)}"
-            yield Fault((setting,), f"is no key of this type of {section}", remedy)
-        else:
-            yield Fault((setting,), "is not a known key", _nearest(setting.key, schema, keys))
+def _accepted(setting: Setting, key: Key, entry: Sequence[str]) -> Any:
+    """The value of a setting of ``key``, or of an entry in it, with whole paths. Raises ValueError
+    or OverflowError where it cannot be one."""
+    kind = typing.get_args(key.kind)[1] if entry else key.kind
+    # A shell takes quotes away: there, name=007 is that text.
+    is_text = kind in (str, str | None) and setting.written is not None
+    value = setting.written if is_text else setting.value
+    for name in reversed(entry):
+        value = {name: value}
+    value = reduce(operator.getitem, entry, typed(value, key))
+    if (leads_to := key.rules.leads_to) is None or isinstance(value, dict) or value is None:
+        return value
+    if isinstance(value, list):
+        return [whole(each, leads_to, setting.folder) for each in value]
+    return whole(value, leads_to, setting.folder)
 
 
-def _types_with(name: str, schema: type) -> list[str]:
-    """The types of its section that have the key ``name``."""
+def _why_unknown(name: str, schema: type, keys: Mapping[str, Key]) -> tuple[str, str]:
+    """Why the setting ``name`` is of no key, and what to do."""
     section = name.partition(".")[0]
+    former: Callable[[str], tuple[str, str] | None] = getattr(schema, "former", lambda name: None)
+    if (said := former(name)) is not None:
+        return said
+    if any(known.startswith(f"{name}.") for known in keys):
+        return "is a section, not a key", _example(name, keys)
+    above = next((known for known in keys if name.startswith(f"{known}.")), None)
+    if above is not None:
+        return f"is no key: {above} has no entries", _example(above, keys)
     types = _sections_with_types(schema).get(section, {})
-    return [t for t in types if owner_of(name, keys_of(schema, {f"{section}.name": t}))]
-
-
-def _wrong_types(
-    values: dict[str, Any], settings: Sequence[tuple[Setting, str]], keys: Mapping[str, Key]
-) -> Iterator[Fault]:
-    """Put each setting into ``values``, each with the key that it is of; one that does not fit its
-    type is a fault instead."""
-    for setting, owner in settings:
-        entry = setting.key.removeprefix(owner).split(".")[1:]
-        try:
-            kind = _kind_of(entry, keys[owner].kind)
-            # A shell takes quotes away: there, name=007 is that text.
-            is_text = kind in (str, str | None) and setting.written is not None
-            value = setting.written if is_text else typed(setting.value, kind)
-        except (ValueError, OverflowError):
-            constraint = f"must be {type_in_words(keys[owner].kind)}"
-            yield Fault((setting,), constraint, _example(owner, keys))
-        else:
-            _put(values, [owner, *entry], value)
-
-
-def _kind_of(entry: Sequence[str], kind: Any) -> Any:
-    """The type of a setting that is of a key of type ``kind``, or an ``entry`` within it."""
-    if not entry:
-        return kind
-    return typing.get_args(without_null(kind))[1] if len(entry) == 1 else Any
-
-
-def _impossible_paths(
-    values: dict[str, Any], settings: Mapping[str, Setting], keys: Mapping[str, Key]
-) -> Iterator[Fault]:
-    """Make paths whole, where they lead to something; those that cannot be followed are faults."""
-    for name, setting in settings.items():
-        owner = owner_of(name, keys)
-        leads_to = None if owner is None else keys[owner].rules.leads_to
-        if owner is None or leads_to is None:
-            continue
-        *above, last = [owner, *name.removeprefix(owner).split(".")[1:]]
-        held = reduce(operator.getitem, above, values)
-        given = held.get(last)
-        try:
-            if isinstance(given, list):
-                held[last] = [whole(entry, leads_to, setting.folder) for entry in given]
-            elif isinstance(given, str):
-                held[last] = whole(given, leads_to, setting.folder)
-        except PathError as error:
-            yield Fault((setting,), str(error), "name a file or folder that is there")
+    others = [t for t in types if owner_of(name, keys_of(schema, {f"{section}.name": t}))]
+    if others:
+        remedy = f"leave it out, or set {section}.name to {' or '.join(others)}"
+        return f"is no key of this type of {section}", remedy
+    return "is not a known key", _nearest(name, schema, keys)
 
 
 def _put(values: dict[str, Any], path: Sequence[str], value: Any) -> None:
@@ -249,7 +204,6 @@ def _put(values: dict[str, Any], path: Sequence[str], value: Any) -> None:
 
 
 def _filled(schema: type[Schema], values: Mapping[str, Any], section: str = "") -> Schema:
-    """The dataclass with these values, by their dotted names."""
     kinds = typing.get_type_hints(schema)
     return schema(
         **{
@@ -263,13 +217,6 @@ def _filled(schema: type[Schema], values: Mapping[str, Any], section: str = "") 
             for field in dataclasses.fields(schema)  # type: ignore[arg-type]
         }
     )
-
-
-def _broken_bounds(values: Mapping[str, Any], keys: Mapping[str, Key]) -> Iterator[Conflict]:
-    for name, key in keys.items():
-        broken = broken_bound(values[name], key.rules)
-        if broken:
-            yield Conflict((name,), broken, _example(name, keys))
 
 
 # ---------------------------------------------------------------- remedies

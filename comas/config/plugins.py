@@ -255,7 +255,6 @@ def _located(location: str) -> Path:
 
 @cache
 def _file_as_module(path: Path) -> ModuleType:
-    """Run a file as a module of its own."""
     path = path.resolve()
     try:
         # Not read_text(), by which a seal would miss how its lines end.
