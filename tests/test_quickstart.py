@@ -17,14 +17,13 @@ import pytest
 import torch
 
 from comas.data import load_questions
-from comas.quickstart import build, build_society, examples
-from comas.quickstart.examples import SCORINGS, discussion_examples
+from comas.quickstart import build, build_society
+from comas.quickstart.examples import discussion_examples
 from comas.quickstart.muon import Muon
 from comas.quickstart.probe import probe_records
 from comas.quickstart.questions import Problem, draw_problem, records
 from comas.quickstart.worked import Worked, slip, work
 from comas.quickstart.world import HABITS, MISTAKES, SLIP, UNSEEN, Mixture
-from comas.reward_formulation.interaction_reward import parse_score
 from comas.types import DOMAINS, Domain
 from comas.utils import files
 from comas.utils.files import json_lines, write_text
@@ -61,17 +60,6 @@ async def teach(models, *, seed):
 build._warm_start_all = teach
 build.build_society(Path(sys.argv[1]), seed=int(sys.argv[2]))
 """
-
-
-def test_answers_are_right():
-    rng = Random(1)
-    for _ in range(200):
-        a, b = (problem := draw_problem(rng, domain="math", held_out=False)).numbers
-        assert problem.answer == str(a + b)
-        assert re.findall(r"\d+", problem.text) == [str(a), str(b)]
-        large, small = (problem := draw_problem(rng, domain="science", held_out=False)).numbers
-        assert int(problem.answer) == large * 60 + small
-        assert f" {large} " in problem.text and f" {small} " in problem.text
 
 
 def test_train_and_validation_are_distinct_and_read_as_real_data(tmp_path):
@@ -129,30 +117,6 @@ def test_a_solution_has_a_mistake_exactly_when_its_answer_is_wrong(domain, held_
             assert verdict == ("wrong" if worked.mistake else "correct"), (problem, worked)
 
 
-def test_nobody_is_ever_shown_the_unseen_kind(monkeypatch):
-    """Solvers that make no other mistake learn to make it, but no prompt quotes it."""
-    mixture = Mixture(habit=0.0, other_mistake=0.0, unseen_mistake=1.0)
-    drawn: list[Problem] = []
-
-    def draw(*arguments: Random, **options: object) -> Problem:
-        drawn.append(draw_problem(*arguments, **options))
-        return drawn[-1]
-
-    monkeypatch.setattr(examples, "draw_problem", draw)
-    rng = Random(8)
-    num_made = 0
-    for _ in range(300):
-        for example in discussion_examples(rng, mixture, "qwen2"):
-            made = work(drawn[-1], UNSEEN)
-            assert made.text not in example.prompt
-            num_made += made == Worked(example.response, UNSEEN)
-    assert num_made > 50
-
-
-def test_every_scoring_can_be_parsed():
-    assert {number: parse_score(text) for number, text in SCORINGS.items()} == {1: 1, 2: 2, 3: 3}
-
-
 def test_questions_and_lessons_are_those_that_numbers_were_measured_with():
     """Any change of them makes another society, with other numbers."""
     digest = hashlib.sha256(repr(probe_records(seed=0)).encode())
@@ -165,15 +129,6 @@ def test_questions_and_lessons_are_those_that_numbers_were_measured_with():
             for example in discussion_examples(rng, Mixture(), model):
                 digest.update(repr((example.messages, example.response)).encode())
     assert digest.hexdigest()[:12] == "3f6d0beea664"
-
-
-def test_worked_discussions_never_show_a_held_out_question():
-    held_out = [row["prompt"] for row in records(seed=0, held_out=True, num_per_domain=100)]
-    rng = Random(6)
-    examples = [e for _ in range(300) for e in discussion_examples(rng, Mixture(), "qwen2")]
-    shown = "".join(example.prompt for example in examples)
-    assert not [text for text in held_out if f"\n{text}\n" in shown]
-    assert "\nWhat is " in shown  # the same search does find a question that is there
 
 
 def test_the_fingerprint_changes_with_seed_and_recipe(tmp_path):
@@ -267,7 +222,7 @@ def test_muon_steps_as_pytorchs_does_up_to_its_rounding():
 
 
 @pytest.mark.stack
-def test_a_failing_warm_start_says_why_and_stops_the_other(tmp_path, monkeypatch):
+def test_a_failing_warm_start_says_why_and_stops_the_other(tmp_path, monkeypatch, capfd):
     processes = []
     create = asyncio.create_subprocess_exec
 
@@ -277,7 +232,8 @@ def test_a_failing_warm_start_says_why_and_stops_the_other(tmp_path, monkeypatch
 
     monkeypatch.setattr(asyncio, "create_subprocess_exec", recorded)
     monkeypatch.setattr(build, "ARCHITECTURES", ("qwen2", "mamba"))
-    with pytest.raises(RuntimeError, match=r"the mamba agent failed(.|\n)*invalid choice: 'mamba'"):
+    with pytest.raises(RuntimeError, match="the mamba agent failed"):
         asyncio.run(build._warm_start_all(tmp_path / "models", seed=0))
+    assert "invalid choice: 'mamba'" in capfd.readouterr().err
     assert [process.returncode for process in processes] == [-9, 2]
     assert not (tmp_path / "models").exists()

@@ -119,7 +119,6 @@ def _backward(model: ResponseModel, lessons: Sequence[Lesson]) -> float:
 
 
 def _steps(lessons: Sequence[Lesson], rng: Random) -> list[list[int]]:
-    """Return an epoch's lessons, step by step."""
     size = recipe(1).train_batch_size
     return split_into_steps(len(lessons), train_batch_size=size, rng=rng)
 

@@ -4,9 +4,7 @@ import asyncio
 import hashlib
 import logging
 import os
-import re
 import sys
-import tempfile
 from collections.abc import Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
@@ -18,7 +16,6 @@ from comas.quickstart.probe import probe_records
 from comas.quickstart.questions import records
 from comas.utils.concurrency import run_all
 from comas.utils.files import PARTIAL, json_lines, locked, remove, write_text, written_aside
-from comas.utils.progress import progress_bar
 
 log = logging.getLogger(__name__)
 
@@ -26,7 +23,6 @@ ARCHITECTURES = ("qwen2", "llama")
 NUM_TRAIN_PER_DOMAIN = 800
 NUM_VALIDATION_PER_DOMAIN = 100
 _VERSIONED = ("torch", "transformers", "tokenizers")
-_PROGRESS = re.compile(rb"(\d+)/(\d+)\n")
 _PACKAGE_ROOT = Path(__file__).parents[2]
 
 
@@ -96,41 +92,18 @@ async def _warm_start_all(models: Path, *, seed: int) -> None:
 
 
 async def _warm_start(architecture: str, folder: Path, *, seed: int, bar_position: int) -> None:
-    """Run one warm start to its end, showing its progress; it never outlives this call."""
-    command = [sys.executable, "-m", "comas.quickstart.warm_start", architecture]
-    with tempfile.TemporaryFile() as errors:
-        process = await asyncio.create_subprocess_exec(
-            *command,
-            str(folder.resolve()),
-            str(seed),
-            stdout=asyncio.subprocess.PIPE,
-            stderr=errors,
-            cwd=_PACKAGE_ROOT,
-            # One thread each: spinning threads of two processes slow each other down ninefold.
-            env={**os.environ, "OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"},
-        )
-        try:
-            await _show_progress(process, f"teaching {architecture}", bar_position=bar_position)
-            if await process.wait() != 0:
-                errors.seek(0)
-                tail = errors.read().decode(errors="replace")[-2000:]
-                raise RuntimeError(f"The warm start of the {architecture} agent failed:\n{tail}")
-        finally:
-            if process.returncode is None:
-                process.kill()
-                await process.wait()
-
-
-async def _show_progress(
-    process: asyncio.subprocess.Process, description: str, *, bar_position: int
-) -> None:
-    """Until ``process`` closes its output, count the steps that it reports there."""
-    assert process.stdout is not None
-    with progress_bar(description, unit="step", position=bar_position) as bar:
-        async for line in process.stdout:
-            # Libraries that the child imports may write to its stdout, too.
-            if progress := _PROGRESS.fullmatch(line):
-                if bar.total is None:
-                    bar.unpause()  # the time left is judged by steps, not by imports
-                num_done, bar.total = map(int, progress.groups())
-                bar.update(num_done - bar.n)
+    """Run one warm start, which shows its progress, to its end; it never outlives this call."""
+    arguments = (architecture, str(folder.resolve()), str(seed), str(bar_position))
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "comas.quickstart.warm_start", *arguments),
+        cwd=_PACKAGE_ROOT,
+        # One thread each: spinning threads of two processes slow each other down ninefold.
+        env={**os.environ, "OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"},
+    )
+    try:
+        if await process.wait() != 0:
+            raise RuntimeError(f"The warm start of the {architecture} agent failed (see above)")
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()

@@ -141,7 +141,6 @@ class _Discussion:
         return Example(tuple(aggregation(self._query, solutions)), self.solve())
 
     def _debate(self) -> Example:
-        """The first round or the second."""
         messages = debate_opening(self._query)
         if self._is_drawn(0.5):
             first, *others = self._texts(DEBATE_AGENTS)
@@ -271,6 +270,5 @@ class _Discussion:
         return [self.show().text for _ in range(count)]
 
     def _history(self) -> list[HistoryItem]:
-        """One or two earlier solutions with an evaluation of each."""
         shown = (self.show() for _ in range(self.rng.choice((1, 2, 2))))
         return [HistoryItem(worked.text, self.evaluate(worked)) for worked in shown]

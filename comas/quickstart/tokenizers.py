@@ -168,7 +168,6 @@ def _templates() -> list[str]:
 
 
 def _setup_texts(query: str, solution: str) -> list[str]:
-    """What the setups of the evaluation say in their prompts."""
     aggregated = (aggregation(query, [solution] * count) for count in NUM_AGGREGATED)
     others = [solution] * (DEBATE_AGENTS - 1)
     messages = [

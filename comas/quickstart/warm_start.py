@@ -4,7 +4,8 @@ One process, one thread, a fixed number of steps: the same seed gives the same w
 """
 
 import argparse
-from collections.abc import Callable, Iterator
+import sys
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
@@ -21,6 +22,7 @@ from transformers import (
     Qwen2Config,
     Qwen2ForCausalLM,
 )
+from transformers.utils.logging import disable_progress_bar
 
 from comas.quickstart.examples import Example, discussion_examples
 from comas.quickstart.muon import Muon
@@ -32,6 +34,8 @@ from comas.quickstart.tokenizers import (
     solution_openers,
 )
 from comas.quickstart.world import Mixture
+from comas.utils.progress import progress_bar
+from comas.utils.terminal import command
 
 ARCHITECTURES = {
     "qwen2": (Qwen2Config, Qwen2ForCausalLM, True),
@@ -78,9 +82,9 @@ class Batch(NamedTuple):
 
 
 def warm_start(
-    architecture: str, *, seed: int, recipe: Recipe, on_step: Callable[[int, int], None]
+    architecture: str, *, seed: int, recipe: Recipe, bar_position: int = 0
 ) -> tuple[PreTrainedModel, PreTrainedTokenizerFast]:
-    """Make one agent and teach it; ``on_step`` is told the steps done and their total.
+    """Make one agent and teach it.
 
     Sets torch's global seed and its number of threads: the process is this agent's alone.
     """
@@ -89,8 +93,11 @@ def warm_start(
     tokenizer = build_tokenizer(CHAT_FORMATS[architecture])
     model = build_model(architecture, tokenizer)
     batches = _batches(tokenizer, architecture, recipe.batch_size, Random(f"{seed}/{architecture}"))
-    for step, _ in enumerate(learn(model, batches, recipe), start=1):
-        on_step(step, recipe.num_steps)
+    with progress_bar(
+        f"teaching {architecture}", unit="step", total=recipe.num_steps, position=bar_position
+    ) as bar:
+        for _ in learn(model, batches, recipe):
+            bar.update()
     return model, tokenizer
 
 
@@ -216,26 +223,26 @@ def _optimizers(model: PreTrainedModel, recipe: Recipe) -> list[torch.optim.Opti
 
 
 def _rate(step: int, recipe: Recipe) -> float:
-    """Linear warm-up, then linear decay to almost nothing."""
     return min(1.0, (step + 1) / recipe.warmup_steps) * max(0.03, 1 - step / recipe.num_steps)
 
 
-def main() -> None:
-    """Make one agent: tokenizer, random model, warm start; progress goes to stdout."""
+@command("comas")
+def main() -> int:
+    """Make one agent: tokenizer, random model, warm start."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("architecture", choices=CHAT_FORMATS)
     parser.add_argument("folder", type=Path)
     parser.add_argument("seed", type=int)
-    arguments = parser.parse_args()
+    parser.add_argument("bar_position", type=int)
+    given = parser.parse_args()
+    disable_progress_bar()  # transformers' own
     model, tokenizer = warm_start(
-        arguments.architecture,
-        seed=arguments.seed,
-        recipe=Recipe(),
-        on_step=lambda num_done, total: print(f"{num_done}/{total}", flush=True),
+        given.architecture, seed=given.seed, recipe=Recipe(), bar_position=given.bar_position
     )
-    model.save_pretrained(arguments.folder)
-    tokenizer.save_pretrained(arguments.folder)
+    model.save_pretrained(given.folder)
+    tokenizer.save_pretrained(given.folder)
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

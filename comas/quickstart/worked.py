@@ -81,7 +81,6 @@ def _work_sum(problem: Problem, mistake: str | None) -> tuple[str, str]:
 
 
 def _work_conversion(problem: Problem, mistake: str | None) -> tuple[str, str]:
-    """The large unit times the factor, plus the rest."""
     start = f"In {UNITS[problem.wording].wanted}: "
     a, b = problem.numbers
     if mistake == "rest alone":
@@ -103,7 +102,6 @@ def _boxed(answer: int, *, twice: bool = False) -> str:
 
 
 def _work_function(problem: Problem, mistake: str | None) -> tuple[str, str]:
-    """The plan in words, then the program."""
     first, end = problem.numbers
     plan, result = {
         "one added": ("The end minus the start, plus one.", f"{end} - {first} + 1"),
