@@ -123,7 +123,6 @@ def _describe(arguments: Sequence[str]) -> int:
 
 
 def _try(prepared: Prepared) -> None:
-    """Say what the run would learn from and cost."""
     for doubt in prepared.doubts:
         log.warning(doubt)
     with blaming_plugins(), agents_of(prepared, Recoveries(0)) as agents:

@@ -16,7 +16,7 @@ from comas.engines.rollout.vllm_options import (
 )
 from comas.preflight.machine import multiplies_bfloat16, usable_cores
 from comas.preflight.model_shape import model_shape
-from comas.preflight.threads import num_threads
+from comas.preflight.plan import num_threads
 from comas.types import Device
 from evaluation.config import EvaluationConfig
 from evaluation.models import LocalModel

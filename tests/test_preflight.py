@@ -23,9 +23,10 @@ from comas.preflight.machine import (
     why_on_cpu,
     why_unusable,
 )
-from comas.preflight.memory import GIB, engine_memory, memory_needs
+from comas.preflight.memory import GIB, engine_memory
 from comas.preflight.model_shape import ModelShape
 from comas.preflight.needs import Need, PreflightError, faults_of, table
+from comas.preflight.plan import memory_needs
 from comas.preflight.survey import device_needs, disk_need, prepare
 from comas.types import Question
 

@@ -20,14 +20,11 @@ from comas.preflight.memory import (
     Sharding,
     engine_memory,
     layer_activations,
-    memory_needs,
-    possible_shardings,
     rank_memory,
-    settle_sharding,
     tokens_at_once,
-    update_memory,
 )
 from comas.preflight.model_shape import ModelShape, model_shape
+from comas.preflight.plan import memory_needs, possible_shardings, settle_sharding, update_memory
 
 GB = 1e9
 PARAMETERS = 3_085_938_688

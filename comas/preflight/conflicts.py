@@ -120,28 +120,27 @@ def _policies(config: Config) -> Iterator[Conflict]:
         )
         return
     num_policies = num_agents if mapped is None else len(set(mapped))
-    for name in ("models", "learning_rates", "chat_template_kwargs", "update_every"):
-        entries = getattr(society, name)
-        if entries is not None and len(entries) not in (1, num_policies):
-            expected = "one entry" if num_policies == 1 else f"one entry, or {num_policies}"
-            yield Conflict(
-                ("society.num_agents", "society.policy_of_agent", f"society.{name}"),
-                f"must have {expected} for {num_policies} policies, has {len(entries)}",
-                "list one for each policy, or a single one for all",
-            )
-
-
-def _sampling(config: Config) -> Iterator[Conflict]:
-    """Lists with an entry for each agent, of another length."""
-    num_agents = config.society.num_agents
-    for name in ("temperature", "max_response_tokens"):
-        entries = getattr(config.rollout, name)
-        if isinstance(entries, list) and len(entries) not in (1, num_agents):
-            yield Conflict(
-                ("society.num_agents", f"rollout.{name}"),
-                f"must have one entry for each of the {num_agents} agents, has {len(entries)}",
-                "list one for each agent, or write a single number for all",
-            )
+    per_policy = ("models", "learning_rates", "chat_template_kwargs", "update_every")
+    per_agent = ("temperature", "max_response_tokens")
+    for keys, section, names, count, whose in (
+        (
+            ("society.num_agents", "society.policy_of_agent"),
+            "society",
+            per_policy,
+            num_policies,
+            "policies",
+        ),
+        (("society.num_agents",), "rollout", per_agent, num_agents, "agents"),
+    ):
+        for name in names:
+            entries = getattr(getattr(config, section), name)
+            if isinstance(entries, list) and len(entries) not in (1, count):
+                expected = "one entry" if count == 1 else f"one entry, or {count}"
+                yield Conflict(
+                    (*keys, f"{section}.{name}"),
+                    f"must have {expected} for {count} {whose}, has {len(entries)}",
+                    "list one for each of them, or a single one for all",
+                )
 
 
 def _updates(config: Config) -> Iterator[Conflict]:
@@ -218,45 +217,35 @@ def _evaluations_of_criticism(config: Config) -> Iterator[Conflict]:
         )
 
 
-# ---------------------------------------------------------------- the update
+# ---------------------------------------------------------------- the update and its GPUs
 
 
-def _train_batches(config: Config) -> Iterator[Conflict]:
-    size, ranks = config.optimization.train_batch_size, config.policy.ranks_per_policy
-    if size is not None and size < ranks:
-        yield Conflict(
+def _excluded(config: Config) -> Iterator[Conflict]:
+    algorithm, training = config.algorithm, config.training
+    batch, ranks = config.optimization.train_batch_size, config.policy.ranks_per_policy
+    engines, size = config.rollout.engines_per_policy, config.rollout.tensor_parallel
+    shares_gpus = config.cluster.device != "cpu" and config.cluster.placement == "colocated"
+    for is_wrong, keys, constraint, remedy in (
+        (
+            batch is not None and batch < ranks,
             ("optimization.train_batch_size", "policy.ranks_per_policy"),
-            f"a batch of {size} cannot give each of {ranks} ranks a sample",
+            f"a batch of {batch} cannot give each of {ranks} ranks a sample",
             f"set optimization.train_batch_size to {ranks} or more, or to null",
-        )
-
-
-def _pairs(config: Config) -> Iterator[Conflict]:
-    if isinstance(config.algorithm, Dpo) and config.interaction.prompt_reuse == 1:
-        yield Conflict(
+        ),
+        (
+            isinstance(algorithm, Dpo) and config.interaction.prompt_reuse == 1,
             ("algorithm.name", "interaction.prompt_reuse"),
             "dpo compares an agent's responses to the same prompt, and there is only one",
             "set interaction.prompt_reuse to 2 or more, such as 4",
-        )
-
-
-def _adapters(config: Config) -> Iterator[Conflict]:
-    if config.policy.lora.rank is not None and config.policy.zero_stage == 3:
-        yield Conflict(
+        ),
+        (
+            config.policy.lora.rank is not None and config.policy.zero_stage == 3,
             ("policy.zero_stage", "policy.lora.rank"),
             "ZeRO-3 would divide the base model, which the adapters of a family share",
             "set policy.zero_stage to 0, 1, 2 or null",
-        )
-
-
-# ---------------------------------------------------------------- who has which GPUs, and when
-
-
-def _gpus(config: Config) -> Iterator[Conflict]:
-    ranks, engines = config.policy.ranks_per_policy, config.rollout.engines_per_policy
-    size, cluster = config.rollout.tensor_parallel, config.cluster
-    if cluster.device != "cpu" and cluster.placement == "colocated" and ranks != engines * size:
-        yield Conflict(
+        ),
+        (
+            shares_gpus and ranks != engines * size,
             (
                 "policy.ranks_per_policy",
                 "rollout.engines_per_policy",
@@ -268,28 +257,26 @@ def _gpus(config: Config) -> Iterator[Conflict]:
             "set policy.ranks_per_policy to rollout.engines_per_policy x rollout.tensor_parallel, "
             "or cluster.placement to disaggregated, or cluster.device to cpu, where the number of "
             "GPUs does not matter",
-        )
-
-
-def _staleness(config: Config) -> Iterator[Conflict]:
-    """Sampling beside training, on the same GPUs or by weights that nothing corrects for."""
-    if config.training.max_staleness == 0:
-        return
-    if config.cluster.device != "cpu" and config.cluster.placement == "colocated":
-        yield Conflict(
+        ),
+        (
+            training.max_staleness > 0 and shares_gpus,
             ("training.max_staleness", "cluster.placement"),
             "on GPUs that they share, a policy's engines sleep while it is trained",
             "set cluster.placement to disaggregated, or cluster.device to cpu, or "
             "training.max_staleness to 0",
-        )
-    algorithm = config.algorithm
-    if isinstance(algorithm, PolicyGradient) and algorithm.rollout_correction == "none":
-        yield Conflict(
+        ),
+        (
+            training.max_staleness > 0
+            and isinstance(algorithm, PolicyGradient)
+            and algorithm.rollout_correction == "none",
             ("training.max_staleness", "algorithm.rollout_correction"),
             "nothing would weigh what agents said before their latest updates",
             "set algorithm.rollout_correction to ratio, tis or icepop, or training.max_staleness "
             "to 0",
-        )
+        ),
+    ):
+        if is_wrong:
+            yield Conflict(keys, constraint, remedy)
 
 
 CHECKS: tuple[Callable[[Config], Iterator[Conflict]], ...] = (
@@ -297,17 +284,12 @@ CHECKS: tuple[Callable[[Config], Iterator[Conflict]], ...] = (
     _prompts,
     _generated_questions,
     _policies,
-    _sampling,
     _updates,
     _judge,
     _chats,
     _criticism,
     _evaluations_of_criticism,
-    _train_batches,
-    _pairs,
-    _adapters,
+    _excluded,
     option_conflicts,
-    _gpus,
-    _staleness,
 )
 """In the order in which they are reported."""

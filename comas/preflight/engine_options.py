@@ -1,13 +1,13 @@
 """Options of vLLM and DeepSpeed that a run may not set, since it relies on them. Which others there
 are, and with which values, vLLM says as an engine starts."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 from comas.config.faults import Conflict
 from comas.config.keys import leaves
 from comas.config.schema import Config
 
-_REFUSED_OF_VLLM = {
+REFUSED_OF_VLLM = {
     "model": "society.models says it",
     "dtype": "rollout.dtype says it",
     "seed": "every request has a seed of its own, made from the key seed",
@@ -39,7 +39,8 @@ _REFUSED_OF_VLLM = {
         "makes more engines"
     ),
 }
-_REFUSED_OF_DEEPSPEED = {
+"""Arguments of vLLM's ``EngineArgs`` -> why no option sets them."""
+REFUSED_OF_DEEPSPEED = {
     "train_batch_size train_micro_batch_size_per_gpu gradient_accumulation_steps "
     "managed_gradient_accumulation elasticity": (
         "the trainer marks the end of each optimiser step: optimization.train_batch_size, policy.*"
@@ -52,8 +53,7 @@ _REFUSED_OF_DEEPSPEED = {
     "zero_optimization.offload_param": "weights are read where the update leaves them",
     "checkpoint": "the run writes and seals its checkpoints itself",
 }
-
-
+"""Entries of DeepSpeed's configuration -> why no option sets them."""
 ALLOWED_OF_DEEPSPEED = (
     *("activation_checkpointing", "aio", "bf16", "comms_logger", "communication_data_type"),
     *("compile", "csv_monitor", "data_types", "disable_allgather", "disable_python_gc"),
@@ -66,16 +66,6 @@ ALLOWED_OF_DEEPSPEED = (
 nothing of one that it does not know."""
 
 
-def _by_name(reasons: Mapping[str, str]) -> dict[str, str]:
-    return {name: reason for names, reason in reasons.items() for name in names.split()}
-
-
-REFUSED_OF_VLLM = _by_name(_REFUSED_OF_VLLM)
-"""Argument of vLLM's ``EngineArgs`` -> why no option sets it."""
-REFUSED_OF_DEEPSPEED = _by_name(_REFUSED_OF_DEEPSPEED)
-"""Entry of DeepSpeed's configuration -> why no option sets it."""
-
-
 def option_conflicts(config: Config) -> Iterator[Conflict]:
     """Yield what no run can have of ``rollout.vllm_options`` and ``policy.deepspeed_options``."""
     vllm, deepspeed = config.rollout.vllm_options, config.policy.deepspeed_options
@@ -85,8 +75,10 @@ def option_conflicts(config: Config) -> Iterator[Conflict]:
     ):
         for leaf in leaves(options):
             key, (name, *inner) = f"{prefix}.{leaf}", leaf.split(".")
-            if reason := refused.get(name, refused.get(".".join([name, *inner[:1]]))):
-                yield Conflict((key,), f"cannot be set here: {reason}", "leave it out")
+            entries = {name, ".".join([name, *inner[:1]])}
+            reasons = [why for names, why in refused.items() if entries & {*names.split()}]
+            if reasons:
+                yield Conflict((key,), f"cannot be set here: {reasons[0]}", "leave it out")
             elif allowed is not None and name not in allowed:
                 remedy = f"choose among {', '.join(allowed)}"
                 yield Conflict((key,), f"{name} is no option that a run can have", remedy)

@@ -1,7 +1,7 @@
 """The models and questions that a configuration names: where they are, and whether they can be
 used."""
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -294,49 +294,39 @@ def _find_model(config: Config, name: str) -> FoundModel:
     return FoundModel(location, description_of(location), thinking, why_padded=why)
 
 
-def _find_records(config: Config, name: str, read: Callable[[str], FoundRecords]) -> FoundRecords:
-    """Return a file as ``read`` finds it at its location, or as the recipe will make it."""
-    location, is_built = _locate(config, name, embedded=EMBEDDED_RECORDS)
-    return read(location) if is_built else FoundRecords(location, EMBEDDED_RECORDS[name])
-
-
-def _load_questions(config: Config, location: str, rules: Data) -> QuestionSet:
+def _find_questions(config: Config, name: str, rules: Data) -> FoundRecords:
     """Return questions, with their columns for the reward and the verifiers that read them."""
+    location, is_built = _locate(config, name, embedded=EMBEDDED_RECORDS)
+    if not is_built:
+        return FoundRecords(location, EMBEDDED_RECORDS[name])
     scheme = REWARD_SCHEMES.find(config.reward.scheme)
     chosen = {domain: VERIFIERS.find(name) for domain, name in config.verifiers.items()}
-    return load_questions(
+    questions = load_questions(
         location,
         rules,
         with_columns=scheme is not None and scheme.reads_columns,
         verified_with=[domain for domain, one in chosen.items() if one and reads_columns(one)],
     )
+    return FoundRecords(location, len(questions.questions), questions)
 
 
 def _find_training(config: Config) -> FoundRecords:
-    def read(location: str) -> FoundRecords:
-        questions = _load_questions(config, location, training_rules(config))
-        return FoundRecords(location, len(questions.questions), questions)
-
-    found = _find_records(config, config.data.train, read)
+    found = _find_questions(config, config.data.train, training_rules(config))
     return replace(found, sizes=derive_sizes(config, num_questions=found.num_records))
 
 
 def _find_held_out(config: Config) -> FoundRecords:
-    def read(location: str) -> FoundRecords:
-        held_out = _load_questions(config, location, held_out_rules(config))
-        asked = fixed_subset(held_out.questions, config.validation.num_questions)
-        number = len(held_out.questions)
-        return FoundRecords(location, number, QuestionSet(tuple(asked), held_out.answers))
-
-    return _find_records(config, config.data.validation, read)
+    found = _find_questions(config, config.data.validation, held_out_rules(config))
+    if (held_out := found.questions) is None:
+        return found
+    asked = fixed_subset(held_out.questions, config.validation.num_questions)
+    return replace(found, questions=QuestionSet(tuple(asked), held_out.answers))
 
 
 def _find_probe(config: Config, name: str) -> FoundRecords:
-    def read(location: str) -> FoundRecords:
-        items = load_probe(Path(location))
-        return FoundRecords(location, len(items), probe=items)
-
-    return _find_records(config, name, read)
+    location, is_built = _locate(config, name, embedded=EMBEDDED_RECORDS)
+    items = load_probe(Path(location)) if is_built else []
+    return FoundRecords(location, len(items) or EMBEDDED_RECORDS[name], probe=items)
 
 
 # ---------------------------------------------------------------- whether a model can be used

@@ -1,6 +1,5 @@
 """What this machine has: GPUs with their driver, memory; and the device to run on."""
 
-import importlib.util
 import os
 import re
 from contextlib import suppress
@@ -51,24 +50,19 @@ class Machine:
 
 
 def read_gpus(driver_files: Path = Path("/proc/driver/nvidia")) -> Gpus:
-    """Ask the driver (without torch) and torch (where it is installed)."""
-    driver = None
-    with suppress(FileNotFoundError):
-        driver = driver_version((driver_files / "version").read_text())
-    listed = list(driver_files.glob("gpus/*"))
-    if importlib.util.find_spec("torch") is None:
-        return Gpus(driver, len(listed), 0, None)
+    """Ask the driver and torch."""
     import torch
 
+    driver = None
+    with suppress(FileNotFoundError):
+        driver = DRIVER_VERSION.search((driver_files / "version").read_text())
     built_for = torch.version.cuda
-    cuda = None if built_for is None else int(built_for.partition(".")[0])
-    return Gpus(driver, len(listed), torch.cuda.device_count(), cuda)
-
-
-def driver_version(text: str) -> str | None:
-    """``... Kernel Module for x86_64  580.65.06  Release Build ... -> "580.65.06"``"""
-    found = DRIVER_VERSION.search(text)
-    return found and found[1]
+    return Gpus(
+        driver and driver[1],
+        num_listed=len(list(driver_files.glob("gpus/*"))),
+        num_usable=torch.cuda.device_count(),
+        cuda=None if built_for is None else int(built_for.partition(".")[0]),
+    )
 
 
 def needed_driver(gpus: Gpus) -> int:

@@ -128,7 +128,6 @@ async def _stay_silent(request: Request, *, judged: Collection[str]) -> Generati
 
 
 def _optimizer_steps(config: Config, samples_per_step: int, *, num_steps: int) -> int:
-    """Return the optimiser steps of one update, on the samples of so many steps."""
     batch = config.optimization.train_batch_size
     in_an_epoch = num_optimizer_steps(samples_per_step * num_steps, batch)
     return config.optimization.epochs_per_buffer * in_an_epoch

@@ -30,12 +30,12 @@ from comas.preflight.machine import (
     why_on_cpu,
     why_unusable,
 )
-from comas.preflight.memory import BYTES, GIB, in_words, memory_needs, settle_sharding
+from comas.preflight.memory import BYTES, GIB, in_words
 from comas.preflight.model_shape import ModelShape, trained_parameters
 from comas.preflight.needs import Checklist, Need, PreflightError, faults_of, table
+from comas.preflight.plan import memory_needs, settle_sharding, settle_threads
 from comas.preflight.plugins import plugin_needs, user_sources
 from comas.preflight.sizes import describe_sizes, silent_discussions
-from comas.preflight.threads import settle_threads
 from comas.run.prepared import Prepared, Sizes
 from comas.types import Device
 from comas.verification import coding
@@ -181,17 +181,14 @@ def _find_machine(config: Config, needs: Checklist) -> Machine:
 
 def device_needs(config: Config, device: Device, gpus: Gpus) -> list[Need]:
     """Return the device that a run takes; on "cuda" also a driver that its torch can use, and GPUs
-    for every policy."""
-    chosen = Need(
-        "device", config.cluster.device, device, doubt=why_on_cpu(config.cluster.device, gpus)
-    )
-    if device == "cpu":
-        return [chosen, *_arithmetic_need(config)]
-    return [chosen, *_gpu_needs(config, gpus)]
+    for every policy; on a CPU a doubt if it has no instructions for the bfloat16 that is wanted."""
+    wanted = config.cluster.device
+    chosen = Need("device", wanted, device, doubt=why_on_cpu(wanted, gpus))
+    others = _gpu_needs(config, gpus) if device == "cuda" else _arithmetic_need(config)
+    return [chosen, *others]
 
 
 def _arithmetic_need(config: Config) -> list[Need]:
-    """Return a doubt where bfloat16 is wanted of a CPU that has no instructions for it."""
     dtypes = {"rollout.dtype": config.rollout.dtype, "policy.dtype": config.policy.dtype}
     slow = [name for name, dtype in dtypes.items() if dtype == "bfloat16"]
     if not slow or multiplies_bfloat16():
@@ -204,7 +201,6 @@ def _arithmetic_need(config: Config) -> list[Need]:
 
 
 def _gpu_needs(config: Config, gpus: Gpus) -> list[Need]:
-    """Return the driver that torch can use, and GPUs for every policy."""
     placement = plan_policy(config, device="cuda")
     in_all = gpus_in_all(placement, len(config.families))
     wanted = f"{in_all} ({placement.num_gpus} per policy, {placement.policies_per_group} on each)"
@@ -296,7 +292,6 @@ def _plan_memory(
 
 
 def _look_at_disk(config: Config, needs: Checklist, shapes: dict[str, ModelShape]) -> None:
-    """Look at room for the run's folder."""
     known = {name: trained_parameters(shape, config) for name, shape in shapes.items()}
     sizes = {policy: known.get(config.models[policy], 0) for policy in config.trained_policies}
     folder = Path(config.resume or config.saves)

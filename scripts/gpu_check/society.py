@@ -20,8 +20,9 @@ from comas.config.schema import Config
 from comas.engines.cluster.agents import Agents
 from comas.engines.cluster.supervision import Recoveries
 from comas.preflight.machine import Machine
-from comas.preflight.memory import GIB, memory_needs, settle_sharding
+from comas.preflight.memory import GIB
 from comas.preflight.model_shape import model_shape
+from comas.preflight.plan import memory_needs, settle_sharding
 from comas.types import Device, Request, TrainingSample, UpdateStats
 from comas.utils.processes import command_line
 from scripts.gpu_check.baselines import plain_update_s, vllm_tokens_per_s

@@ -1,0 +1,316 @@
+"""The cheapest way to divide a policy's states that fits into memory, the threads on a CPU, and the
+memory that follows."""
+
+import dataclasses
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from comas.config.schema import Config
+from comas.engines.cluster.placement import plan_policy
+from comas.preflight.machine import Machine
+from comas.preflight.memory import (
+    BYTES,
+    GIB,
+    MIB,
+    PROCESS_BYTES,
+    RANK_PROCESS_BYTES,
+    RankMemory,
+    Sharding,
+    engine_memory,
+    gib,
+    rank_memory,
+)
+from comas.preflight.model_shape import ModelShape, trained_parameters
+from comas.preflight.needs import Need
+
+USABLE_SHARE = 0.95
+"""Share of a memory that can be filled; of a GPU's, the rest is lost between blocks."""
+ENGINE_PROCESS_BYTES = 1.1 * GIB
+"""Host memory of a rollout engine's process on a CPU, beside weights and KV cache."""
+RAY_BYTES = 0.7 * GIB
+"""Host memory of the driver and of Ray's own processes."""
+SMALL_PARAMETERS = 20_000_000
+"""Below it there is one thread. On two cores, two threads took 1.2 to 1.6 times as long as one to
+sample with 0.17 million parameters, where waking them costs more than they do, and 0.65 to 0.75 of
+the time with 135 million; updates gained from 1 million on (0.7 of the time; 0.55 with 30)."""
+
+
+# ---------------------------------------------------------------- the choice
+
+
+@dataclass(frozen=True)
+class UpdateMemory:
+    """The memory of an update on GPUs under one sharding, in bytes."""
+
+    choice: Sharding
+    rank: RankMemory
+    """What one rank needs with the model that needs most."""
+    gpu_states: float
+    """The most that any GPU holds of what does not depend on the samples."""
+    gpu_peak: float
+    """The most that any GPU holds at any one time."""
+    gpu_free: float
+    """What tensors may fill of a GPU."""
+    host: float
+    """What all ranks on the machine need of its memory."""
+    host_bytes: int
+    """The machine's memory."""
+
+    @property
+    def fits(self) -> bool:
+        """True if neither the GPUs nor the host have too little."""
+        return self.gpu_peak <= self.gpu_free and self.host <= USABLE_SHARE * self.host_bytes
+
+    def __str__(self) -> str:
+        """``a GPU needs 28.7 GiB for states, up to 61.8 of 71.0 in all; the host 256.0 of ...``"""
+        return (
+            f"a GPU needs {gib(self.gpu_states)} GiB for states, up to {gib(self.gpu_peak)} of "
+            f"{gib(self.gpu_free)} in all; the host {gib(self.host)} of {gib(self.host_bytes)} GiB"
+        )
+
+
+def settle_sharding(
+    config: Config, *, shapes: Sequence[ModelShape], machine: Machine
+) -> tuple[Config, str]:
+    """Return ``config`` with ``policy.zero_stage`` and ``policy.adam_offload`` decided, and a line
+    that says what and why. ``shapes`` are those of every policy's model.
+
+    What the configuration sets is taken as it is. Of what it leaves open, the first of
+    ``possible_shardings`` that fits is taken; on a CPU the first.
+
+    Raises:
+        ValueError: the settings exclude each other on this device, or nothing that they leave
+            open fits (with the numbers).
+    """
+    possible = possible_shardings(config, machine)
+    choice, numbers = possible[0], ""
+    if machine.device == "cuda":
+        trained = [shapes[policy] for policy in config.trained_policies]
+        plans = [update_memory(config, trained, each, machine) for each in possible]
+        plan = next((plan for plan in plans if plan.fits), plans[0])
+        if not plan.fits and len(plans) > 1:
+            tried = "; ".join(f"{each.choice}: {each}" for each in plans)
+            raise ValueError(
+                f"an update does not fit into memory by estimate ({tried}). Lower "
+                "rollout.max_prompt_tokens, rollout.max_response_tokens or "
+                "policy.micro_batch_tokens, set policy.gradient_checkpointing to true, use more "
+                "GPUs per policy (policy.ranks_per_policy and rollout.engines_per_policy), or set "
+                "policy.zero_stage and policy.adam_offload, which are then taken as they are"
+            )
+        choice, numbers = plan.choice, f"; {plan}{'' if plan.fits else ': perhaps too much'}"
+    why = "the cheapest that fits"
+    if config.policy.zero_stage is not None:
+        why = "as configured"
+    elif config.policy.ranks_per_policy == 1 and choice.zero_stage == 0:
+        why = "one rank: nothing to divide"
+    policy = dataclasses.replace(config.policy, **choice._asdict())
+    settled = dataclasses.replace(config, policy=policy)
+    return settled, f"update: {choice} ({why}){numbers}"
+
+
+def possible_shardings(config: Config, machine: Machine) -> list[Sharding]:
+    """Return what the configuration leaves open, in the order of its cost in time: Adam's states on
+    the GPU before those in host memory, then the lower stage.
+
+    Left out where there is another: what adds up gradients in bfloat16 (below ZeRO-2, and with
+    offloaded states below ZeRO-3), and ZeRO-3 with Adam on a GPU where its optimiser cannot be
+    compiled.
+
+    Raises:
+        ValueError: the settings exclude each other on this device.
+    """
+    policy, on_gpus = config.policy, machine.device == "cuda"
+    num_stages = 4 if policy.lora.rank is None else 3  # ZeRO-3 would divide the adapters' base
+    stages = range(num_stages) if policy.zero_stage is None else (policy.zero_stage,)
+    offloads = (False, True) if policy.adam_offload is None else (policy.adam_offload,)
+    choices = [Sharding(s, o) for o in (offloads if on_gpus else (False,)) for s in stages]
+    shares_gpus = on_gpus and config.cluster.placement == "colocated"
+    possible = [c for c in choices if c.zero_stage > 0 or not (shares_gpus or c.adam_offload)]
+    if not possible:
+        raise ValueError(
+            "policy.zero_stage=0: only with ZeRO does DeepSpeed move states to the host, which "
+            "colocated policies do between updates, and policy.adam_offload always; set "
+            "policy.zero_stage to 1, 2, 3 or null"
+        )
+
+    def is_sound(choice: Sharding) -> bool:
+        stage, offload = choice
+        if policy.dtype == "bfloat16" and stage < (3 if offload else 2):
+            return False
+        return machine.has_cuda_compiler or not (on_gpus and stage == 3 and not offload)
+
+    return list(filter(is_sound, possible)) or possible
+
+
+def update_memory(
+    config: Config, shapes: Sequence[ModelShape], choice: Sharding, machine: Machine
+) -> UpdateMemory:
+    """Return the most memory of an update under ``choice`` of models with these ``shapes``."""
+    shares_gpu = config.cluster.placement == "colocated"
+    needs = (rank_memory(shape, config, choice, shares_gpu=shares_gpu) for shape in shapes)
+    rank = max(needs, key=lambda need: need.peak)
+    placement = plan_policy(config, device="cuda")
+    # Groups of ranks that this machine has: as many as its GPUs have room for.
+    room = machine.num_gpus // placement.num_gpus * placement.policies_per_group
+    num_groups = min(len(config.trained_families), room)
+    engine = config.rollout.gpu_memory_utilization * machine.gpu_bytes if shares_gpu else 0
+    sharers = config.cluster.policies_per_gpu
+    # Of policies that share a GPU others are updated as well, or their engines are awake.
+    peak = rank.peak + (sharers - 1) * max(rank.peak, engine)
+    if shares_gpu and config.policy.lora.rank is not None:
+        # Adapters and their base stay on a GPU while its engine samples.
+        peak = max(peak, sharers * (rank.states + engine))
+    num_processes = (2 if shares_gpu else 1) * sharers
+    return UpdateMemory(
+        choice,
+        rank,
+        gpu_states=sharers * rank.states,
+        gpu_peak=peak,
+        gpu_free=USABLE_SHARE * machine.gpu_bytes - num_processes * PROCESS_BYTES,
+        host=num_groups * len(placement.policy_slots) * rank.host,
+        host_bytes=machine.host_bytes,
+    )
+
+
+# ---------------------------------------------------------------- lines of the table
+
+
+def memory_needs(config: Config, shapes: Sequence[ModelShape], machine: Machine) -> list[Need]:
+    """Return the memory that a run needs whose sharding is settled: on GPUs that of one in an
+    update and in sampling, and everywhere the host's. ``shapes`` are those of every policy."""
+    store = config.cluster.object_store_mib * MIB
+    if machine.device == "cpu":
+        return [_host_need(_cpu_bytes(config, shapes) + store, machine)]
+    stage, offload = config.policy.zero_stage, config.policy.adam_offload
+    assert stage is not None and offload is not None, "settled before"
+    trained = [shapes[policy] for policy in config.trained_policies]
+    plan = update_memory(config, trained, Sharding(stage, offload), machine)
+    largest = max(shapes, key=lambda shape: shape.num_parameters)
+    sampling = _sampling_need(config, largest, machine)
+    return [_update_need(plan), sampling, _host_need(plan.host + store, machine)]
+
+
+def _cpu_bytes(config: Config, shapes: Sequence[ModelShape]) -> float:
+    """Return the host memory of a run on a CPU: every process with its weights, each rank also with
+    gradients and Adam's states."""
+    # Where the model is sharded, in processes beside the one that schedules.
+    shards = config.rollout.tensor_parallel
+    processes = ENGINE_PROCESS_BYTES * (1 if shards == 1 else 1 + shards)
+    # vLLM keeps a packed copy beside the weights that an update fills.
+    engines = sum(
+        processes
+        + config.rollout.cpu_kv_cache_mib * MIB
+        + 2 * BYTES[config.rollout.dtype] * shapes[family[0]].num_parameters
+        for family in config.families
+    )
+    trained = {p: trained_parameters(shapes[p], config) for p in config.trained_policies}
+    ranks = sum(
+        RANK_PROCESS_BYTES
+        + BYTES[config.policy.dtype] * shapes[family[0]].num_parameters
+        + 16 * sum(trained.get(policy, 0) for policy in family)
+        for family in config.trained_families
+    )
+    of_engines = config.rollout.engines_per_policy * engines
+    return of_engines + config.policy.ranks_per_policy * ranks + RAY_BYTES
+
+
+def _host_need(needed: float, machine: Machine) -> Need:
+    present, fault, doubt = machine.host_bytes, None, None
+    said = f"host memory: {gib(needed)} of {gib(present)} GiB are needed by estimate"
+    if needed > present:
+        fault = (
+            f"{said}; train LoRA adapters (policy.lora.rank), use fewer agents "
+            "(society.num_agents) or engines, lower cluster.object_store_mib, or on GPUs keep "
+            "Adam's states there (policy.adam_offload)"
+        )
+    elif needed > USABLE_SHARE * present:
+        doubt = f"{said}, which leaves little to everything else"
+    return Need("host memory", f"{gib(needed)} GiB", f"{gib(present)} GiB", fault, doubt)
+
+
+def _update_need(plan: UpdateMemory) -> Need:
+    need, states, peak, free = plan.rank, plan.gpu_states, plan.gpu_peak, plan.gpu_free
+    words = (
+        f"{gib(peak)} GiB (weights {gib(need.weights)}, optimiser {gib(need.optimizer)}, "
+        f"gradients {gib(need.gradients)}, activations and buffers {gib(need.peak - need.states)})"
+    )
+    fault = doubt = None
+    if states > free:
+        fault = (
+            f"GPU memory: the states of an update fill {gib(states)} GiB of a GPU that has "
+            f"{gib(free)} for them; set policy.zero_stage and policy.adam_offload to null, or use "
+            "more GPUs per policy (policy.ranks_per_policy and rollout.engines_per_policy)"
+        )
+    elif peak > free:
+        doubt = (
+            f"GPU memory: an update may need {gib(peak)} GiB of {gib(free)} when its longest "
+            "samples meet; lower policy.micro_batch_tokens or rollout.max_prompt_tokens, or set "
+            "policy.gradient_checkpointing to true"
+        )
+    return Need("GPU memory, update", words, f"{gib(free)} GiB", fault, doubt)
+
+
+def _sampling_need(config: Config, shape: ModelShape, machine: Machine) -> Need:
+    engine = engine_memory(shape, config)
+    share = config.rollout.gpu_memory_utilization
+    needed, given = sum(engine), share * machine.gpu_bytes
+    words = (
+        f"{gib(needed)} GiB (weights {gib(engine.weights)}, a batch {gib(engine.batch)}, KV cache "
+        f"{gib(engine.sequence)})"
+    )
+    fault = None
+    if needed > given:
+        fault = (
+            f"GPU memory: rollout.gpu_memory_utilization={share:g} gives an engine {gib(given)} "
+            f"GiB, and it needs {gib(needed)}; raise it, lower rollout.max_prompt_tokens or "
+            "rollout.max_num_seqs, or shard engines over more GPUs (rollout.tensor_parallel)"
+        )
+    room = max(given - engine.weights - engine.batch, 0) / engine.sequence
+    present = f"{gib(given)} GiB ({room:.0f} longest sequences)"
+    return Need("GPU memory, sampling", words, present, fault)
+
+
+# ---------------------------------------------------------------- threads
+
+
+def num_threads(num_parameters: int, *, num_cores: int, at_work: int) -> int:
+    """Return on how many threads each of ``at_work`` engines or ranks computes that work at once.
+
+    Example: two engines of a model with 135 million parameters on 16 cores: 8.
+    """
+    return 1 if num_parameters < SMALL_PARAMETERS else max(1, num_cores // at_work)
+
+
+def settle_threads(
+    config: Config, *, shapes: Sequence[ModelShape], machine: Machine
+) -> tuple[Config, str | None]:
+    """Return ``config`` with ``cluster.cpu_threads`` decided, and a line that says what and why;
+    on GPUs as it is, for the nodes' cores decide there. ``shapes`` are those of every policy's
+    model.
+
+    Engines of all policies generate at once, and so do their ranks train; with
+    ``training.max_staleness`` both at once. (Of a Ray cluster of several nodes, as if all were on
+    one.)
+
+    Example: two policies on 16 cores, an engine and a rank each: 8 threads.
+    """
+    if machine.device == "cuda":
+        return config, None
+    engines = config.rollout.engines_per_policy * config.rollout.tensor_parallel
+    num_engines = engines * len(config.families)
+    num_ranks = config.policy.ranks_per_policy * len(config.trained_families)
+    overlaps = config.training.max_staleness > 0
+    at_work = num_engines + num_ranks if overlaps else max(num_engines, num_ranks)
+    largest = max(shape.num_parameters for shape in shapes)
+    threads, why = config.cluster.cpu_threads, "as configured"
+    if threads is None:
+        threads = num_threads(largest, num_cores=machine.num_cores, at_work=at_work)
+        why = f"cores: {machine.num_cores}, engines or ranks at work at once: {at_work}"
+        if largest < SMALL_PARAMETERS:
+            why = f"models of less than {SMALL_PARAMETERS // 10**6} million parameters"
+    line = f"threads: {threads} of each engine and rank ({why})"
+    if "OMP_NUM_THREADS" in os.environ:
+        line += "; OMP_NUM_THREADS of the environment is not read, cluster.cpu_threads is"
+    cluster = dataclasses.replace(config.cluster, cpu_threads=threads)
+    return dataclasses.replace(config, cluster=cluster), line
