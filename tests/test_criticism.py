@@ -13,7 +13,6 @@ from comas.interaction.schedules import SCHEDULES, UNCRITICISED_SCHEDULES
 from comas.policy_optimization.samples import collect_samples
 from comas.preflight.sizes import derive_sizes
 from comas.reward_formulation import REWARD_SCHEMES
-from comas.run.metrics.reward_effectiveness import reward_effectiveness
 from comas.run.metrics.step import rollout_metrics
 from comas.run.records import discussion_record
 from comas.types import Discussion, Question, Turn
@@ -159,16 +158,6 @@ def test_an_evaluation_that_nobody_said_is_not_trained_and_seen_as_such(criticis
     ]
     assert record["agent"] is None and record["finish_reason"] == "given"
     assert record["reward"] is None
-
-
-def test_where_nobody_scores_there_is_no_table_of_scores():
-    discussions = discuss(criticism="no_scoring", num_evaluations=2)
-    rewarded = REWARD_SCHEMES["judgment"](discussions, evidence={}).discussions
-    verdicts = {(d.discussion_id, "r0.s0"): "correct" for d in discussions}
-    metrics = reward_effectiveness(rewarded, verdicts=verdicts)
-    assert metrics["scoring/confusion/score_3/correct"] is None
-    assert metrics["reward_effectiveness/from_score_3/recall"] == 1.0
-    assert "reward/scoring" not in rollout_metrics(rewarded, num_agents=2)
 
 
 @cases(

@@ -171,15 +171,6 @@ def test_a_skipped_prompt_leaves_out_what_would_build_on_it():
     assert discussion.num_overlong_prompts == 1
 
 
-def test_an_error_of_an_engine_ends_the_batch():
-    class Broken(ScriptedAgents):
-        async def __call__(self, request):
-            raise ConnectionError("engine 1 died")
-
-    with pytest.raises(ConnectionError, match="engine 1 died"):
-        discuss(Broken())
-
-
 def test_a_turn_quotes_the_nearest_of_each_role_above_it():
     async def discuss_evaluations() -> list[str]:
         talk = OpenDiscussion(

@@ -11,6 +11,7 @@ import scripted_server
 from scripted_agents import KilledAgents, play
 from scripted_server import Body, ScriptedServer
 from small_runs import QUICKSTART, record, write_records
+from tables import cases
 
 from comas.config.faults import ConfigError
 from comas.config.schema import Config
@@ -123,15 +124,13 @@ def test_a_judge_that_dies_is_waited_for_and_that_is_said_once_in_a_while(caplog
     assert 0 < (client.take_metrics()["judge/waited_s"] or 0) < 20
 
 
-@pytest.mark.parametrize(
+@cases(
     "fault",
-    [
-        scripted_server.status(429, "slow down"),
-        scripted_server.status(503),
-        scripted_server.cuts_the_reply_off,
-        scripted_server.never_replies,
-        scripted_server.replies("<html>", content_type="text/html"),
-    ],
+    scripted_server.status(429, "slow down"),
+    scripted_server.status(503),
+    scripted_server.cuts_the_reply_off,
+    scripted_server.never_replies,
+    scripted_server.replies("<html>", content_type="text/html"),
     ids=["429", "503", "half a reply", "no reply", "no JSON"],
 )
 def test_what_may_pass_is_asked_again(monkeypatch, fault):
@@ -163,14 +162,12 @@ def test_a_refusal_ends_the_run_without_the_key_that_it_repeats():
 # ---------------------------------------------------------------- before a run
 
 
-@pytest.mark.parametrize(
-    ("setting", "said"),
-    [
-        ("society.judge={}", "base_url: field required"),
-        ("society.judge.url=a", "extra inputs are not permitted"),
-        ("society.judge.roles=[solution]", "input should be 'evaluation' or 'scoring'"),
-        ("society.judge.api_key_env=sk-0", "string should match pattern"),
-    ],
+@cases(
+    "setting, said",
+    ("society.judge={}", "base_url: field required"),
+    ("society.judge.url=a", "extra inputs are not permitted"),
+    ("society.judge.roles=[solution]", "input should be 'evaluation' or 'scoring'"),
+    ("society.judge.api_key_env=sk-0", "string should match pattern"),
 )
 def test_what_is_no_judge_is_refused_with_what_one_is(setting, said):
     with pytest.raises(ConfigError) as caught:
@@ -194,18 +191,16 @@ def test_a_dry_run_says_what_is_asked_of_the_judge_and_samples_are_those_of_agen
     assert (sizes.num_turns, sizes.samples_per_policy) == (24 * 12, (96, 96))
 
 
-@pytest.mark.parametrize(
-    ("change", "said"),
-    [
-        ({"society.judge.model": "other"}, "does not serve it. Name one of scripted"),
-        ({"society.judge.base_url": "http://127.0.0.1:9/v1"}, "Is the server running"),
-        ({"society.judge.base_url": "http://a:b@h/v1"}, "holds a user name or a password"),
-        ({"society.judge.api_key_env": "NOT_THERE"}, "there is no such environment variable"),
-        (
-            {"interaction.criticism": "no_evaluation", "society.judge.roles": "[evaluation]"},
-            "nobody is asked for evaluation where interaction.criticism=no_evaluation",
-        ),
-    ],
+@cases(
+    "change, said",
+    ({"society.judge.model": "other"}, "does not serve it. Name one of scripted"),
+    ({"society.judge.base_url": "http://127.0.0.1:9/v1"}, "Is the server running"),
+    ({"society.judge.base_url": "http://a:b@h/v1"}, "holds a user name or a password"),
+    ({"society.judge.api_key_env": "NOT_THERE"}, "there is no such environment variable"),
+    (
+        {"interaction.criticism": "no_evaluation", "society.judge.roles": "[evaluation]"},
+        "nobody is asked for evaluation where interaction.criticism=no_evaluation",
+    ),
 )
 def test_a_judge_that_cannot_be_asked_is_a_fault_before_the_run(change, said):
     with ScriptedServer(fatal) as server:

@@ -191,7 +191,9 @@ def test_a_merged_model_is_whole_and_says_what_its_adapter_says(tmp_path):
     base = Path(save_tiny_model(tmp_path / "base", "tied"))
     adapted = save_adapter(base, tmp_path / "run/models/agent_1")
     template = (Path(model_cards.__file__).parent / "model_card.md").read_text()
-    [*_, about] = re.findall("{% if adapter_rank %}(.*?){% endif %}", template, re.DOTALL)
+    [*_, about] = re.findall(
+        "{% if config.policy.lora.rank %}(.*?){% endif %}", template, re.DOTALL
+    )
     card = f"---\nlibrary_name: peft\nlicense: mit\n---\n# Agent 1\n\n{about}## Data\n"
     (tmp_path / "run/models/agent_1/README.md").write_text(card)
     assert main([str(tmp_path / "run")]) == 0

@@ -332,8 +332,7 @@ def test_the_tokens_of_a_step_are_asked_for_when_they_are_looked_at(server):
 
 
 def signs(item: RewardedDiscussion) -> dict[str, tuple[str, ...]]:
-    thread = thread_of(discussion_record(item, verdicts=verdicts_of(item)), step=1)
-    return {turn.role: turn.signs for turn in thread.turns}
+    return {turn.role: turn.signs for turn in thread(item).turns}
 
 
 def test_turns_have_the_signs_of_what_one_looks_for():

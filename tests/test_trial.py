@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 from scripted_agents import ScriptedAgents
-from small_runs import FAMILIES, REPOSITORY, make_run, record, write_records
+from small_runs import FAMILIES, QUICKSTART, REPOSITORY, make_run, record, write_records
+from tables import cases
 from tiny_models import save_tiny_model
 
 from comas import __main__ as command
@@ -32,8 +33,6 @@ from comas.types import (
     UpdateStats,
 )
 from comas.utils.terminal import EXIT_FAULT, EXIT_MACHINE
-
-QUICKSTART = REPOSITORY / "configs/quickstart.yaml"
 
 
 def opinions(*values: tuple[str, float | None, bool | None]) -> list[Opinion]:
@@ -89,17 +88,15 @@ def test_what_cannot_be_said_is_not_a_number():
         assert (found.auc, found.untold) == (None, "nobody votes")
 
 
-@pytest.mark.parametrize(
-    ("text", "outcome", "value"),
-    [
-        ("<score>1</score>", "scores", 0.0),
-        ("<score>2</score>", "scores", 0.5),
-        ("<score>4</score>", "scores", None),
-        ("<judgment>correct</judgment>", "judgments", 1.0),
-        ("<judgment>incorrect</judgment>", "judgments", 0.0),
-        ("<rating>4</rating>", "ratings", 0.8),
-        ("four", "ratings", None),
-    ],
+@cases(
+    "text, outcome, value",
+    ("<score>1</score>", "scores", 0.0),
+    ("<score>2</score>", "scores", 0.5),
+    ("<score>4</score>", "scores", None),
+    ("<judgment>correct</judgment>", "judgments", 1.0),
+    ("<judgment>incorrect</judgment>", "judgments", 0.0),
+    ("<rating>4</rating>", "ratings", 0.8),
+    ("four", "ratings", None),
 )
 def test_what_a_judge_says_is_a_value_from_0_to_1(text, outcome, value):
     assert value_said(text, outcome) == value
@@ -127,15 +124,13 @@ def source(name: str, *estimate: float) -> Source:
     return Source(name, [], Estimate(*estimate) if estimate else None, untold="too few")
 
 
-@pytest.mark.parametrize(
-    ("judges", "says", "tries"),
-    [
-        ((0.49, 0.42, 0.56), "cannot tell right from wrong: AUC 0.49 [0.42, 0.56]", "=majority, "),
-        ((0.55, 0.40, 0.70), "may or may not tell right from wrong", "=majority, "),
-        ((0.30, 0.20, 0.40), "will take wrong for right", "=majority, "),
-        ((0.80, 0.70, 0.90), "the judges of this society can tell right from wrong", "to train it"),
-        ((), "cannot be said: too few", "=majority, "),
-    ],
+@cases(
+    "judges, says, tries",
+    ((0.49, 0.42, 0.56), "cannot tell right from wrong: AUC 0.49 [0.42, 0.56]", "=majority, "),
+    ((0.55, 0.40, 0.70), "may or may not tell right from wrong", "=majority, "),
+    ((0.30, 0.20, 0.40), "will take wrong for right", "=majority, "),
+    ((0.80, 0.70, 0.90), "the judges of this society can tell right from wrong", "to train it"),
+    ((), "cannot be said: too few", "=majority, "),
 )
 def test_the_verdict_goes_by_the_interval_and_what_to_try_by_who_sees(judges, says, tries):
     found = {"judges": source("all judges", *judges), "reward": source("reward", *judges)}
@@ -173,16 +168,14 @@ def sample(question: str, reward: float, *, role: str = "solution") -> TrainingS
     )
 
 
-@pytest.mark.parametrize(
-    ("algorithm", "said"),
-    [
-        (
-            Grpo(),
-            "groups by question_id, role with an advantage of some response over another: 50%",
-        ),
-        (ReinforcePP(), "policies with an advantage of some response over another: 100% of 1"),
-        (Dpo(), "prompts with two responses of different rewards: 50% of 2"),
-    ],
+@cases(
+    "algorithm, said",
+    (
+        Grpo(),
+        "groups by question_id, role with an advantage of some response over another: 50%",
+    ),
+    (ReinforcePP(), "policies with an advantage of some response over another: 100% of 1"),
+    (Dpo(), "prompts with two responses of different rewards: 50% of 2"),
 )
 def test_the_groups_in_which_there_is_something_to_learn_are_counted(algorithm, said):
     buffers = {0: [sample("q", 1.0), sample("q", 0.0), sample("qq", 1.0), sample("qq", 1.0)]}
@@ -191,15 +184,13 @@ def test_the_groups_in_which_there_is_something_to_learn_are_counted(algorithm, 
     assert learnable(buffers, stats, algorithm).startswith(said)
 
 
-@pytest.mark.parametrize(
-    ("tokens", "finish_reason", "ends"),
-    [
-        ((5, 9, 7, 7, 7, 7, 7, 7), "length", False),
-        ((5, 1, 2, 1, 2, 1, 2, 1), "length", False),
-        ((5, 9, 7, 7, 7, 7, 7, 8), "length", True),
-        ((5, 9, 7, 7, 7, 7, 7, 7), "stop", True),
-        ((), "length", True),
-    ],
+@cases(
+    "tokens, finish_reason, ends",
+    ((5, 9, 7, 7, 7, 7, 7, 7), "length", False),
+    ((5, 1, 2, 1, 2, 1, 2, 1), "length", False),
+    ((5, 9, 7, 7, 7, 7, 7, 8), "length", True),
+    ((5, 9, 7, 7, 7, 7, 7, 7), "stop", True),
+    ((), "length", True),
 )
 def test_a_response_that_repeats_itself_when_it_is_cut_off_never_ends(tokens, finish_reason, ends):
     assert never_ends(said("", finish_reason=finish_reason, tokens=tokens)) is not ends
@@ -295,16 +286,14 @@ def test_a_trial_tells_who_sees_and_keeps_nothing(arguments, tmp_path, monkeypat
     assert not (tmp_path / "saves").exists()
 
 
-@pytest.mark.parametrize(
-    ("overrides", "says"),
-    [
-        (["reward.scheme=majority", "interaction.criticism=none"], "the reward of this society"),
-        (["reward.scheme=verifier"], "the reward is made of verdicts, which tell right"),
-        (["interaction.schedule=debate", "interaction.criticism=none", "reward.scheme=maporl"],
-         "the reward is made of verdicts"),
-        (["society.num_agents=1", "society.models=[{model}]", "interaction.num_rounds=1"],
-         "judges"),
-    ],
+@cases(
+    "overrides, says",
+    (["reward.scheme=majority", "interaction.criticism=none"], "the reward of this society"),
+    (["reward.scheme=verifier"], "the reward is made of verdicts, which tell right"),
+    (["interaction.schedule=debate", "interaction.criticism=none", "reward.scheme=maporl"],
+     "the reward is made of verdicts"),
+    (["society.num_agents=1", "society.models=[{model}]", "interaction.num_rounds=1"],
+     "judges"),
     ids=["ttrl", "verifier", "maporl", "one agent"],
 )  # fmt: skip
 def test_societies_without_judges_of_their_own_are_told_what_can_be_told(

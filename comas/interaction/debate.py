@@ -22,8 +22,7 @@ def debate(
 
 
 def draw_seen(rng: Random, agent: int, *, num_agents: int, num_others: int) -> list[int]:
-    """Draw whose answers ``agent`` sees: some others', in order, then its own, as an overlong
-    prompt loses what is first."""
+    """Draw whose answers ``agent`` sees: some others', and last, which no prompt loses, its own."""
     others = [other for other in range(num_agents) if other != agent]
     return [*sorted(rng.sample(others, min(num_others, len(others)))), agent]
 

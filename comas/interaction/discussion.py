@@ -110,8 +110,7 @@ class OpenDiscussion:
         return turn
 
     async def hear(self, turn_id: str) -> Turn | None:
-        """Wait for a turn that the schedule asks for; None when it, or a turn that it answers,
-        could not be asked for."""
+        """Wait for a turn; None when it, or a turn that it answers, could not be asked for."""
         parent_id = turn_id.rpartition(".")[0]
         if "." in parent_id and await self.hear(parent_id) is None:
             return None
@@ -128,8 +127,7 @@ class OpenDiscussion:
         )
 
     def _texts_above(self, turn: Turn | None) -> dict[str, str]:
-        """role -> text of ``turn`` and the turns that it answers, directly or not; of several of
-        one role the nearest."""
+        """Role -> text of ``turn`` and the turns that it answers; of one role the nearest."""
         texts: dict[str, str] = {}
         while turn is not None:
             texts.setdefault(turn.role, turn.text)
@@ -146,8 +144,7 @@ class Critics(NamedTuple):
 
 @dataclass(frozen=True)
 class Submission:
-    """A solution that is to be criticised for the ``index``-th time, with what its evaluator is
-    shown of earlier ones."""
+    """A solution to be criticised for the ``index``-th time, and the history its evaluator sees."""
 
     discussion: OpenDiscussion
     solution: Turn

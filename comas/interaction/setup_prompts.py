@@ -64,8 +64,7 @@ def debate_opening(query: str) -> list[Message]:
 
 
 def debate_reply(query: str, answer: str, *, others: Sequence[str]) -> list[Message]:
-    """What follows in an agent's conversation: its own answer, and a message with those of the
-    others, which repeats the task."""
+    """What follows: the agent's own answer, and a message with the others' and the task."""
     listed = _numbered("Another answer", others)
     return [assistant(answer), user(DEBATE_REPLY.format(answers=listed, query=query))]
 
@@ -76,8 +75,7 @@ def to_assistant(dialogue: Sequence[Message]) -> list[Message]:
 
 
 def to_user_proxy(dialogue: Sequence[Message]) -> list[Message]:
-    """AutoGen's user proxy, a model too, sees the conversation with the roles flipped: its own
-    messages as the assistant's, the assistant's as the user's."""
+    """AutoGen's user proxy, a model too, sees the conversation with the roles flipped."""
     flipped = {"user": "assistant", "assistant": "user"}
     return [{**message, "role": flipped[message["role"]]} for message in dialogue]
 

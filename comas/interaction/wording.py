@@ -2,7 +2,7 @@
 
 import re
 import string
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -11,6 +11,7 @@ import yaml
 
 from comas.config.faults import one_line
 from comas.config.paths import REPOSITORY, PathError, find, tried
+from comas.config.yaml_texts import parse
 from comas.interaction.prompts import SHIPPED, Wording
 
 CUT = re.compile(r"(\.[1-9]\d*)?")
@@ -44,50 +45,37 @@ def location_of(name: str) -> Path:
 def read_wording(path: Path) -> Wording:
     """Return what a user's file holds. Raises WordingError."""
     try:
-        root: Any = yaml.compose(path.read_text(encoding="utf-8"), Loader=yaml.SafeLoader)
+        wording, lines = parse(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as error:
         why = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
         raise WordingError(f"{path} cannot be read: {why}{tried(path)}") from error
     except (yaml.YAMLError, RecursionError) as error:
         raise WordingError(f"{path} is not YAML: {one_line(error)}") from error
-    wording: dict[str, dict[str, str]] = {}
-    faults: list[str] = []
-    if not isinstance(root, yaml.MappingNode):
-        faults.append("line 1: it does not hold roles")
-        root = yaml.MappingNode("", [])
-    for where, section, node in _entries(root, "", SHIPPED, faults):
-        if not isinstance(node, yaml.MappingNode):
-            faults.append(f"{where} must hold texts, by {', '.join(SHIPPED[section])}")
-            continue
-        wording[section] = {}
-        for at, key, value in _entries(node, f"{section}.", SHIPPED[section], faults):
-            if not isinstance(value, yaml.ScalarNode) or not value.tag.endswith(":str"):
-                faults.append(f"{at} must be a text")
-                continue
-            wording[section][key] = value.value
-            found = faults_of_text(value.value, shipped=SHIPPED[section][key])
-            faults += [f"{at} {fault}" for fault in found]
+    faults = [f"line {lines.get(name, 1)}: {name} {fault}" for name, fault in _faults(wording)]
     if faults:
         raise WordingError("\n   ".join([f"{path}:", *faults]))
     return wording
 
 
-def _entries(
-    node: yaml.MappingNode, prefix: str, known: Mapping[str, object], faults: list[str]
-) -> Iterator[tuple[str, str, yaml.Node]]:
-    """Yield (place, name, value) of what a mapping holds; what is not known, or stands there twice,
-    is a fault instead."""
-    seen = set()
-    for key, value in node.value:
-        name = str(key.value)
-        where = f"line {key.start_mark.line + 1}: {prefix}{name}"
-        if name in seen:
-            faults.append(f"{where} stands there twice")
-        elif name not in known:
-            faults.append(f"{where} is not known: there are {', '.join(known)}")
+def _faults(wording: Any) -> Iterator[tuple[str, str]]:
+    """Yield the name of a section or text, and what is wrong with it."""
+    if not isinstance(wording, dict):
+        yield "it", "does not hold roles"
+        return
+    for section, texts in wording.items():
+        if section not in SHIPPED:
+            yield section, f"is not known: there are {', '.join(SHIPPED)}"
+        elif not isinstance(texts, dict):
+            yield section, f"must hold texts, by {', '.join(SHIPPED[section])}"
         else:
-            yield where, name, value
-        seen.add(name)
+            for key, text in texts.items():
+                name, shipped = f"{section}.{key}", SHIPPED[section].get(key)
+                if shipped is None:
+                    yield name, f"is not known: there are {', '.join(SHIPPED[section])}"
+                elif not isinstance(text, str):
+                    yield name, "must be a text"
+                else:
+                    yield from ((name, fault) for fault in faults_of_text(text, shipped=shipped))
 
 
 def quoted_in(text: str) -> list[str]:

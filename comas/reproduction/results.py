@@ -77,7 +77,7 @@ def read_result(folder: Path, experiment: str, *, seed: int, metrics: Sequence[s
         num_steps=rows[-1]["step"],
         before={metric: before for metric, (before, _) in both.items()},
         after={metric: after for metric, (_, after) in both.items()},
-        commits=commits_of([folder]),
+        commits=commits_of(folder),
         right=right_answers(folder),
     )
 

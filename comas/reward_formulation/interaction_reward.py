@@ -44,14 +44,8 @@ def rewards_of_score(score: int | None) -> RewardTriple:
     return RewardTriple(solution, 1.0 - solution, 0.0)
 
 
-def reward_by_scoring(
-    discussions: Sequence[Discussion],
-    triple_of: TripleOf,
-) -> Rewards:
-    """Reward every discussion by itself, and count the scorings without a score.
-
-    ``scoring/invalid_rate`` is the share of scorings from which no score could be read.
-    """
+def reward_by_scoring(discussions: Sequence[Discussion], triple_of: TripleOf) -> Rewards:
+    """Reward every discussion by itself, and return the share of scorings without a score."""
     scores = [
         parse_score(turn.text) for d in discussions for turn in d.turns if turn.role == "scoring"
     ]

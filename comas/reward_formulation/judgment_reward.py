@@ -5,7 +5,7 @@ from statistics import fmean
 from typing import Literal, cast, get_args
 
 from comas.reward_formulation.interaction_reward import content_of
-from comas.types import Discussion, RewardedDiscussion, Rewards, Turn
+from comas.types import Discussion, RewardedDiscussion, Rewards
 
 Judgment = Literal["correct", "incorrect"]
 """What an evaluator says of a solution where nobody scores."""
@@ -55,7 +55,11 @@ def _reward_discussion(discussion: Discussion) -> RewardedDiscussion:
         if judgments:
             rewards[solution.turn_id] = judgments.count("correct") / len(judgments)
         if len(judgments) > 1:
-            rewards |= _agreements(evaluations, judgments)
+            for evaluation, judgment in zip(evaluations, judgments, strict=True):
+                others = (judgments.count(judgment) - 1) / (len(judgments) - 1)
+                rewards[evaluation.turn_id] = (
+                    INVALID_JUDGMENT_REWARD if judgment is None else others
+                )
     return RewardedDiscussion(
         discussion, tuple(rewards.get(turn.turn_id) for turn in discussion.turns)
     )
@@ -69,17 +73,6 @@ def parse_judgment(response_text: str) -> Judgment | None:
     """
     content = content_of(response_text, tag="judgment")
     return cast(Judgment, content) if content in get_args(Judgment) else None
-
-
-def _agreements(
-    evaluations: Sequence[Turn], judgments: Sequence[Judgment | None]
-) -> dict[str, float]:
-    return {
-        evaluation.turn_id: INVALID_JUDGMENT_REWARD
-        if judgment is None
-        else (judgments.count(judgment) - 1) / (len(judgments) - 1)
-        for evaluation, judgment in zip(evaluations, judgments, strict=True)
-    }
 
 
 def _share(judgments: Sequence[Judgment | None], wanted: Judgment | None) -> float | None:

@@ -32,7 +32,17 @@ def majority_reward(discussions: Sequence[Discussion], *, weigh: Weigh = one_vot
     Example: \boxed{7}, \boxed{8}, \boxed{7}, "no idea" get 1, 0, 1, 0; the share is 1/2.
     """
     elected, metrics = hold_votes(discussions, weigh)
-    return Rewards([_reward(d, elected.get(d.question.question_id)) for d in discussions], metrics)
+    rewarded = []
+    for discussion in discussions:
+        label = elected.get(discussion.question.question_id)
+        rewards = (
+            None
+            if label is None or turn.role != "solution"
+            else float(spelled_answer(turn.text) == label)
+            for turn in discussion.turns
+        )
+        rewarded.append(RewardedDiscussion(discussion, tuple(rewards)))
+    return Rewards(rewarded, metrics)
 
 
 def hold_votes(discussions: Sequence[Discussion], weigh: Weigh) -> tuple[dict[str, str], Metrics]:
@@ -55,15 +65,3 @@ def hold_votes(discussions: Sequence[Discussion], weigh: Weigh) -> tuple[dict[st
             elected[question_id] = max(counts, key=counts.__getitem__)  # of equal ones the first
             shares.append(fmean(vote == elected[question_id] for vote, _ in votes))
     return elected, {"majority/share": fmean(shares) if shares else None}
-
-
-def _reward(discussion: Discussion, label: str | None) -> RewardedDiscussion:
-    return RewardedDiscussion(
-        discussion,
-        tuple(
-            None
-            if label is None or turn.role != "solution"
-            else float(spelled_answer(turn.text) == label)
-            for turn in discussion.turns
-        ),
-    )

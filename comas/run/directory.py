@@ -109,12 +109,9 @@ class RunDirectory:
     @classmethod
     def open(cls, config: Config) -> Self:
         """Continue the run that ``config.resume`` names, whose origin has been checked
-        (``check_origin``).
+        (``check_origin``); its settings stay what they were until ``keep_settings``.
 
-        Its settings stay what they were until ``keep_settings``.
-
-        Raises:
-            ValueError: settings differ from those it had, and ``resume_changed`` is not set.
+        Raises ValueError when settings differ from those it had without ``resume_changed``.
         """
         assert config.resume is not None
         path = Path(config.resume).resolve()
@@ -189,11 +186,8 @@ class RunDirectory:
         verdicts: Mapping[TurnKey, str] = MappingProxyType({}),
         answers: AnswerKey = NO_ANSWERS,
     ) -> None:
-        """Write every discussion of a step, one per line, with rewards and the given verdicts.
-
-        ``verdicts`` maps (discussion_id, turn_id) to what the verifier says, for the solutions
-        that it judged, by the reference ``answers``.
-        """
+        """Write every discussion of a step, one per line, with rewards, and where they are known
+        the verdicts on solutions and the reference answers."""
         records = [discussion_record(d, verdicts=verdicts, answers=answers) for d in discussions]
         path = self.path / "discussions" / f"{step_name(step)}.jsonl"
         files.write_text(path, json_lines(records))
@@ -237,13 +231,10 @@ class RunDirectory:
 
     def latest_checkpoint(self) -> tuple[int, Path] | None:
         """(step, folder) of the newest checkpoint that is as it was written, for this run and by
-        this user; None: none was. Any other is passed over, with a warning.
+        this user (with ``resume_foreign``: by anybody); others are passed over with a warning.
+        None: none was written.
 
-        With ``resume_foreign``, whoever wrote it, and for which run, is not asked.
-
-        Raises:
-            ValueError: there has been one and is none, all are damaged, or none is of this user
-                and run and ``resume_foreign`` is not set.
+        Raises ValueError when there has been one, and none can be used.
         """
         newest, step = self._checkpoints.newest(), self._origin.newest_checkpoint
         if newest is None and step is not None:
@@ -257,9 +248,7 @@ class RunDirectory:
     def best_checkpoint(self) -> tuple[int, Path]:
         """(step, folder) of the checkpoint of ``training.keep_best``, checked as the newest is.
 
-        Raises:
-            ValueError: the run keeps none, none was better than the start, or it is not there, not
-                as it was written or not of this user and run.
+        Raises ValueError when the run has none, or it cannot be used.
         """
         metric, step = self._config.training.keep_best, self.best_step()
         if not step:

@@ -50,15 +50,10 @@ class UpdateGuard:
         stats: Mapping[int, UpdateStats],
     ) -> None:
         """Count the updates in a row that changed nothing, and warn of optimiser steps that were
-        skipped.
+        skipped; ``buffers`` is policy -> what it was updated with.
 
-        Args:
-            buffers: policy -> what it was updated with.
-            stats: policy -> what the update did.
-
-        Raises:
-            RuntimeError: a policy had nothing to learn from for the ``MAX_EMPTY_UPDATES``-th time
-                in a row, or no finite gradient for the ``MAX_SKIPPED_UPDATES``-th time.
+        Raises RuntimeError when a policy had nothing to learn from in ``MAX_EMPTY_UPDATES`` in a
+        row, or no finite gradient in ``MAX_SKIPPED_UPDATES``.
         """
         for policy, samples in buffers.items():
             self._empty[policy] = 0 if samples else self._empty[policy] + 1
@@ -204,12 +199,7 @@ def mismatch_limit(config: Config) -> float:
 
 class Watch:
     """Warns of each sign that a run goes wrong, once after every start and resume, with what to
-    look at.
-
-    Args:
-        rows: the metrics of the steps before a resume.
-        mismatch_limit: the mean |policy - rollout| log-prob difference above which it warns.
-    """
+    look at; ``rows`` are the metrics of the steps before a resume."""
 
     def __init__(self, rows: Iterable[Metrics], *, mismatch_limit: float) -> None:
         mismatch = Sign(

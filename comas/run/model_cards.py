@@ -17,7 +17,7 @@ from comas.interaction.prompts import SOLUTION, fill
 from comas.interaction.wording import wording_of
 from comas.quickstart import QUICKSTART_PREFIX
 from comas.run.prepared import Prepared
-from comas.run.provenance import describe_process, version_of
+from comas.run.provenance import PACKAGES, commit_of, describe_process, version_of
 from comas.run.records import Row
 from comas.run.validation import GREEDY, SAMPLED
 from comas.utils.model_folder import CARD, may_be_hub_name
@@ -28,7 +28,6 @@ RECIPE = (
     *("algorithm", "optimization", "training"),
 )
 """Sections of the configuration that decide what is learnt from given questions."""
-PACKAGES = ("torch", "transformers", "vllm", "deepspeed", "openrlhf")
 OWN_LICENCE = {"license": "mit"}
 """Licence of the quick-start's models, which this code makes from nothing."""
 LICENCE_KEYS = ("license", "license_name", "license_link")
@@ -44,14 +43,15 @@ def write_model_cards(
     ``rows`` are the run's metrics, a validation before training and one after among them. Folders
     on this machine are called by the last part of their path alone.
     """
-    config, code = prepared.config, _code(describe_process())
+    config, process, datasets = prepared.config, describe_process(), _datasets(prepared)
+    installed = process["packages"]
+    versions = ", ".join(f"{name} {version_of(name, installed)}" for name in PACKAGES)
     for agent, policy in enumerate(config.policy_of_agent):
         if policy not in config.trained_policies:
             continue
         base = config.models[policy]
         is_own = base.startswith(QUICKSTART_PREFIX)
         licence = OWN_LICENCE if is_own else licence_of(prepared.locations[base])
-        datasets = _datasets(prepared)
         data = ModelCardData(
             base_model=base if may_be_hub_name(base) and not Path(base).is_dir() else None,
             datasets=[each["dataset"] for each in datasets] or None,
@@ -66,7 +66,7 @@ def write_model_cards(
             "base": _shown(base),
             "licence": _licence_in_words(licence),
             "sources": datasets,
-            "code": code,
+            "code": f"CoMAS at commit {commit_of(process)}; {versions}.",
             "results": _results(rows, num_agents=config.society.num_agents),
             **_facts_of_run(prepared),
             **_facts_of_use(config, agent),
@@ -85,16 +85,12 @@ def _facts_of_run(prepared: Prepared) -> dict[str, Any]:
         for questions in (prepared.train, prepared.validation)
     )
     return {
-        "name": config.name,
-        "num_agents": config.society.num_agents,
-        "scheme": config.reward.scheme,
+        "config": config,
         "data": [
             ("for training", _shown(config.data.train), train),
             ("held out", _shown(config.data.validation), held_out),
         ],
         "cold_start": values["society"]["cold_start"],
-        "adapter_rank": config.policy.lora.rank,
-        "temperature": config.validation.temperature,
         "recipe": dump({name: values[name] for name in RECIPE}),
     }
 
@@ -171,11 +167,3 @@ def _results(rows: Sequence[Row], *, num_agents: int) -> list[tuple[str, ...]]:
         shares = [row.get(name) for name in (key.replace(SAMPLED, GREEDY, 1), key) for row in ends]
         table.append((what, *("-" if s is None else f"{100 * s:.1f}" for s in shares)))
     return table
-
-
-def _code(process: Mapping[str, Any]) -> str:
-    git, installed = process["git"], process["packages"]
-    commit = "an unknown commit" if git is None else f"commit `{git['commit'][:12]}`"
-    changed = ", with changes" if git is not None and git["dirty"] else ""
-    versions = ", ".join(f"{name} {version_of(name, installed)}" for name in PACKAGES)
-    return f"CoMAS at {commit}{changed}; {versions}."

@@ -7,18 +7,20 @@ society has learnt. Nothing here reaches a reward.
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
+from itertools import product
 from typing import NamedTuple
 
+from comas.config.schema import Config
 from comas.data.probe import ProbeItem
-from comas.interaction.prompts import APPROVALS, EVALUATION, SCORING, SHIPPED, Wording, fill
+from comas.interaction.prompts import APPROVALS, EVALUATION, SCORING, Wording, fill
+from comas.interaction.wording import wording_of
 from comas.reward_formulation.interaction_reward import parse_score
 from comas.types import Generate, Metrics, Request
 from comas.utils.concurrency import run_all
 from comas.utils.seeds import sampling_seed
 
-PREFIX = "probe"
 FATAL = 1
 """The score by which a scorer accepts an accusation."""
 
@@ -32,14 +34,7 @@ class Query(NamedTuple):
     prompt: str
 
 
-def ask_probe(
-    items: Sequence[ProbeItem],
-    *,
-    generate: Generate,
-    num_agents: int,
-    seed: int,
-    wording: Wording = SHIPPED,
-) -> Metrics:
+def ask_probe(items: Sequence[ProbeItem], config: Config, *, generate: Generate) -> Metrics:
     """Ask every agent, as an evaluator and as a scorer, about every planted solution.
 
     Shares of what each agent (``agent_0/probe/...``) and all of them (``probe/...``) said::
@@ -54,32 +49,27 @@ def ask_probe(
     ``names`` and ``accepts_true`` also by kind of mistake (``probe/names/math/carry lost``). An
     answer to a prompt over the limit is "", and a scoring without a score tells nothing.
     """
-    queries = list(_queries_about(items, wording))
 
     async def answer(agent: int, query: Query) -> str:
         request = Request(
             agent,
             query.prompt,
-            turn=(f"{PREFIX}/{query.item.id}", f"{query.name}/agent_{agent}"),
-            role=PREFIX,  # an agent answers, also in place of a judge that is none
-            seed=sampling_seed(seed, PREFIX, query.item.id, query.name, agent),
+            turn=(f"probe/{query.item.id}", f"{query.name}/agent_{agent}"),
+            role="probe",  # an agent answers, also in place of a judge that is none
+            seed=sampling_seed(config.seed, "probe", query.item.id, query.name, agent),
         )
         generation = await generate(request)
         return "" if generation is None else generation.response_text
 
-    async def answer_all(agent: int) -> list[tuple[str, bool]]:
-        texts = await run_all(answer(agent, query) for query in queries)
-        told = zip(queries, texts, strict=True)
-        return [finding for query, text in told for finding in _read(query, text)]
-
-    async def ask_all() -> list[list[tuple[str, bool]]]:
-        return await run_all(answer_all(agent) for agent in range(num_agents))
-
-    told = asyncio.run(ask_all())
-    metrics = _shares(PREFIX, (finding for findings in told for finding in findings))
-    for agent, findings in enumerate(told):
-        metrics |= _shares(f"agent_{agent}/{PREFIX}", findings)
-    return metrics
+    queries = _queries_about(items, wording_of(config.interaction.prompts))
+    asked = list(product(range(config.society.num_agents), queries))
+    texts = asyncio.run(run_all(answer(agent, query) for agent, query in asked))
+    found: dict[str, list[bool]] = defaultdict(list)
+    for (agent, query), text in zip(asked, texts, strict=True):
+        for measure, holds in _read(query, text):
+            found[f"probe/{measure}"].append(holds)
+            found[f"agent_{agent}/probe/{measure}"].append(holds)
+    return {name: sum(values) / len(values) for name, values in found.items()}
 
 
 def _queries_about(items: Sequence[ProbeItem], wording: Wording) -> Iterator[Query]:
@@ -101,8 +91,8 @@ def _read(query: Query, text: str) -> Iterator[tuple[str, bool]]:
     score = parse_score(text)
     if query.name == "evaluation" and item.true_accusation is None:
         yield "accuses", APPROVALS[item.task] not in text
-    elif query.name == "evaluation":
-        names_it = item.true_accusation is not None and item.true_accusation in text
+    elif query.name == "evaluation" and item.true_accusation is not None:
+        names_it = item.true_accusation in text
         yield "names", names_it
         yield f"names/{kind}", names_it
         yield "overlooks", APPROVALS[item.task] in text
@@ -113,10 +103,3 @@ def _read(query: Query, text: str) -> Iterator[tuple[str, bool]]:
     elif score is not None:
         yield "accepts_true", score == FATAL
         yield f"accepts_true/{kind}", score == FATAL
-
-
-def _shares(prefix: str, findings: Iterable[tuple[str, bool]]) -> Metrics:
-    found: dict[str, list[bool]] = defaultdict(list)
-    for measure, holds in findings:
-        found[f"{prefix}/{measure}"].append(holds)
-    return {name: sum(values) / len(values) for name, values in found.items()}

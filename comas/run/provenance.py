@@ -6,7 +6,7 @@ import os
 import platform
 import subprocess
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from datetime import datetime
 from functools import cache
 from pathlib import Path
@@ -18,6 +18,8 @@ from comas.utils.files import read_json, write_text
 
 SOURCE_FOLDER = Path(__file__).resolve().parents[2]
 FILE = "versions.json"
+PACKAGES = ("torch", "transformers", "vllm", "deepspeed", "openrlhf", "ray")
+"""Those whose versions reports and model cards tell."""
 _PROCESSES = TypeAdapter(list[dict[str, Any]])
 
 
@@ -26,7 +28,7 @@ def note_process(folder: Path) -> None:
 
     Raises FileError when the file is damaged.
     """
-    before = _read(folder) if (folder / FILE).exists() else []
+    before = read_processes(folder) if (folder / FILE).exists() else []
     write_text(folder / FILE, json.dumps([*before, describe_process()], indent=1))
 
 
@@ -63,19 +65,19 @@ def version_of(package: str, installed: Mapping[str, str]) -> str:
     return f"{installed[on_cpu]} ({on_cpu})" if on_cpu in installed else "-"
 
 
-def commits_of(runs: Iterable[Path]) -> list[str]:
-    """The commits that runs were made with, each once, in seven digits; ``+`` where files differed
-    from it, ``unknown`` where there was no checkout."""
-    found: dict[str, None] = {}
-    for run in runs:
-        for process in _read(run):
-            git = process["git"]
-            name = "unknown" if git is None else git["commit"][:7] + "+" * git["dirty"]
-            found[name] = None
-    return list(found)
+def commits_of(run: Path) -> list[str]:
+    """The commits that a run was made with, each once."""
+    return list(dict.fromkeys(map(commit_of, read_processes(run))))
 
 
-def _read(folder: Path) -> list[dict[str, Any]]:
+def commit_of(process: Mapping[str, Any]) -> str:
+    """The commit of a process in seven digits; ``+``: files differed; ``unknown``: no checkout."""
+    git = process["git"]
+    return "unknown" if git is None else git["commit"][:7] + "+" * git["dirty"]
+
+
+def read_processes(folder: Path) -> list[dict[str, Any]]:
+    """What versions.json holds. Raises FileError when it is damaged."""
     remedy = "Delete it to go on without the versions of earlier starts"
     return read_json(folder / FILE, _PROCESSES, remedy=remedy)
 

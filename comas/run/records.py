@@ -67,12 +67,8 @@ class _RunLog(logging.FileHandler):
 
 
 def append_row(path: Path, step: int, metrics: Mapping[str, float | None]) -> Row:
-    """Write the row of ``step`` into a metrics.jsonl, on the disk before the next step begins;
-    returns it as written.
-
-    A value that is not finite is written as null, with a warning: JSON has no NaN, and a run
-    should not die of a metric.
-    """
+    """Write the row of ``step`` into a metrics.jsonl, on the disk before the next step begins, and
+    return it. A value that is not finite becomes null, which JSON has, with a warning."""
     broken = [k for k, v in metrics.items() if v is not None and not math.isfinite(v)]
     if broken:
         logger.warning("step %d: not finite, written as null: %s", step, ", ".join(broken))
@@ -99,13 +95,11 @@ def _parse_row(line: bytes) -> Row:
 def discussion_record(
     item: RewardedDiscussion, *, verdicts: Mapping[TurnKey, str], answers: AnswerKey = NO_ANSWERS
 ) -> Record:
-    """The question with its reference answer, where it has one (``gold``), its columns, where the
-    reward or the verifier reads them, and every turn with its reward, a scoring with its score
-    (null: none can be read); agent null: no agent said it, it was given, or its ``author`` is
-    another model.
+    """The question with its reference answer (``gold``) and the columns that the reward or the
+    verifier reads, where it has any, and every turn with its reward, a scoring with its score
+    (null: none can be read); agent null: it was given, or its ``author`` is another model.
 
-    Prompts are left out: they repeat the question and earlier turns, and would make the
-    files many times as large.
+    Prompts are left out: they repeat the question and earlier turns.
     """
     discussion = item.discussion
     key = discussion.discussion_id

@@ -2,7 +2,7 @@
 
 import dataclasses
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
@@ -11,9 +11,8 @@ from comas.config.schema import Config
 from comas.run.records import Record, Row
 from comas.utils.files import FileError
 
-TABLE_HEADER = (
-    *("discussion", "question", "turn", "role", "agent", "response", "reward", "verdict", "score"),
-)
+COLUMNS_OF_TURNS = ("turn_id", "role", "agent", "response", "reward", "verdict", "score")
+TABLE_HEADER = ("discussion", "question", "turn", *COLUMNS_OF_TURNS[1:])
 """Of the table of discussions that wandb gets at a run's end."""
 
 
@@ -25,8 +24,7 @@ class Tracker(Protocol):
         """Take the discussions of the step whose row comes next."""
 
     def log(self, row: Row) -> None:
-        """Take the row of a step; one that was there before counts in the place of that and of all
-        that came after it."""
+        """Take the row of a step, in the place of an earlier one of it and of what came after."""
 
     def close(self, *, failed: bool) -> None: ...
 
@@ -119,7 +117,11 @@ class WandbTracker:
         from wandb import Table, teardown
 
         if self._records:
-            table = Table(columns=list(TABLE_HEADER), data=list(table_rows(self._records)))
+            table = Table(columns=list(TABLE_HEADER))
+            for record in self._records:
+                about = (record["discussion_id"], record["question"])
+                for turn in record["turns"]:
+                    table.add_data(*about, *(turn.get(name) for name in COLUMNS_OF_TURNS))
             self._run.log({"step": self._step, "discussions": table})
         self._run.finish(exit_code=int(failed))
         # Trap: else its service is asked to end at exit, after temporary_folder has ended it.
@@ -133,12 +135,3 @@ TRACKERS: Registry[Callable[[Config, Path], Tracker]] = Registry(
     adapt=_as_tracker,
 )
 """By the names in ``logging.trackers``."""
-
-
-def table_rows(records: Sequence[Record]) -> Iterator[list[Any]]:
-    """Yield each turn under ``TABLE_HEADER``."""
-    for record in records:
-        for turn in record["turns"]:
-            said = (turn["turn_id"], turn["role"], turn["agent"], turn["response"], turn["reward"])
-            judged = (turn.get("verdict"), turn.get("score"))
-            yield [record["discussion_id"], record["question"], *said, *judged]

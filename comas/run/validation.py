@@ -2,9 +2,11 @@
 
 import asyncio
 import time
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import chain
 
 from comas.config.schema import Config
 from comas.data import QuestionSet
@@ -59,13 +61,7 @@ def validate_agents(
         if keep is not None:
             keep(records)
         if probe:
-            metrics |= ask_probe(
-                probe,
-                generate=sample,
-                num_agents=config.society.num_agents,
-                seed=config.seed,
-                wording=wording_of(config.interaction.prompts),
-            )
+            metrics |= ask_probe(probe, config, generate=sample)
         if config.validation.discussions:
             metrics |= validate_discussions(
                 held_out,
@@ -112,28 +108,21 @@ def validate(
     metrics: Metrics = {}
     records: list[Record] = []
     for prefix, texts in zip(ways, answers, strict=True):  # [agent][question]
-        items = [
-            (question.domain, text, held_out.answers[question.question_id])
-            for answered in texts
-            for question, text in zip(questions, answered, strict=True)
+        said = [
+            (agent, question, text)
+            for agent, its in enumerate(texts)
+            for question, text in zip(questions, its, strict=True)
         ]
-        verdicts = verifier.submit(items).result()
-        judged = [(item[0], verdict) for item, verdict in zip(items, verdicts, strict=True)]
-        metrics |= accuracy_metrics(prefix, judged)
-        for agent in range(len(texts)):
-            first = agent * len(questions)
-            its = judged[first : first + len(questions)]
+        gold = held_out.answers
+        verdicts = verifier.submit([(q.domain, text, gold[q.question_id]) for _, q, text in said])
+        judged: dict[int, list[tuple[Domain, Verdict]]] = defaultdict(list)
+        for (agent, question, text), verdict in zip(said, verdicts.result(), strict=True):
+            judged[agent].append((question.domain, verdict))
+            record = {"sampling": prefix, "agent": agent, "question_id": question.question_id}
+            records.append(record | {"response": text, "verdict": verdict})
+        metrics |= accuracy_metrics(prefix, list(chain(*judged.values())))
+        for agent, its in judged.items():
             metrics |= accuracies(f"agent_{agent}/{prefix}", its)
-            records += [
-                {
-                    "sampling": prefix,
-                    "agent": agent,
-                    "question_id": question.question_id,
-                    "response": text,
-                    "verdict": verdict,
-                }
-                for question, text, (_, verdict) in zip(questions, texts[agent], its, strict=True)
-            ]
     return metrics, records
 
 

@@ -40,16 +40,11 @@ VALIDATED = 100
 def try_out(
     prepared: Prepared, agents: Agents, *, discuss: Callable[..., list[Discussion]]
 ) -> list[str]:
-    """Hold some of a run's first discussions, make an update, and return what they show.
+    """Hold some of a run's first discussions by ``discuss`` (of ``comas.train``), make an update,
+    and return what they show.
 
     All discussions come before the update, so they are of the agents as they are. A small batch and
-    an update on it come first and warm everything up.
-
-    Args:
-        discuss: holds the discussions of a step's batch, as in ``comas.train``.
-
-    Raises:
-        EngineError: engines failed.
+    an update on it come first and warm everything up. Raises EngineError when engines fail.
     """
     config = prepared.config
     part, small = (in_part(prepared, most) for most in (MIN_DISCUSSIONS, WARM_UP_DISCUSSIONS))
@@ -110,7 +105,13 @@ class Trial:
 
     def update(self, batch: Batch, *, step: int) -> Update:
         """Update all trained policies on ``batch``, and sync them."""
-        buffers = buffers_of(batch, self.prepared.config)
+        config = self.prepared.config
+        samples = collect_samples(
+            batch.rewards.discussions,
+            policy_of_agent=config.policy_of_agent,
+            mask_truncated=config.algorithm.mask_truncated,
+        )
+        buffers = {policy: samples[policy] for policy in config.trained_policies}
         clock = Stopwatch()
         wait_for_update = self.agents.begin_update(buffers, step=step)
         # Beside the update of a run as well, from which it takes cores.
@@ -183,13 +184,3 @@ def in_part(prepared: Prepared, num_discussions: int) -> Prepared:
 def goes_on(num_held: int, *, seconds: float) -> bool:
     """True if another batch is tried after so many discussions."""
     return num_held < MIN_DISCUSSIONS or (num_held < MAX_DISCUSSIONS and seconds < ENOUGH_S)
-
-
-def buffers_of(batch: Batch, config: Config) -> dict[int, list[TrainingSample]]:
-    """Policy -> what it is trained on, of those that are not frozen."""
-    samples = collect_samples(
-        batch.rewards.discussions,
-        policy_of_agent=config.policy_of_agent,
-        mask_truncated=config.algorithm.mask_truncated,
-    )
-    return {policy: samples[policy] for policy in config.trained_policies}

@@ -174,8 +174,7 @@ def auc(opinions: Sequence[Opinion], *, seed: int) -> Estimate:
 def judgments(
     discussions: Iterable[Discussion], verdicts: Verdicts, outcome: Outcome | None
 ) -> dict[int, list[Opinion]]:
-    """Return what each agent said as a judge, in the form that the criticism asks for: scores, or
-    judgments or ratings within evaluations; without an ``outcome`` nobody judges."""
+    """Return what each agent said as a judge, in scorings or (judgments, ratings) evaluations."""
     said: defaultdict[int, list[Opinion]] = defaultdict(list)
     if outcome is None:
         return said

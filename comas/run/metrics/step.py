@@ -56,8 +56,7 @@ def step_metrics(
     *,
     config: Config,
 ) -> Metrics:
-    """Return what a step's discussions and updates say; ``buffers`` are what policies were updated
-    on."""
+    """Return all metrics of a step but times; ``buffers`` are what policies were updated on."""
     discussions = [item.discussion for item in rewards.discussions]
     scheme = REWARD_SCHEMES[config.reward.scheme]
     return {
@@ -67,9 +66,7 @@ def step_metrics(
         **update_metrics(stats, buffers, policy_of_agent=config.policy_of_agent),
         **accuracy_metrics("train", judged_solutions(discussions, verdicts)),
         **reward_effectiveness(
-            rewards.discussions,
-            verdicts=verdicts,
-            sees_verdicts=scheme.sees_verdicts,
+            rewards.discussions, verdicts=verdicts, sees_verdicts=scheme.sees_verdicts
         ),
         **false_accusations(discussions, verdicts=verdicts),
         "instruments/reliability": reliability(rewards.discussions),
@@ -96,10 +93,8 @@ class Stopwatch:
 
 
 def rollout_metrics(rewarded: Sequence[RewardedDiscussion], *, num_agents: int) -> Metrics:
-    """Rewards by role and agent, response lengths in tokens, and what went wrong, by count.
-
-    Of a role in which nobody spoke there is nothing.
-    """
+    """Rewards by role and agent, response lengths in tokens, and what went wrong, by count; nothing
+    of a role in which nobody spoke."""
     turns = [
         (turn, reward)
         for item in rewarded
@@ -182,10 +177,7 @@ def update_metrics(
 
 
 def accuracy_metrics(prefix: str, judged: Sequence[tuple[Domain, Verdict]]) -> Metrics:
-    """Share of correct answers among all that were asked, in all and by domain.
-
-    Unanswered and failed ones count in the denominator and are reported beside it.
-    """
+    """The ``accuracies``, and how many had no answer or failed, which count as not correct."""
     verdicts = [verdict for _, verdict in judged]
     metrics = accuracies(prefix, judged)
     metrics[f"{prefix}/unanswered_rate"] = _share(verdicts, "unanswered")
@@ -266,8 +258,7 @@ def reward_spread(rewarded: Iterable[RewardedDiscussion]) -> float | None:
 
 
 def _without_advantage(stats: UpdateStats) -> float | None:
-    """Share of the samples in the loss that gained nothing over the mean: they were alone in their
-    group, or all of it had the same reward. None of pairs, and of an empty buffer."""
+    """Share of the samples that gained nothing over their group. None of pairs, or of nothing."""
     return _mean(
         [
             float(max(map(abs, advantages), default=0.0) < NO_ADVANTAGE)
@@ -289,8 +280,7 @@ def _mean_reward(turns: Iterable[tuple[Turn, float | None]], role: str) -> float
 
 
 def _thinking_metrics(prefix: str, turns: Iterable[Turn]) -> Metrics:
-    """Mean tokens of thinking and answer, and the share that was cut off before its answer, of the
-    responses of models that have thinking marks; nothing if there are none."""
+    """Nothing where no model has thinking marks."""
     lengths = [
         (thinking, turn.generation.num_sampled_tokens, turn.generation.finish_reason)
         for turn in turns
@@ -308,8 +298,7 @@ def _thinking_metrics(prefix: str, turns: Iterable[Turn]) -> Metrics:
 
 
 def _tool_metrics(prefix: str, turns: Iterable[Turn]) -> Metrics:
-    """Calls of tools in a turn that had any, and the share of calls that failed; nothing if no turn
-    had tools."""
+    """Nothing where no turn had tools."""
     had = [turn.generation.calls for turn in turns if turn.generation.calls is not None]
     failed = [float(call.failed) for calls in had for call in calls]
     if not had:

@@ -8,6 +8,7 @@ from typing import Any
 from comas.reward_formulation.interaction_reward import parse_score
 from comas.reward_formulation.judgment_reward import parse_judgment
 from comas.reward_formulation.self_rewarding import parse_rating
+from comas.run.checkpoints import steps_in
 from comas.run.metrics.reward_effectiveness import PREDICTS_CORRECT
 from comas.run.pages.page import PageTurn, Thread
 from comas.utils.files import read_lines
@@ -23,8 +24,7 @@ Record = Mapping[str, Any]
 
 def discussion_files(run: Path) -> dict[int, Path]:
     """Step -> the file of its discussions, in order."""
-    paths = (run / "discussions").glob("step_*.jsonl")
-    return dict(sorted((int(path.stem.removeprefix("step_")), path) for path in paths))
+    return dict(steps_in(run / "discussions"))
 
 
 def read_threads(step: int, path: Path) -> list[Thread]:
@@ -34,8 +34,8 @@ def read_threads(step: int, path: Path) -> list[Thread]:
 
 
 def thread_of(record: Record, *, step: int) -> Thread:
-    """Return a discussion, each turn of it with the verdict on its solution and the scores that it
-    gave or led to."""
+    """Return a discussion whose turns have the verdict on their solution and the scores they led
+    to."""
     turns: Sequence[Record] = record["turns"]
     scores = {turn["turn_id"]: _own_score(turn) for turn in turns}
     verdicts = {turn["turn_id"]: turn["verdict"] for turn in turns if "verdict" in turn}
@@ -99,8 +99,7 @@ def _is_contradicted(turn: PageTurn) -> bool:
 
 
 def _own_score(turn: Record) -> int | str | None:
-    """Return what a turn decides: a score, or where nobody scores a judgment or a rating; None: it
-    decides nothing."""
+    """A score, or where nobody scores a judgment or a rating; None: the turn decides nothing."""
     if turn["role"] == "scoring":
         return parse_score(turn["response"]) or UNREADABLE
     if turn["role"] == "evaluation":

@@ -10,15 +10,12 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from comas.config.loading import read
-from comas.config.schema import Config
 from comas.run.directory import NUM_STEPS, trained_steps
 from comas.run.pages.details import read_details
 from comas.run.pages.discussions import discussion_files, read_threads
 from comas.run.pages.page import Details, PageSource
-from comas.run.pages.run_report import result_in_words, rounded, source_without_details
-from comas.run.records import METRICS, Row, read_rows
-from comas.run.seals import CONFIG
+from comas.run.pages.run_report import kept_config, result_in_words, rounded_rows, run_source
+from comas.run.records import METRICS, Row
 
 RECENT_STEPS = 10
 """Latest steps by whose time that of the others is estimated."""
@@ -38,25 +35,22 @@ class LiveRun:
 
     def source(self) -> PageSource:
         """Return the run as it is by now."""
-        source = source_without_details(self._run, steps=self._steps)
-        rows = read_rows(self._run / METRICS)
-        last = (
-            rows[-1]["step"] if rows else -1
-        )  # discussions are there before the row of their step
+        source = run_source(self._run, steps=self._steps, with_details=False)
+        # Discussions are there before the row of their step.
+        last = source.rows[-1]["step"] if source.rows else -1
         threads = [each for each in source.threads if (each.step or 0) <= last]
-        shown = [rounded(row) for row in rows]
-        return replace(source, rows=shown, threads=threads, live=self._live(rows))
+        return replace(source, threads=threads, live=self._live(source.rows))
 
     def news(self, mark: str) -> dict[str, Any] | None:
         """Return what came after ``mark``; None: the run went back behind it, or is another one."""
-        rows = read_rows(self._run / METRICS)
+        rows = rounded_rows(self._run)
         known = next((n for n in range(len(rows), -1, -1) if mark_of(rows[:n]) == mark), None)
         if known is None:
             return None
         files = discussion_files(self._run)
         new = [row["step"] for row in rows[known:] if row["step"] in files]
         return {
-            "rows": [rounded(row) for row in rows[known:]],
+            "rows": rows[known:],
             "threads": [
                 asdict(thread)
                 for step in new
@@ -69,22 +63,19 @@ class LiveRun:
 
     def details(self, step: int) -> Details:
         """Return the prompts and tokens of the discussions of ``step``."""
-        config = self._config()
+        config = kept_config(self._run)
         path = discussion_files(self._run).get(step)
         threads = [] if path is None else read_threads(step, path)
         # Where policies are updated more rarely, advantages are in the file of a later step.
         steps = range(step, step + max(1, *config.update_every))
         return read_details(self._run, config, threads, steps=steps).get(str(step), {})
 
-    def _config(self) -> Config:
-        return read(Config, self._run / CONFIG, [])[0]
-
     def _live(self, rows: Sequence[Row]) -> dict[str, str]:
         noted = self._run / NUM_STEPS
         progress = progress_in_words(
             rows,
             num_steps=int(noted.read_text()) if noted.is_file() else None,
-            validate_every=self._config().training.validate_every,
+            validate_every=kept_config(self._run).training.validate_every,
             is_over=bool(rows) and trained_steps(self._run) == rows[-1]["step"],
             age_s=time.time() - (self._run / METRICS).stat().st_mtime,
         )

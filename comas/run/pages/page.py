@@ -102,7 +102,7 @@ class PageSource:
     """Why prompts and tokens are not there, where they are not."""
     details: Mapping[str, Details] = field(default_factory=dict)
     """By chunk: each is decompressed by the browser when it is looked at."""
-    rows: Sequence[Mapping[str, Any]] = ()
+    rows: Sequence[dict[str, Any]] = ()
     """The metrics of a run, of which the page draws curves."""
     result: str = ""
     """The result of a run, in a sentence."""

@@ -1,6 +1,5 @@
 """The report of a run: curves, what was set, with what it ran, and where rewards were wrong."""
 
-import json
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
@@ -14,7 +13,7 @@ from comas.run.directory import best_step
 from comas.run.pages.details import NOT_WRITTEN, read_details
 from comas.run.pages.discussions import disagreements, discussion_files, read_threads
 from comas.run.pages.page import PageSource, PageTable, write_page
-from comas.run.provenance import version_of
+from comas.run.provenance import PACKAGES, commit_of, read_processes, version_of
 from comas.run.records import METRICS, Row, read_rows
 from comas.run.seals import CONFIG
 from comas.utils.files import from_here
@@ -28,7 +27,6 @@ RESULTS = {
     "train/accuracy": "Accuracy in training",
 }
 """Measures of what a run came to, the best first."""
-PACKAGES = ("torch", "transformers", "vllm", "deepspeed", "openrlhf", "ray")
 
 
 def report(run: Path) -> Path:
@@ -48,14 +46,13 @@ def report_source(run: Path) -> PageSource:
     """
     if not (run / CONFIG).is_file() or not (run / METRICS).is_file():
         raise ValueError(f"{run} is no run directory: it has no metrics.jsonl. Try saves/latest")
-    rows = read_rows(run / METRICS)
-    config = read(Config, run / CONFIG, [])[0]  # an older version may have had other keys
+    rows, config = rounded_rows(run), kept_config(run)
     worth_a_look = disagreements(run)
     return PageSource(
         name=run.resolve().name,
         path=str(from_here(run)),
         threads=worth_a_look,
-        rows=[rounded(row) for row in rows],
+        rows=rows,
         result=result_in_words(rows),
         tables=[settings_table(config), _sizes(run, config, rows), versions_table(run)],
         featured=[thread.id for thread in worth_a_look],
@@ -63,20 +60,15 @@ def report_source(run: Path) -> PageSource:
     )
 
 
-def run_source(run: Path, *, steps: Collection[int] | None = None) -> PageSource:
+def run_source(
+    run: Path, *, steps: Collection[int] | None = None, with_details: bool = True
+) -> PageSource:
     """Return the run with the discussions of ``steps`` (None: of all), with their prompts and
-    tokens, and those of its report.
+    tokens unless they are left out, and those of its report.
 
     Raises ValueError when ``run`` is no run's folder, or holds none of ``steps``, or the tokenizer
     of an agent is found no more.
     """
-    source = source_without_details(run, steps=steps)
-    config = read(Config, run / CONFIG, [])[0]
-    return replace(source, details=read_details(run, config, source.threads))
-
-
-def source_without_details(run: Path, *, steps: Collection[int] | None = None) -> PageSource:
-    """Return the same without prompts and tokens."""
     report = report_source(run)
     files = discussion_files(run)
     wanted = [step for step in files if steps is None or step in steps]
@@ -85,7 +77,13 @@ def source_without_details(run: Path, *, steps: Collection[int] | None = None) -
     threads = [thread for step in wanted for thread in read_threads(step, files[step])]
     known = {thread.id for thread in threads}
     threads += [thread for thread in report.threads if thread.id not in known]
-    return replace(report, threads=threads, without_details=NOT_WRITTEN)
+    details = read_details(run, kept_config(run), threads) if with_details else {}
+    return replace(report, threads=threads, without_details=NOT_WRITTEN, details=details)
+
+
+def kept_config(run: Path) -> Config:
+    """Return the configuration of a run; an older version may have had other keys."""
+    return read(Config, run / CONFIG, [])[0]
 
 
 def result_in_words(rows: Sequence[Row]) -> str:
@@ -105,9 +103,12 @@ def result_in_words(rows: Sequence[Row]) -> str:
     return ""
 
 
-def rounded(row: Row) -> Row:
-    """A row with six digits of each number, which are more than a curve shows."""
-    return {k: float(f"{v:.6g}") if isinstance(v, float) else v for k, v in row.items()}
+def rounded_rows(run: Path) -> list[Row]:
+    """The metrics with six digits of each number, which are more than a curve shows."""
+    return [
+        {k: float(f"{v:.6g}") if isinstance(v, float) else v for k, v in row.items()}
+        for row in read_rows(run / METRICS)
+    ]
 
 
 def settings_table(config: Config) -> PageTable:
@@ -137,22 +138,19 @@ def _sizes(run: Path, config: Config, rows: Sequence[Row]) -> PageTable:
 
 def versions_table(run: Path) -> PageTable:
     """One column per process that worked on the run."""
-    processes = json.loads((run / "versions.json").read_text(encoding="utf-8"))
-    described = [_described(process) for process in processes]
-    header = ("", *(f"process {number}" for number in range(1, len(processes) + 1)))
+    described = [_described(process) for process in read_processes(run)]
+    header = ("", *(f"process {number}" for number in range(1, len(described) + 1)))
     rows = [(name, *(of[name] for of in described)) for name in described[0]]
     return PageTable("Versions", header, rows)
 
 
 def _described(process: Mapping[str, Any]) -> dict[str, str]:
-    git = process["git"]
-    packages = process["packages"]
     return {
         "started": process["started"],
         "command": " ".join(process["command"][1:]),
-        "commit": "unknown" if git is None else git["commit"][:7] + "+" * git["dirty"],
+        "commit": commit_of(process),
         "Python": process["python"],
         "CPU": f"{process['cpu']}, {process['cpu_cores']} cores",
         "GPUs": ", ".join(process["gpus"]) or "none",
-        **{name: version_of(name, packages) for name in PACKAGES},
+        **{name: version_of(name, process["packages"]) for name in PACKAGES},
     }
