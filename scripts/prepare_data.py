@@ -11,7 +11,7 @@ from pathlib import Path
 from datasets import disable_progress_bars
 
 from comas.config.plugins import PluginError
-from comas.data.preparation.blend import PAPER_SIZE, BlendSize
+from comas.data.preparation.blend import PAPER_SIZES
 from comas.data.preparation.build import Job, Outcome, build
 from comas.types import DOMAINS
 from comas.utils.terminal import EXIT_FAULT, command, run_command
@@ -55,10 +55,10 @@ def _job(arguments: Sequence[str]) -> Job:
         output=options.output,
         benchmarks={BENCHMARKS[name].name: BENCHMARKS[name] for name in wanted},
         with_blend=with_blend,
-        size=BlendSize(
-            train=dict(zip(DOMAINS, options.train_size, strict=True)),
-            validation=dict(zip(DOMAINS, options.validation_size, strict=True)),
-        ),
+        sizes={
+            "train": dict(zip(DOMAINS, options.train_size, strict=True)),
+            "validation": dict(zip(DOMAINS, options.validation_size, strict=True)),
+        },
         seed=options.seed,
         local_copies=options.from_,
         rebuild=options.rebuild,
@@ -72,7 +72,7 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--skip", nargs="+", choices=list(BENCHMARKS), default=[])
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--output", type=Path, default=Path("data"), metavar="DIR")
-    for name, sizes in (("train", PAPER_SIZE.train), ("validation", PAPER_SIZE.validation)):
+    for name, sizes in PAPER_SIZES.items():
         parser.add_argument(
             f"--{name}-size",
             nargs=len(DOMAINS),
@@ -109,7 +109,7 @@ def _announcement(job: Job) -> str:
     count = len(job.benchmarks)
     parts = [f"{count} benchmark{'s' * (count != 1)}"]
     if job.with_blend:
-        train, validation = (sum(part.values()) for part in (job.size.train, job.size.validation))
+        train, validation = (sum(part.values()) for part in job.sizes.values())
         parts = [f"{train} training questions", f"{validation} validation questions", *parts]
     where = f"local copies in {job.local_copies}" if job.local_copies else "the Hugging Face hub"
     return f"Building {', '.join(parts)} in {job.output} from {where}."

@@ -2,8 +2,9 @@
 
 import hashlib
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import islice
+from typing import Literal, NamedTuple
 
 from comas.data.preparation.overlap import OverlapIndex
 from comas.data.preparation.record_set import Converted, Item
@@ -13,43 +14,32 @@ from comas.types import DOMAINS, Domain
 from comas.utils.progress import progress_bar
 from comas.verification import Verdict
 
+Split = Literal["train", "validation"]
+Sizes = Mapping[Split, Mapping[Domain, int]]
 VerifiedItem = tuple[Domain, str, str]
 """(domain, response, gold answer)"""
 Verify = Callable[[Sequence[VerifiedItem]], list[Verdict]]
 
 CHUNK = 64
 """Candidates that are verified side by side."""
-
-
-@dataclass(frozen=True)
-class BlendSize:
-    """How many questions of each domain."""
-
-    train: Mapping[Domain, int]
-    validation: Mapping[Domain, int]
-
-
-PAPER_SIZE = BlendSize(
-    train={"math": 600, "coding": 600, "science": 800},
-    validation={"math": 150, "coding": 150, "science": 200},
-)
+PAPER_SIZES: Sizes = {
+    "train": {"math": 600, "coding": 600, "science": 800},
+    "validation": {"math": 150, "coding": 150, "science": 200},
+}
 """2000 questions to train on and 500 held out: section 4 and appendix C of the paper."""
 
 
-@dataclass(frozen=True)
-class Blend:
-    """The drawn records, and what was not taken."""
+class Blend(NamedTuple):
+    """The drawn records, and how many candidates were not taken, by domain and reason."""
 
-    train: list[Record]
-    validation: list[Record]
+    records: dict[Split, list[Record]]
     left_out: dict[Domain, Counter[str]]
-    """domain -> reason -> candidates that were looked at and not taken"""
 
 
 def draw_blend(
     pools: Mapping[Domain, Sequence[Converted]],
     *,
-    size: BlendSize,
+    sizes: Sizes,
     seed: int,
     benchmarks: OverlapIndex,
     verify: Verify,
@@ -67,89 +57,86 @@ def draw_blend(
     def rank(candidate: Converted) -> bytes:
         return hashlib.sha256(f"{seed}/{candidate.record.id}".encode()).digest()
 
-    sorted_pools = {
-        domain: _Pool(domain, sorted(pools[domain], key=rank), benchmarks, verify)
+    left_out = {domain: Counter[str]() for domain in DOMAINS}
+    taken, held_out = OverlapIndex(), OverlapIndex()
+    candidates = {
+        domain: _distinct(
+            _proven(domain, sorted(pools[domain], key=rank), benchmarks, verify, left_out[domain]),
+            taken,
+            held_out,
+            left_out[domain],
+        )
         for domain in DOMAINS
     }
-    taken, held_out = OverlapIndex(), OverlapIndex()
-    validation: list[Converted] = []
-    for domain, pool in sorted_pools.items():
-        drawn = pool.take(size.validation[domain], "validation", taken, held_out)
-        for candidate in drawn:
-            held_out.add(candidate.item.question)
-        validation += drawn
-    train: list[Converted] = []
-    for domain, pool in sorted_pools.items():
-        train += pool.take(size.train[domain], "train", taken, held_out)
-    return Blend(
-        train=[candidate.record for candidate in sorted(train, key=rank)],
-        validation=[candidate.record for candidate in sorted(validation, key=rank)],
-        left_out={domain: pool.left_out for domain, pool in sorted_pools.items()},
-    )
-
-
-class _Pool:
-    """The candidates of a domain that were not looked at yet, and how many were left out."""
-
-    def __init__(
-        self,
-        domain: Domain,
-        candidates: Sequence[Converted],
-        benchmarks: OverlapIndex,
-        verify: Verify,
-    ) -> None:
-        self.left_out: Counter[str] = Counter()
-        """reason -> candidates"""
-        self._domain = domain
-        self._proven = self._prove(candidates, benchmarks, verify)
-
-    def take(
-        self, number: int, what: str, taken: OverlapIndex, held_out: OverlapIndex
-    ) -> list[Converted]:
-        """The next ``number`` candidates that repeat nothing of ``taken``, where they are added."""
+    records: dict[Split, list[Record]] = {}
+    splits: tuple[Split, ...] = ("validation", "train")
+    for split in splits:
         drawn: list[Converted] = []
-        with progress_bar(f"{what}: {self._domain}", unit="question", total=number) as bar:
-            while len(drawn) < number:
-                candidate = next(self._proven, None)
-                if candidate is None:
-                    raise DataError(self._shortage(len(drawn), number, what))
-                question = candidate.item.question
-                if taken.has_same(question):
-                    self.left_out["it repeats a question of the blend"] += 1
-                elif held_out.overlaps(question):
-                    self.left_out["it repeats a question of the validation"] += 1
-                else:
-                    taken.add(question)
-                    drawn.append(candidate)
+        for domain, size in sizes[split].items():
+            found = []
+            with progress_bar(f"{split}: {domain}", unit="question", total=size) as bar:
+                for candidate in islice(candidates[domain], size):
+                    found.append(candidate)
                     bar.update()
-        return drawn
+            if len(found) < size:
+                raise DataError(_shortage(domain, split, len(found), size, left_out[domain]))
+            if split == "validation":
+                held_out.add(*(candidate.item.question for candidate in found))
+            drawn += found
+        records[split] = [candidate.record for candidate in sorted(drawn, key=rank)]
+    return Blend(records, left_out)
 
-    def _prove(
-        self, candidates: Sequence[Converted], benchmarks: OverlapIndex, verify: Verify
-    ) -> Iterator[Converted]:
-        """Candidates apart from the benchmarks, whose reference answer is judged correct."""
-        for start in range(0, len(candidates), CHUNK):
-            chunk = candidates[start : start + CHUNK]
-            apart = [one for one in chunk if not benchmarks.overlaps(one.item.question)]
-            if num_repeated := len(chunk) - len(apart):
-                self.left_out["it repeats a question of the benchmark"] += num_repeated
-            verdicts = verify([self._reference(candidate.item) for candidate in apart])
-            for candidate, verdict in zip(apart, verdicts, strict=True):
-                if verdict == "correct":
-                    yield candidate
-                else:
-                    self.left_out[f"its own reference answer is judged {verdict}"] += 1
 
-    def _reference(self, item: Item) -> VerifiedItem:
-        """The response that the dataset itself would give, and the gold answer to judge it by."""
-        if self._domain == "coding":
-            return self._domain, f"```python\n{item.solution}\n```", item.answer
-        return self._domain, f"\\boxed{{{item.answer}}}", item.answer
+def _distinct(
+    candidates: Iterable[Converted],
+    taken: OverlapIndex,
+    held_out: OverlapIndex,
+    left_out: Counter[str],
+) -> Iterator[Converted]:
+    """Candidates that repeat nothing of ``taken``, where they are added, nor of ``held_out``."""
+    for candidate in candidates:
+        question = candidate.item.question
+        if taken.has_same(question):
+            left_out["it repeats a question of the blend"] += 1
+        elif held_out.overlaps(question):
+            left_out["it repeats a question of the validation"] += 1
+        else:
+            taken.add(question)
+            yield candidate
 
-    def _shortage(self, found: int, wanted: int, what: str) -> str:
-        reasons = "; ".join(f"{count} x {reason}" for reason, count in self.left_out.items())
-        return (
-            f"{self._domain}: {wanted} questions are wanted for {what}, but the dataset has only "
-            f"{found} more (left out: {reasons or 'none'}). Ask for fewer with --{what}-size, or "
-            "give the whole dataset"
-        )
+
+def _proven(
+    domain: Domain,
+    candidates: Sequence[Converted],
+    benchmarks: OverlapIndex,
+    verify: Verify,
+    left_out: Counter[str],
+) -> Iterator[Converted]:
+    """Candidates apart from the benchmarks, whose reference answer is judged correct."""
+    for start in range(0, len(candidates), CHUNK):
+        chunk = candidates[start : start + CHUNK]
+        apart = [one for one in chunk if not benchmarks.overlaps(one.item.question)]
+        if num_repeated := len(chunk) - len(apart):
+            left_out["it repeats a question of the benchmark"] += num_repeated
+        verdicts = verify([_reference(domain, candidate.item) for candidate in apart])
+        for candidate, verdict in zip(apart, verdicts, strict=True):
+            if verdict == "correct":
+                yield candidate
+            else:
+                left_out[f"its own reference answer is judged {verdict}"] += 1
+
+
+def _reference(domain: Domain, item: Item) -> VerifiedItem:
+    """The response that the dataset itself would give, and the gold answer to judge it by."""
+    is_coding = domain == "coding"
+    response = f"```python\n{item.solution}\n```" if is_coding else f"\\boxed{{{item.answer}}}"
+    return domain, response, item.answer
+
+
+def _shortage(domain: Domain, split: str, found: int, size: int, left_out: Counter[str]) -> str:
+    reasons = "; ".join(f"{count} x {reason}" for reason, count in left_out.items())
+    return (
+        f"{domain}: {size} questions are wanted for {split}, but the dataset has only {found} more "
+        f"(left out: {reasons or 'none'}). Ask for fewer with --{split}-size, or give the whole "
+        "dataset"
+    )

@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from comas.data.preparation.blend import BlendSize, draw_blend
+from comas.data.preparation.blend import Sizes, draw_blend
 from comas.data.preparation.kodcode import KODCODE
 from comas.data.preparation.loading import load_rows, missing_copies
 from comas.data.preparation.manifest import Entry, Manifest
@@ -45,7 +45,7 @@ class Job:
     benchmarks: Mapping[str, RecordSet]
     with_blend: bool
     """Also the training and validation questions, apart from all of ``benchmarks``."""
-    size: BlendSize
+    sizes: Sizes
     seed: int
     local_copies: Path | None
     """None: from the hub."""
@@ -65,9 +65,8 @@ class Outcome:
 def build(job: Job) -> Outcome:
     """Build every file of ``job`` that is not there yet; all of them with ``job.rebuild``.
 
-    A dataset that cannot be had, and a file that is there and is not what the job describes, is a
-    fault of the outcome, and the others are built nevertheless; the blend waits until it can be
-    compared with every benchmark.
+    A dataset that cannot be had, and a file that is not what the job describes, is a fault of the
+    outcome, and the others are built; the blend waits until it can be compared with all benchmarks.
 
     Raises DataError, before anything is read, when a local copy is missing; FileError when another
     process builds there, or a file is damaged or cannot be written.
@@ -140,7 +139,7 @@ def _recipe(record_set: RecordSet) -> dict[str, Any]:
 def _blend_recipe(job: Job, manifest: Manifest) -> dict[str, Any]:
     return {
         "seed": job.seed,
-        "size": asdict(job.size),
+        "size": job.sizes,
         "datasets": {domain: _recipe(one) for domain, one in TRAINING_SETS.items()},
         "apart_from": {
             name: manifest[benchmark_file(name)].sha256 for name in sorted(job.benchmarks)
@@ -150,8 +149,8 @@ def _blend_recipe(job: Job, manifest: Manifest) -> dict[str, Any]:
 
 def _benchmark(job: Job, record_set: RecordSet, recipe: dict[str, Any]) -> Contents:
     converted, left_out = _convert(job, record_set)
-    records = [one.record for one in converted]
-    return {benchmark_file(record_set.name): _content(job, records, left_out, recipe)}
+    content = _content(job, [one.record for one in converted], left_out, recipe)
+    return {benchmark_file(record_set.name): content}
 
 
 def _blend(job: Job, recipe: dict[str, Any]) -> Contents:
@@ -159,12 +158,12 @@ def _blend(job: Job, recipe: dict[str, Any]) -> Contents:
     index = OverlapIndex()
     for name in job.benchmarks:
         path = job.output / benchmark_file(name)
-        for record in read_lines(path, json.loads, remedy="Build it again with --rebuild"):
-            index.add(record["prompt"])
+        records = read_lines(path, json.loads, remedy="Build it again with --rebuild")
+        index.add(*(record["prompt"] for record in records))
     with Verifier() as verifier:
         blend = draw_blend(
             {domain: converted for domain, (converted, _) in conversions.items()},
-            size=job.size,
+            sizes=job.sizes,
             seed=job.seed,
             benchmarks=index,
             verify=verifier.verify_batch,
@@ -175,8 +174,8 @@ def _blend(job: Job, recipe: dict[str, Any]) -> Contents:
         for reason, count in (of_rows + blend.left_out[domain]).items()
     }
     return {
-        TRAIN_FILE: _content(job, blend.train, left_out, recipe),
-        VALIDATION_FILE: _content(job, blend.validation, {}, recipe),
+        TRAIN_FILE: _content(job, blend.records["train"], left_out, recipe),
+        VALIDATION_FILE: _content(job, blend.records["validation"], {}, recipe),
     }
 
 

@@ -7,7 +7,7 @@ import shlex
 import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from comas.config import load
 from comas.config.faults import ConfigError
@@ -32,14 +32,11 @@ NUM_OF_A_STREAM = 100
 """Questions that are checked where they have no end."""
 
 
-@dataclass(frozen=True)
-class Report:
-    """The findings about one file."""
+class Report(NamedTuple):
+    """Why records of a file cannot be used, by "line 17" or "record 17", and the other records."""
 
     faults: dict[str, str]
-    """"line 17" or "record 17" -> why the record there cannot be used."""
     sound: list[Record]
-    """Those without a fault."""
 
 
 def check_questions(name: str, rules: Data, *, verifier: Verifier) -> Report:
@@ -51,10 +48,8 @@ def check_questions(name: str, rules: Data, *, verifier: Verifier) -> Report:
     records = {location: one for location, one in read.items() if not isinstance(one, Faulty)}
     reasons = {location: one.reason for location, one in read.items() if isinstance(one, Faulty)}
     reasons |= _faults_of_answers(records, verifier)
-    return Report(
-        {location: reasons[location] for location in read if location in reasons},
-        [record for location, record in records.items() if location not in reasons],
-    )
+    faults = {location: reasons[location] for location in read if location in reasons}
+    return Report(faults, [one for location, one in records.items() if location not in faults])
 
 
 def _faults_of_answers(records: dict[str, Record], verifier: Verifier) -> dict[str, str]:

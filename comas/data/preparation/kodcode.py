@@ -47,8 +47,7 @@ def checker_from_pytest(test_code: str) -> str | LeftOut:
     except (SyntaxError, ValueError):
         return LeftOut("its tests are not Python")
     kept = [node for node in tree.body if not _is_dropped(node)]
-    names = {p.id for node in kept for p in ast.walk(node) if isinstance(p, ast.Name)}
-    if "pytest" not in names:
+    if not any(isinstance(p, ast.Name) and p.id == "pytest" for n in kept for p in ast.walk(n)):
         kept = [node for node in kept if ast.unparse(node) != "import pytest"]
     tests = [
         node
@@ -98,11 +97,7 @@ def _source_of(kept: list[ast.stmt], code: str) -> str:
 
 
 def _line_numbers(nodes: list[ast.stmt]) -> set[int]:
-    numbers: set[int] = set()
-    for node in nodes:
-        assert node.end_lineno is not None
-        numbers.update(range(node.lineno, node.end_lineno + 1))
-    return numbers
+    return {n for node in nodes for n in range(node.lineno, (node.end_lineno or node.lineno) + 1)}
 
 
 KODCODE = RecordSet(

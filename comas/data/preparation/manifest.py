@@ -17,17 +17,15 @@ FILE_NAME = "checksums.json"
 
 @dataclass(frozen=True)
 class Entry:
-    """One built file."""
+    """One built file: its records by source, what of the dataset is not in it by reason, and all
+    that decides the content (``recipe``: sources with their revisions, seed, sizes)."""
 
     sha256: str
     records: dict[str, int]
-    """source -> lines of the file"""
     left_out: dict[str, int]
-    """reason -> rows or candidates of the dataset that are not in the file"""
     origin: str
     """"hub", or "local copy", of which nobody knows the revision."""
     recipe: dict[str, Any]
-    """All that decides the content: sources with their revisions, seed, sizes."""
 
 
 _CONTENT = TypeAdapter(dict[Literal["files"], dict[str, Entry]])

@@ -28,10 +28,10 @@ class OverlapIndex:
         self._texts: set[str] = set()
         self._runs: set[str] = set()
 
-    def add(self, text: str) -> None:
-        words = words_of(text)
-        self._texts.add(_between_blanks(words))
-        self._runs.update(_runs(words))
+    def add(self, *texts: str) -> None:
+        for words in map(words_of, texts):
+            self._texts.add(_between_blanks(words))
+            self._runs.update(_runs(words))
 
     def has_same(self, text: str) -> bool:
         """True if a question has exactly the words of ``text``."""

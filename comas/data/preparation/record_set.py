@@ -27,13 +27,12 @@ class Source:
     """Read one after the other; what the hub calls subsets."""
     split: str
     revision: str
-    """The full hash of a commit of the dataset's repository on the hub."""
     licence: str | None
     """As the dataset's card states it; None: it states none."""
     columns: Mapping[str, type | UnionType]
     """The columns that the conversion reads, with the Python type of their values."""
     num_rows: int | None = None
-    """Rows at that commit, all configs together; None: not known to us."""
+    """Of all configs together; None: not known to us."""
 
 
 @dataclass(frozen=True)
@@ -66,15 +65,13 @@ class LeftOut:
 
 @dataclass(frozen=True)
 class RecordSet:
-    """A dataset and its conversion."""
+    """A dataset and the conversion of its rows, in which every column of the source is there, not
+    None and of its type. ``name`` is the ``source`` of its records, ``form`` their ``task``."""
 
     name: str
-    """Begins the ids of its records, and is their ``source``."""
     form: Domain
-    """The ``task`` of its records."""
     source: Source
     convert: Callable[[Row], Item | LeftOut]
-    """Pure: one row, in which every column of the source is there, not None and of its type."""
 
 
 class Converted(NamedTuple):
@@ -94,19 +91,14 @@ def convert_rows(
     """
     converted: list[Converted] = []
     left_out: Counter[str] = Counter()
+    name, form = record_set.name, record_set.form
     for number, row in enumerate(rows):
         item = _convert(record_set, row, number)
         if isinstance(item, LeftOut):
             left_out[item.reason] += 1
-            continue
-        record = Record(
-            id=f"{record_set.name}-{number:05d}",
-            task=record_set.form,
-            prompt=item.prompt,
-            answer=item.answer,
-            source=record_set.name,
-        )
-        converted.append(Converted(record, item))
+        else:
+            record = Record(f"{name}-{number:05d}", form, item.prompt, item.answer, source=name)
+            converted.append(Converted(record, item))
     return converted, left_out
 
 
