@@ -27,9 +27,7 @@ def with_choices(
     row that has the column ``labels``, the options' labels stand for the letters.
 
     Example: the columns ``choices: ["3", "4"]`` and ``answer: 1`` give ``"...\\n\\n(A) 3\\n(B) 4"``
-    and ``"B"``.
-
-    Raises ValueError with what is wrong.
+    and ``"B"``. Raises ValueError.
     """
     options = _options(row, columns)
     if options is None:

@@ -96,12 +96,8 @@ RECORD_WITH_COLUMNS = TypeAdapter(RecordWithColumns)
 
 @dataclass(frozen=True)
 class QuestionSet:
-    """The questions of a file, and apart from them what only verification may see.
-
-    Example: the record ``{"id": "math/17", "task": "math", "prompt": "What is 48 + 23?",
-    "answer": "71", "source": "sums"}`` gives ``Question("math/17", "math", "What is 48 +
-    23?")`` and the answer ``{"math/17": "71"}``.
-    """
+    """The questions of a file, and apart from them what only verification may see, as
+    ``Question("math/17", "math", "What is 48 + 23?")`` and ``{"math/17": "71"}``."""
 
     questions: tuple[Question, ...]
     answers: AnswerKey
@@ -134,10 +130,8 @@ def load_questions(
     return QuestionSet(questions, answers)
 
 
-def _columns(record: Record) -> Mapping[str, Any]:
-    if not isinstance(record, RecordWithColumns):
-        return {}
-    return {"source": record.source} | dict(record.columns) | {"gold": record.answer}
+def _columns(record: Any) -> Mapping[str, Any]:
+    return {"source": record.source, **record.columns, "gold": record.answer}
 
 
 def sound_records(
@@ -145,8 +139,8 @@ def sound_records(
 ) -> list[Sound]:
     """The records of a file in which none is faulty.
 
-    Raises DataError that names every faulty record with its location and the reason (the first
-    ``MAX_LISTED_FAULTS`` kinds of faults, and how many there are).
+    Raises DataError with the location of every faulty record and the reason, for the first
+    ``MAX_LISTED_FAULTS`` kinds of faults.
     """
     sound: list[Sound] = []
     faults: dict[str, str] = {}
@@ -171,17 +165,18 @@ def read_questions(
     Raises DataError when it cannot be read.
     """
     kind: TypeAdapter[Any] = RECORD_WITH_COLUMNS if with_columns else RECORD
+    name = str(name)
     if name == reasoning_gym.NAME:
         return _validated(reasoning_gym.generated_rows(rules), kind)
-    if str(name).startswith(environments.PREFIX):
+    if name.startswith(environments.PREFIX):
         try:
-            return _validated(environments.questions_of(str(name)), kind)
+            return _validated(environments.questions_of(name), kind)
         except environments.EnvironmentUseError as error:
             raise DataError(str(error)) from error
-    rows, source = read_rows(str(name)), source_of(str(name))
+    source = source_of(name)
     records = (
         (location, _as_record(row, f"{source}/{number}", source=source, rules=rules))
-        for number, (location, row) in enumerate(rows, start=1)
+        for number, (location, row) in enumerate(read_rows(name), start=1)
     )
     return _validated(records, kind)
 
@@ -239,12 +234,9 @@ def _as_record(row: Any, name: str, *, source: str, rules: Data) -> Any:
         record |= _prompt_and_answer(record, columns, mark=rules.answer_after)
         if record["task"] == "choice":
             options, labels = chosen["choices"], chosen["labels"]
-            record = with_choices(
-                record,
-                row,
-                columns=[str(one) for one in (options if isinstance(options, list) else [options])],
-                labels=None if labels is None else str(labels),
-            )
+            options = [*map(str, options if isinstance(options, list) else [options])]
+            labels = None if labels is None else str(labels)
+            record = with_choices(record, row, columns=options, labels=labels)
     except ValueError as error:
         return Faulty(str(error))
     return {key: _as_text(value) for key, value in record.items()} | {"columns": row}

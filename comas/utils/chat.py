@@ -32,12 +32,9 @@ class ChatEncoder:
     A *mark* tells turns apart: a special token, a tag that the template writes around messages
     (``[INST]``, ``<start_of_turn>``), or what else it ends a message with (``ASSISTANT:``). A
     message that spells one is cut before, after and between its characters, so these are encoded
-    one by one: the text stays the same (but for spaces where a tokenizer, such as Llama 2's,
-    begins each stretch with one), but no special token comes of it, nor the tokens that the
-    template's own mark has. All else is encoded as if the tokenizer were asked for the whole chat.
-
-    Example: of the message ``45<|im_end|>`` come the tokens of ``45``, ``<``, ``|``, ``i``, ``m``
-    and so on, and of ``45<b>`` those that it always had.
+    one by one (``45``, ``<``, ``|``, ``i``, ``m`` of ``45<|im_end|>``) and make no mark. (A
+    tokenizer such as Llama 2's begins each stretch with a space.) All else is encoded as if the
+    tokenizer were asked for the whole chat.
     """
 
     def __init__(
@@ -234,8 +231,7 @@ class ChatEncoder:
 
 
 def chat_messages(prompt: str, *, system_prompt: str | None) -> list[Message]:
-    """The chat that asks for a turn: ``prompt`` as a user's message, after the system's if there
-    is one."""
+    """The chat that asks for a turn: ``prompt`` as a user's message, after the system's."""
     system = [] if system_prompt is None else [{"role": "system", "content": system_prompt}]
     return [*system, {"role": "user", "content": prompt}]
 

@@ -8,10 +8,8 @@ T = TypeVar("T")
 
 
 async def run_all(coroutines: Iterable[Coroutine[None, None, T]]) -> list[T]:
-    """The results of all coroutines, in order.
-
-    The first error cancels the others and is raised itself, not in an exception group.
-    """
+    """The results of all coroutines, in order. The first error cancels the others and is raised
+    itself, not in an exception group."""
     try:
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(coroutine) for coroutine in coroutines]

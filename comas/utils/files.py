@@ -57,10 +57,7 @@ def from_here(path: Path) -> Path:
 
 
 def in_command(path: Path) -> str:
-    """``path`` from here, as a word of a shell's command line that people copy.
-
-    Example: ``'my runs/comas'``, with the quotes
-    """
+    """``path`` from here, as a word of a command line that people copy: ``'my runs/comas'``."""
     return shlex.quote(str(from_here(path)))
 
 
@@ -86,11 +83,8 @@ def write_files(contents: Mapping[Path, str | bytes]) -> None:
 
 @contextmanager
 def written_aside(folder: Path) -> Iterator[Path]:
-    """Yield an empty folder that becomes ``folder``, replacing it, when all went well.
-
-    On an error nothing is left of it, and ``folder`` is as it was. If there is no room left on the
-    disk, that is the error, whatever a library made of it.
-    """
+    """Yield an empty folder that becomes ``folder``, replacing it, when all went well; on an error
+    nothing is left of it. If the disk is full, that is the error, whatever a library made of it."""
     partial = _partial(folder)
     with explaining_errors(partial):
         remove(partial)

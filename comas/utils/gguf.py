@@ -30,10 +30,7 @@ def converted(gguf: Path, *, saves: Path) -> Path:
 
 def write_model(gguf: Path, output: Path) -> None:
     """Write the model of a GGUF file, dequantised to bfloat16, with its tokenizer and chat
-    template, to ``output``, which appears whole or not at all.
-
-    Raises ValueError when the file holds no model that transformers can read.
-    """
+    template, to ``output``, whole or not at all. Raises ValueError when it cannot be read."""
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
 

@@ -20,20 +20,14 @@ _SCRIPTS_FOLDER = Path(__file__).parents[2] / "scripts"
 
 
 def start_of(command: str) -> str:
-    """Return how a subcommand is started here.
-
-    Example: ``bash scripts/view.sh`` in a checkout, ``comas view`` where a wheel is installed
-    """
+    """Return how to start a subcommand: ``bash scripts/view.sh``, or ``comas view`` of a wheel."""
     script = SCRIPTS[command]
     is_checkout = (_SCRIPTS_FOLDER / script).is_file()
     return f"bash scripts/{script}" if is_checkout else f"comas {command}"
 
 
 def program(name: str) -> str:
-    """A program of the environment that this runs in, as a word of a command line.
-
-    Example: ``.venv/bin/pip``
-    """
+    """A program of this environment, as a word of a command line: ``.venv/bin/pip``."""
     return in_command(Path(sys.prefix) / "bin" / name)
 
 

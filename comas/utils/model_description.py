@@ -27,12 +27,9 @@ Json = dict[str, Any]
 
 
 def describe_as(base: Path, folder: Path) -> None:
-    """Complete the model that ``save_pretrained`` has written into ``folder``, whose architecture
-    is ``base``'s: its configuration, tokenizer files and generation settings.
-
-    The configuration is ``base``'s own, so that whatever can read the base can read the model, but
-    for the type of the weights.
-    """
+    """Complete the model that ``save_pretrained`` has written into ``folder``: with the tokenizer
+    and generation settings of ``base`` and, where the architecture is the same, its configuration,
+    so that whatever can read the base can read the model."""
     written = json.loads((folder / "config.json").read_text())
     base_config = json.loads((base / "config.json").read_text())
     is_same = base_config.get("architectures") == written["architectures"]

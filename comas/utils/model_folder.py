@@ -72,10 +72,7 @@ def adapter_of(folder: Path) -> Adapter | None:
 
 
 def may_be_hub_name(name: str) -> bool:
-    """True if ``name`` has the form of a hub name, such as Qwen/Qwen2.5-3B-Instruct.
-
-    ``saves/typo`` is none where there is a folder ``saves``.
-    """
+    """True if ``name`` has the form of a hub name, and does not begin with a folder's name."""
     owner, _, model = name.partition("/")
     is_path = name.startswith((".", "~")) or Path(owner).is_dir()
     return bool(owner and model) and "/" not in model and not is_path
@@ -89,11 +86,8 @@ def is_here(model: str) -> bool:
 
 
 def folder_of(model: str) -> Path:
-    """The folder of a model on this machine: its own, or that of the hub's cache, into which
-    what is missing there is downloaded.
-
-    Raises ValueError with the reason when there is no such model or it cannot be downloaded.
-    """
+    """The folder of a model on this machine: its own, or that of the hub's cache, into which it is
+    downloaded. Raises ValueError when there is no such model or it cannot be had."""
     if Path(model).is_dir():
         return Path(model)
     folder = _download(model, (*MODEL_FILES, CARD))
@@ -146,9 +140,7 @@ def has_recurrent_layers(folder: Path) -> bool:
 def adapted_layers(folder: Path, wanted: Sequence[str] | None) -> list[str]:
     """The layers that LoRA adapts, by the last part of their names: ``["down_proj", ...]``.
 
-    ``wanted`` is ``policy.lora.target_modules``.
-
-    Raises ValueError when the model in ``folder`` lacks one that is asked for.
+    Raises ValueError when the model lacks one of ``wanted``, ``policy.lora.target_modules``.
     """
     import torch
 
@@ -170,11 +162,8 @@ def adapted_layers(folder: Path, wanted: Sequence[str] | None) -> list[str]:
 
 
 def load_tokenizer(folder: Path) -> Any:
-    """The tokenizer of a model's folder, which can make a prompt of a chat message.
-
-    Raises ValueError, with what to do about it, when it is damaged, has no chat template, or has
-    tokens that the model does not know.
-    """
+    """The tokenizer of a model's folder. Raises ValueError, with what to do about it, when it is
+    damaged, has no chat template, or has tokens that the model does not know."""
     from transformers import AutoConfig, AutoTokenizer
 
     try:

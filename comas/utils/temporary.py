@@ -24,12 +24,10 @@ _REMEDY = "set TMPDIR to another folder"
 
 @contextmanager
 def temporary_folder() -> Iterator[Path]:
-    """Let TMPDIR be a new folder, this user's alone (0700), while the block runs.
+    """Let TMPDIR be a new folder, this user's alone, while the block runs; raises FileError.
 
     After it, the folder is removed, and what was started with it and still runs is killed. Before
     it, the same is done for the folders of processes that ended without it.
-
-    Raises FileError when there can be no such folder.
     """
     try:
         outer = Path(tempfile.gettempdir())

@@ -38,11 +38,8 @@ MAX_QUOTED_CHARS = 120
 
 
 def start_command(*loggers: str) -> None:
-    """Show what ``loggers`` say, from level INFO on; let SIGTERM and SIGHUP end us as Ctrl-C does.
-
-    All then raise KeyboardInterrupt, so that children are stopped and finished work is kept. Under
-    nohup SIGHUP stays ignored.
-    """
+    """Show what ``loggers`` say, from level INFO on; let SIGTERM and SIGHUP raise KeyboardInterrupt
+    as Ctrl-C does. Under nohup SIGHUP stays ignored."""
     terminal = logging.StreamHandler(sys.stderr)
     terminal.setLevel(logging.INFO)
     line = f"{WIPE}%(message)s" if sys.stderr.isatty() else "%(message)s"
@@ -62,10 +59,7 @@ def _as_ctrl_c(number: int, frame: FrameType | None) -> None:
 
 def printable(text: str) -> str:
     r"""Return what somebody else wrote, for a terminal: a character that could move the cursor,
-    change the window or turn text around is spelled, and lines and tabs stay.
-
-    Example: ``printable("\x1b[2Jfine") == r"\x1b[2Jfine"``
-    """
+    change the window or turn text around is spelled: ``printable("\x1b[2J") == r"\x1b[2J"``."""
     return "".join(
         character
         if character in "\n\t" or unicodedata.category(character) not in ("Cc", "Cf")
@@ -76,10 +70,7 @@ def printable(text: str) -> str:
 
 def excerpt(text: str) -> str:
     """Return what somebody else wrote, as part of a line: ``printable``, blanks for lines and tabs,
-    and of a long text beginning and end.
-
-    Example: ``excerpt("x = 7\\n\\x1b[2J") == r"x = 7 \x1b[2J"``
-    """
+    and of a long text beginning and end."""
     line = printable(" ".join(text.split()))
     half = MAX_QUOTED_CHARS // 2
     return line if len(line) <= MAX_QUOTED_CHARS else f"{line[:half]} ... {line[-half:]}"

@@ -17,13 +17,11 @@ KNOWN_MARKS = (
 
 
 class Said(NamedTuple):
-    """A response in its two parts."""
+    """A response in two parts: the thinking with its marks (of several stretches, the whole
+    response), and the rest, which others read."""
 
     thinking: str
-    """All that stands between thinking marks, and these; where there is more than one stretch of
-    it, the whole response."""
     answer: str
-    """The rest: what others read."""
 
 
 @dataclass(frozen=True)

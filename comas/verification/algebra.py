@@ -77,14 +77,8 @@ _REWRITES = [
 
 
 def is_equal_expression(gold: str, answer: str) -> bool:
-    r"""True if ``answer`` has the value of ``gold``, both normalized LaTeX without a unit.
-
-    An answer that cannot be read has not.
-
-    What sympy cannot compare is not equal.
-
-    Raises ValueError when the gold cannot be read, since then no answer can be judged.
-    """
+    r"""True if ``answer`` has the value of ``gold``, both normalized LaTeX without a unit; what
+    cannot be read or compared has not. Raises ValueError when the gold cannot be read."""
     if _INTEGER.fullmatch(answer) and _INTEGER.fullmatch(gold):
         return int(answer) == int(gold)
     if _has_letters_in_other_case(gold, answer):
@@ -149,10 +143,7 @@ def _has_letters_in_other_case(gold: str, answer: str) -> bool:
 
 @lru_cache(maxsize=4096)
 def read_gold(gold: str) -> list[Any]:
-    """``read``, once for all the answers to a question.
-
-    Raises ValueError when it cannot be read.
-    """
+    """``read``, once for all answers to a question. Raises ValueError when it cannot be read."""
     expressions = read(gold)
     if not expressions:
         raise ValueError(f"the gold answer {gold!r} cannot be read as math")
@@ -183,13 +174,9 @@ def read(text: str) -> list[Any]:
 
 
 def _tell_cases_apart(text: str) -> str:
-    """``text`` with another letter for a capital that stands there as a small letter too.
-
-    Example: ``C - c`` as ``w - c``.
-
-    (To math-verify they are one variable.) Which one depends on the letters alone, which a gold and
-    an answer that equals it share.
-    """
+    """``text`` with another letter for a capital that stands there as a small letter too, since to
+    math-verify they are one variable: ``C - c`` as ``w - c``. Which one depends on the letters
+    alone, which a gold and an answer that equals it share."""
     letters = set(_COMMAND.sub("", text))
     uppers = sorted(letter for letter in letters if letter.isupper() and letter.lower() in letters)
     spare = [letter for letter in _SPARE if not letters & {letter, letter.upper()}]

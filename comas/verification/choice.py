@@ -65,10 +65,8 @@ def verify_choice(response: str, gold: str) -> Verdict:
 def read_letter(text: str, options: Mapping[str, str] | None = None) -> str | None:
     r"""The one letter that ``text`` names, in upper case; None if it names none or several.
 
-    What follows the letter may be anything that is the text of its option (``options``, letter
-    to text); where that is not known, whatever cannot name another.
-
-    Example: ``r"\text{(a) Wrong}"`` gives ``"A"``; "A or B", "AB" and "A dog" give None.
+    It may be followed by the text of its option (``options``, letter to text); where that is not
+    known, by whatever cannot name another: ``r"\text{(a) Wrong}"`` gives ``"A"``, "A dog" None.
     """
     plain = _plain(text)
     if introduction := _INTRODUCTION.match(plain):

@@ -99,9 +99,8 @@ def _has_end(fence: Token) -> bool:
 
 @cache
 def _markdown() -> MarkdownIt:
-    """A reader of CommonMark's fences, lists and quotations. Otherwise than there, a fence may be
-    indented by more than three spaces, and follow any line: between tags, which would be HTML, too.
-    """
+    """A reader of CommonMark's fences, lists and quotations, where a fence may also be indented by
+    more than three spaces, and follow any line."""
     rules = ["html_block", "lheading", "reference", "inline", "text_join"]
     markdown = MarkdownIt("commonmark").disable(rules)
     markdown.block.ruler.at("code", _indented_fence)
@@ -127,12 +126,8 @@ def _line_of_text(state: StateBlock, start: int, end: int, silent: bool) -> bool
 
 @lru_cache(maxsize=1024)
 def examine_checker(gold: str) -> bool:
-    """True if the program's names come before builtins and standard modules of the same name.
-
-    They do where the checker needs no other name of the program.
-
-    Example: in ``assert sum(10, 15) == 6`` the program's ``sum`` is meant, in
-    ``assert abs(f(2) - 4) < 1e-6`` Python's ``abs``.
+    """True if the program's names come before builtins and standard modules of the same name: where
+    the checker needs no other name of it, as in ``assert sum(10, 15) == 6``.
 
     Raises ValueError when the checker is not Python, imports what the sandbox lacks, or calls
     ``unittest.main``.

@@ -35,10 +35,8 @@ class EnvironmentUseError(ValueError):
 
 
 class Environment:
-    """An environment in a process of its own, which starts with the first request.
-
-    Methods may be called from any thread; requests are answered one after the other.
-    """
+    """An environment in a process of its own, which starts with the first request. Methods may be
+    called from any thread; requests are answered one after the other."""
 
     def __init__(self, name: str) -> None:
         self.name = name

@@ -52,7 +52,7 @@ _WORD = re.compile(r"(?<![\\a-zA-Z])[a-zA-Z]{2,}")
 
 
 def _out_of_text(wrapped: re.Match[str]) -> str:
-    r"""Numbers and formulas stand outside: ``\text{It is }25`` for both of them in ``\text``."""
+    r"""Numbers and formulas outside: ``\text{It is }25``."""
     content = wrapped[1][1:-1]
     if r"\text" in content:  # the outer one sets the font alone
         return f" {_TEXT.sub(_out_of_text, content)} "
@@ -232,8 +232,7 @@ def join_thousands(text: str) -> str:
 def spelling(answer: str) -> str:
     r"""``normalize`` without spaces, to compare answers by; 0.5 and 1/2 are not spelled the same.
 
-    Comparing values would need a computer algebra system, which is too slow for a vote. What is
-    longer than ``MAX_ANSWER_CHARS`` stays as it is: of braces in braces it could take minutes.
+    What is longer than ``MAX_ANSWER_CHARS`` stays as it is, as it could take minutes.
     """
     if len(answer) > MAX_ANSWER_CHARS:
         return answer
@@ -253,7 +252,6 @@ def compared_as(response: str) -> str:
 
 
 def _in_latex(text: str) -> str:
-    r"""Mathematical signs of Unicode as LaTeX: ``x^{12}`` of x and two small digits."""
     return "".join(
         _SET_FORMS.get(form, "%s") % "".join(latex for _, latex in characters)
         for form, characters in groupby(map(_latex_of, text), key=lambda pair: pair[0])
@@ -317,7 +315,6 @@ def is_balanced(text: str) -> bool:
 
 
 def _depths(text: str, *, braces: bool = True) -> list[int]:
-    """The number of brackets open before each character, and at the end."""
     depths = [0] * (len(text) + 1)
     depth = position = 0
     for token in _BRACKET.finditer(text):

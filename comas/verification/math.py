@@ -74,12 +74,10 @@ _BASES = {name: str(base) for base, name in enumerate(_BASE_NAMES, start=2)}
 def verify_math(response: str, gold: str) -> Verdict:
     r"""Judge whether the last ``\boxed{}`` of ``response`` equals ``gold`` (LaTeX, not boxed).
 
-    Without a box it is unanswered; a box that cannot be read is wrong. Takes no time limit,
-    and one input can hang the engine: call it through ``Verifier``, which limits it.
+    Without a box it is unanswered; a box that cannot be read is wrong. One input can hang the
+    engine: call it through ``Verifier``, which limits it.
 
     Raises ValueError when the gold cannot be read, unless the response repeats it.
-
-    Example: ``verify_math(r"So \boxed{\frac{2}{4}}", r"\frac12") == "correct"``
     """
     wanted = normalize(gold)
     if not wanted:
@@ -94,7 +92,6 @@ def verify_math(response: str, gold: str) -> Verdict:
 
 
 def _is_equal(gold: str, answer: str) -> bool:
-    """True if two normalized answers are the same."""
     if gold == answer:
         return True
     if option := _OPTION.fullmatch(gold):
@@ -137,15 +134,13 @@ def _is_equal_list(gold: str, answer: str) -> bool:
 
 
 def _match(wanted: Sequence[str], given: Sequence[str], *, names_needed: bool) -> bool:
-    """True if every wanted element is given, as often as it is wanted, in any order."""
+    """True if every wanted element is given once, in any order."""
     left = list(given)
     for element in wanted:
-        for position, candidate in enumerate(left):
-            if _is_equal_element(element, candidate, name_needed=names_needed):
-                del left[position]
-                break
-        else:
+        equal = (one for one in left if _is_equal_element(element, one, name_needed=names_needed))
+        if (found := next(equal, None)) is None:
             return False
+        left.remove(found)
     return not left
 
 

@@ -43,22 +43,14 @@ class Verifier:
     """A bounded pool of verifying processes, which starts with the first items.
 
     A worker that spends more CPU time on one item than its limit (``CPU_LIMIT_S``) is killed and
-    replaced, and the item is "failed". An item whose worker died or was over the wall
-    limit, or whose program could not be started in time, is judged a second time before that: it
-    may have been the machine's fault. (A program has its
-    own, shorter limits: over them it is "wrong".) The workers have a low priority, 2 GiB of
-    memory each, and end with the pool or its process.
+    replaced, and the item is "failed". An item whose worker died or was over the wall limit, or
+    whose program could not be started in time, is judged a second time before that: it may have
+    been the machine's fault. (A program has its own, shorter limits: over them it is "wrong".)
 
-    Processes come from Python's forkserver: a script that uses this needs the guard
-    ``if __name__ == "__main__"``. Methods may be called from any thread. The forkserver itself, one
-    per process and idle after ``close``, ends with it.
+    Processes come from Python's forkserver, which ends with this process: a script that uses this
+    needs the guard ``if __name__ == "__main__"``. Methods may be called from any thread.
 
-    Example::
-
-        with Verifier() as verifier:
-            pending = verifier.submit([("math", r"\\boxed{71}", "71")])
-            ...                      # train meanwhile
-            assert pending.result() == ["correct"]
+    Example: ``Verifier().submit([("math", r"\\boxed{71}", "71")]).result() == ["correct"]``
     """
 
     def __init__(
@@ -72,12 +64,10 @@ class Verifier:
     ) -> None:
         """``num_workers``: by default one a core that this process may use, at most 16.
 
-        ``cpu_limit_s``: one limit in place of both of ``CPU_LIMIT_S``.
-        ``wall_limit_s``: by the clock, for workers that hang.
+        ``cpu_limit_s``: one limit in place of all of ``CPU_LIMIT_S``.
         ``isolation``: of programs, as ``comas.preflight.machine.settle_isolation`` has settled it;
         None warns with the first program where it is not whole.
-        ``chosen``: form -> the name of its strict verifier, where that is another one; it may be a
-        plug-in, which the workers take as this process has read it.
+        ``chosen``: form -> the name of its strict verifier, where that is another one.
         """
         self._cpu_limit_s = cpu_limit_s
         self._wall_limit_s = wall_limit_s
@@ -102,10 +92,9 @@ class Verifier:
         grader: Grader = "strict",
         on_verdict: Callable[[], object] = lambda: None,
     ) -> Future[list[Verdict]]:
-        """Start judging ``items`` and return at once; equal items are judged once.
+        """Start judging ``items``, equal ones once; the future is of the verdicts in their order.
 
-        The future's ``result()`` waits for all verdicts, in the order of the items. What failed is
-        "failed", and logged with its reasons. ``on_verdict`` is called after each item, from
+        What failed is logged with its reasons. ``on_verdict`` is called after each item, from
         another thread.
         """
         items = list(items)
@@ -115,8 +104,7 @@ class Verifier:
         return self._waiting.submit(self._collect, items, asked, grader, on_verdict)
 
     def close(self) -> None:
-        """Stop the workers; what they still had to do is "failed", of which nothing is said. It
-        cannot be used again."""
+        """Stop the workers, for good; what they still had to do is "failed", without a word."""
         with self._renewing:
             self._is_closed = True
         for pool in self._pools:
@@ -139,8 +127,7 @@ class Verifier:
         grader: Grader,
         on_verdict: Callable[[], object],
     ) -> list[Verdict]:
-        """Wait for the verdicts on a batch, in a thread; what may be the machine's fault is tried
-        again."""
+        """Wait for the verdicts on a batch, in a thread."""
         verdicts: dict[Item, Verdict] = {}
         faults: dict[Item, str] = {}
         for item, answer in asked.items():
@@ -159,10 +146,8 @@ class Verifier:
         counts = Counter(faults[item] for item in items if item in faults)
         if counts and not self._is_closed:
             reasons = "; ".join(f"{count} x {fault}" for fault, count in counts.most_common(5))
-            num_failed = counts.total()
-            log.warning(
-                "the verifier failed on %d of %d items: %s", num_failed, len(items), reasons
-            )
+            failed = f"{counts.total()} of {len(items)}"
+            log.warning("the verifier failed on %s items: %s", failed, reasons)
         return [verdicts[item] for item in items]
 
     def _schedule(self, grader: Grader, item: Item) -> Future[Verdict]:
@@ -207,10 +192,8 @@ def _warn_unless_isolated() -> None:
 
 
 def _judge(item: Item, grader: Grader, *, cpu_limit_s: float) -> Verdict:
-    """The verdict, in a worker, or the worker's end by SIGPROF after so many CPU seconds.
-
-    A signal that is not caught ends native code as well, and a caught one could be held back.
-    """
+    """The verdict, in a worker, or the worker's end by SIGPROF after so many CPU seconds: a signal
+    that is not caught ends native code as well."""
     signal.setitimer(signal.ITIMER_PROF, cpu_limit_s)
     try:
         with blaming_plugins():
@@ -232,10 +215,7 @@ def _prepare_worker(isolation: Isolation, plugin_texts: Mapping[str, str]) -> No
 
 
 def _die_with_forkserver() -> None:
-    """End with the forkserver, in the middle of an item too; it ends with the pool's owner.
-
-    The forkserver ends when nobody holds its alive pipe. Python hands that to every worker as
-    well, so that a busy one would keep the forkserver, and so itself, alive for ever.
-    """
+    """End with the forkserver, in the middle of an item too. It ends when nobody holds its alive
+    pipe, which Python hands to every worker as well as to the pool's owner."""
     os.close(forkserver._forkserver._forkserver_alive_fd)  # type: ignore[attr-defined]
     end_with_parent()

@@ -1,9 +1,8 @@
 r"""The graders that the published results were measured with, faults included; and math-verify as
 most of the field calls it.
 
-Their faults are kept so that our numbers can be set beside the published ones; the strict
-graders have none of them. What the published graders found no answer in is "unanswered" here,
-where they said wrong, which leaves the accuracy the same.
+Their faults are kept so that our numbers can be set beside the published ones. What they found
+no answer in is "unanswered" here, where they said wrong: the accuracy is the same.
 """
 
 import re

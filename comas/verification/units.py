@@ -130,7 +130,6 @@ def _is_surely_unit(text: str) -> bool:
 
 
 def _bare_words(unit: str) -> list[str]:
-    r"""The words outside ``\text``."""
     return [word for word in _tokens(re.sub(_TEXT, " ", unit)) if word[0].isalpha()]
 
 

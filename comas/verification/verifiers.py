@@ -25,7 +25,6 @@ all that stands in the question's row, as JSON holds it, with ``gold`` and ``sou
 
 
 def reads_columns(verifier: Verify) -> bool:
-    """True if a verifier is given the columns of its question."""
     try:
         return "columns" in inspect.signature(verifier).parameters
     except ValueError:  # of some builtins Python does not know how they are called

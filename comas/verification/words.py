@@ -168,7 +168,6 @@ def _words_in_text(text: str) -> str | None:
 
 
 def _in_digits(words: str) -> str | None:
-    """ "Twenty-five" as "25"; None for other words, and from a hundred on."""
     number = _NUMBER_OF.get(" ".join(words.casefold().replace("-", " ").split()))
     return None if number is None else str(number)
 

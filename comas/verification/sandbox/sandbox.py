@@ -87,9 +87,7 @@ class Sandbox:
         preload: Path | None = None,
     ) -> None:
         """``isolated=False`` does without namespaces, as ``isolation`` may allow by itself.
-
-        preload: a module of ours that the server imports before any program comes, with the
-            installed packages, which programs can import as well.
+        ``preload``: a module of ours that programs can import, and all installed packages with it.
         """
         self._limits = limits or Limits()
         self._preload = preload
@@ -99,23 +97,17 @@ class Sandbox:
         self._lock = threading.Lock()
 
     def run(self, program: str, *, checker: str, names_may_shadow: bool = False) -> bool:
-        """True if ``program`` loads and then ``checker`` runs to its end without an exception.
-
-        The checker runs in a process of its own, where the program's names are at hand as
-        globals and as the module ``solution``.
-
-        names_may_shadow: whether a name of the program comes before the builtin or the
-            standard module of the same name.
+        """True if ``program`` loads and then ``checker`` runs to its end without an exception, in a
+        process of its own, with the program's names as globals and as the module ``solution``;
+        they may shadow builtins and standard modules.
 
         Raises SandboxError when the sandbox itself fails; the next call starts it afresh.
         """
         return self._run(program, checker, names_may_shadow)["passed"]
 
     def output_of(self, program: str) -> str:
-        """Return the last ``MAX_OUTPUT_CHARS`` characters that ``program`` prints.
-
-        Raises ProgramError with them, and the error, where one ends it; or where it is over its
-        limits. Raises SandboxError as ``run`` does.
+        """Return the last ``MAX_OUTPUT_CHARS`` characters that ``program`` prints. Raises
+        ProgramError with them where an error ends it, or over its limits; SandboxError as ``run``.
         """
         reply = self._run(_PRINTING.format(program=program), _OUTPUT, False)
         if not reply["passed"]:

@@ -31,12 +31,11 @@ CHECKER_USER, PROGRAM_USER = 65533, 65534
 
 @dataclass(frozen=True)
 class Cell:
-    """One run: its pipes, its limits, and what this machine has against hostile programs."""
+    """One run: its pipes, its limits, and what this machine has against hostile programs. The
+    checker's source never enters the program's memory."""
 
     program: int
-    """The descriptor to read the source code of the program from."""
     checker: int
-    """That of the checker's, which never enters the program's memory."""
     report: int
     limits: Limits
     names_may_shadow: bool

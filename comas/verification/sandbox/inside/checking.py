@@ -16,14 +16,9 @@ _ATTRIBUTE_OPERATIONS = {"__getattr__", "__setattr__", "__delattr__"}
 
 
 def check(checker: str, *, names_may_shadow: bool, source: int, sink: int) -> object:
-    """Run ``checker`` against the program at the other end; returns if it finds no fault, with
-    what it calls ``__output__``.
-
-    Raises what the checker raises. Ends the process if the program does not load, or sends
-    anything that no honest program sends.
-
-    names_may_shadow: see ``_Names``.
-    """
+    """Run ``checker`` against the program at the other end; returns its ``__output__`` if it finds
+    no fault. Raises what the checker raises. Ends the process if the program does not load, or
+    sends anything that no honest program sends."""
     conversation = Conversation(source, sink, rules=Rules(checker))
     solution = conversation.codec.remote(0)
     bool(solution)  # is answered when the program has loaded
@@ -34,10 +29,7 @@ def check(checker: str, *, names_may_shadow: bool, source: int, sink: int) -> ob
 
 
 def serve(program: str, *, source: int, sink: int) -> NoReturn:
-    """Load ``program`` as the module ``solution``, and then do what the checker asks for.
-
-    Raises what loading raises.
-    """
+    """Load ``program`` as the module ``solution``, and then do what the checker asks for."""
     conversation = Conversation(source, sink)
     solution = types.ModuleType("solution")
     sys.modules["solution"] = solution

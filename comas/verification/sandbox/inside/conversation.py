@@ -32,10 +32,7 @@ class Conversation:
     """One side of it. Requests may be made from any thread, one at a time."""
 
     def __init__(self, source: int, sink: int, *, rules: "Rules | None" = None) -> None:
-        """Read from the descriptor ``source``, write to ``sink``.
-
-        rules: what the program may do to the checker; None on its own side.
-        """
+        """rules: what the program may do to the checker; None on its own side."""
         self._source = open(source, "rb")  # noqa: SIM115  open for as long as the process
         self._sink = open(sink, "wb")  # noqa: SIM115
         self._rules = rules

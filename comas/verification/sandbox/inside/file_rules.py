@@ -33,11 +33,8 @@ def version() -> int:
 
 
 def restrict(*, readable: Iterable[str], writable: Iterable[str]) -> None:
-    """Let this process and its children open files beneath these folders only.
-
-    Also denies TCP and signals to other processes where the kernel's version can. Needs
-    no_new_privs. Raises OSError where the kernel has no Landlock.
-    """
+    """Let this process and its children open files beneath these folders only, and deny TCP and
+    signals where the kernel's version can. Needs no_new_privs. Raises OSError without Landlock."""
     supported = version()
     files = (1 << _NUM_FILE_RIGHTS.get(supported, 16)) - 1
     network = _BIND_TCP | _CONNECT_TCP if supported >= 4 else 0

@@ -16,21 +16,15 @@ PIVOT_ROOT_NUMBERS = {"x86_64": 155, "aarch64": 41}
 
 
 def library_folders() -> list[str]:
-    """The folders that a Python program reads: Python itself, the system's libraries, and installed
-    packages."""
     return ["/usr", "/lib", "/lib64", os.path.realpath(sys.base_prefix), *package_folders()]
 
 
 def package_folders() -> list[str]:
-    """The folder of installed packages, where the server was given it."""
     return [path for path in sys.path if os.path.basename(path) == "site-packages"]
 
 
 def isolate() -> None:
-    """Move the server into namespaces of its own.
-
-    Raises OSError where the kernel or the container forbids it.
-    """
+    """Move the server into namespaces of its own; raises OSError where that is forbidden."""
     uid, gid = os.getuid(), os.getgid()
     flags = system.CLONE_NEWNS | system.CLONE_NEWNET | system.CLONE_NEWIPC | system.CLONE_NEWUTS
     system.call("unshare", flags if uid == 0 else flags | system.CLONE_NEWUSER)

@@ -19,10 +19,8 @@ def end_namespace(cell: int) -> None:
 
 
 def end_tree() -> None:
-    """Kill and reap every descendant: as their subreaper this process inherits the orphans.
-
-    Raises OSError when something is still there after all that time.
-    """
+    """Kill and reap every descendant: as their subreaper this process inherits the orphans. Raises
+    OSError when something is still there after all that time."""
     deadline = time.monotonic() + _WITHIN_S
     while not _has_reaped_all():
         # A killed process with much memory keeps its children for a while, which fork on
@@ -52,7 +50,6 @@ def _signal(processes: set[int], number: int) -> None:
 
 
 def _descendants() -> set[int]:
-    """Children, their children and so on, by /proc."""
     found: set[int] = set()
     waiting = [os.getpid()]
     while waiting:

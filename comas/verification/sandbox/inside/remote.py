@@ -24,11 +24,8 @@ _PLAIN: dict[type, Callable[[Any], Any]] = {
 
 
 def _plain(value: Any) -> Any:
-    """The content of ``value`` as an instance of a builtin type; None where it is none.
-
-    It equals what that type says, and not what its own class may make of it. A view of a
-    dictionary is a set.
-    """
+    """The content of ``value`` as an instance of a builtin type, whatever its own class may make of
+    it; None where it is none."""
     for kind, content in _PLAIN.items():
         if issubclass(type(value), kind):
             return content(value)
@@ -48,8 +45,7 @@ def _call(function: Any, *arguments: Any, **named: Any) -> Any:
 
 
 def _named(place: object, names: str) -> dict[str, Callable[..., Any]]:
-    """The functions behind special methods: ``_named(builtins, "len")`` gives that of
-    ``__len__``."""
+    """The functions behind special methods: ``_named(builtins, "len")`` is of ``__len__``."""
     return {f"__{name}__": getattr(place, name) for name in names.split()}
 
 
@@ -125,7 +121,6 @@ _NUMBER: Any = vars(Remote)["_Remote__number"]
 
 
 def number_of(remote: Remote) -> int:
-    """The number that its owner knows it by."""
     return _NUMBER.__get__(remote)
 
 

@@ -97,13 +97,10 @@ _TEXT = "_text_of_the_original"
 
 
 class Codec:
-    """Values to forms and back; the containers and objects of which both sides know.
-
-    Both sides see the same containers in the same order, and so give them the same labels.
-    """
+    """Values to forms and back; the containers and objects of which both sides know. They see the
+    same containers in the same order, and so give them the same labels."""
 
     def __init__(self, request: Callable[..., Any], *, is_checker: bool) -> None:
-        """``request``: see ``Remote``. ``is_checker``: whose side this is."""
         self._request = request
         self._is_checker = is_checker
         self._given: list[Any] = []
@@ -124,11 +121,9 @@ class Codec:
         return number
 
     def has_given(self, value: Any) -> bool:
-        """True if it is an object of this side that the other side may call by a number."""
         return id(value) in self._numbers
 
     def remote(self, number: Form) -> Any:
-        """The other side's object of this number."""
         if _checked(number) not in self._remotes:
             self._remotes[number] = Remote(self._request, number)
         return self._remotes[number]
@@ -157,7 +152,6 @@ class Codec:
         return ["mine", self.give_number(value)]
 
     def decode(self, form: Form) -> Any:
-        """The value that a form stands for."""
         if type(form) is int or type(form) in _AS_THEY_ARE:
             return form
         match form:
@@ -185,8 +179,6 @@ class Codec:
                 return self._rebuild_error(self._error_class(kind), *map(self.decode, parts))
         raise ValueError("not a form")
 
-    # ------------------------------------------------------------ containers on both sides
-
     def news(self, *, may_forget: bool) -> Form:
         """The head of the next message: labels released, and ``[label, part, ...]`` changed.
 
@@ -207,7 +199,6 @@ class Codec:
         return [released, changes]
 
     def receive(self, news: Form) -> None:
-        """Take what the other side has changed and released."""
         released, changes = news
         for label, *forms in changes:
             self._refill(label, forms)
@@ -249,8 +240,6 @@ class Codec:
 
     def _forget(self, label: int) -> None:
         del self._labels[id(self._containers.pop(label))], self._contents[label]
-
-    # ------------------------------------------------------------ the library and exceptions
 
     def _find_in_library(self, module: str, name: str) -> Any:
         if not self._is_checker:
@@ -309,7 +298,6 @@ def _has_no_foreign_timezone(value: Any) -> bool:
 
 
 def _place_in_library(value: Any) -> tuple[str, str] | None:
-    """Module and name of a function or class of the standard library."""
     if not issubclass(type(value), (type, types.FunctionType, types.BuiltinFunctionType)):
         return None
     module, name = value.__module__, value.__qualname__
@@ -333,5 +321,4 @@ def _checked(number: Form) -> int:
 
 
 def _text(error: BaseException) -> str:
-    """``str`` of an exception whose class is the other side's."""
     return vars(error).get(_TEXT) or BaseException.__str__(error)
