@@ -104,11 +104,10 @@ def test_a_block_is_found_in_linear_time(unit):
     assert time.process_time() - started < 2
 
 
-@pytest.mark.parametrize("grade", GRADERS)
-def test_a_forgery_passes_as_published_only(grade):
-    forged = "class A:\n    def __eq__(self, other): return True\ndef f(x): return A()"
-    expected = "correct" if grade is coding.verify_coding_published else "wrong"
-    assert grade(in_block(forged), CHECKER) == expected
+def test_a_forgery_passes_as_published_only():
+    forged = in_block("class A:\n    def __eq__(self, other): return True\ndef f(x): return A()")
+    assert coding.verify_coding_published(forged, CHECKER) == "correct"
+    assert coding.verify_coding(forged, CHECKER) == "wrong"
 
 
 @pytest.mark.parametrize("grade", GRADERS)

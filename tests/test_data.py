@@ -111,21 +111,14 @@ def test_a_file_that_is_missing_broken_or_empty_is_told(tmp_path, content, said)
     assert [part for part in (str(path), *said) if part not in message] == []
 
 
-@cases(
-    "num_questions, num_epochs, num_steps, expected",
-    (2000, 1, None, 31),
-    (2000, 3, None, 93),
-    (64, 1, None, 1),
-    (2000, 1, 50, 50),
-)
-def test_a_run_has_a_step_for_each_whole_batch(num_questions, num_epochs, num_steps, expected):
-    steps = count_steps(num_questions, batch_size=64, num_epochs=num_epochs, num_steps=num_steps)
-    assert steps == expected
+def test_a_run_has_a_step_for_each_whole_batch_of_which_there_must_be_one():
+    def steps(num_questions: int, num_epochs: int, num_steps: int | None) -> int:
+        return count_steps(num_questions, batch_size=64, num_epochs=num_epochs, num_steps=num_steps)
 
-
-def test_fewer_questions_than_a_batch_is_an_error_with_the_numbers():
+    assert [steps(2000, 1, None), steps(2000, 3, None), steps(64, 1, None)] == [31, 93, 1]
+    assert steps(2000, 1, 50) == 50
     with pytest.raises(DataError, match=r"holds 63 questions, fewer than .* 64 .* to 63 or less"):
-        count_steps(63, batch_size=64, num_epochs=1, num_steps=5)
+        steps(63, 1, 5)
 
 
 @given(num_questions=st.integers(1, 40), batch_size=st.integers(1, 40), epoch=st.integers(0, 3))
@@ -184,23 +177,21 @@ def test_an_answer_is_a_letter_a_number_from_0_or_the_text_of_an_option(answer, 
     assert record["prompt"] == "Which?\n\n(A) red\n(B) blue\n(C) 7"
 
 
-@pytest.mark.parametrize("answer", ["D", "c", 3, -1, True, None, "green", "1", "7"])
-def test_what_names_no_option_or_counts_from_nobody_knows_where_is_a_fault(answer):
-    with pytest.raises(ValueError, match=r"none of the options; write one of A, B, C, "):
-        chosen(answer)
-
-
 @cases(
-    "choices, said",
-    (["red"], "1 options; there must be 2 to 26"),
-    (["red", " "], "must not be empty"),
-    (["red", "red "], "must differ"),
-    ("red, blue", r"holds no list; data\.columns\.choices names the columns .*\[A,B,C,D\]"),
-    (ARC["choices"], r"holds no list; .* the one of their list, as \[choices\.text\] does"),
+    "answer, choices, said",
+    *(
+        (answer, OPTIONS, "none of the options; write one of A, B, C, ")
+        for answer in ("D", "c", 3, -1, True, None, "green", "1", "7")
+    ),
+    ("A", ["red"], "1 options; there must be 2 to 26"),
+    ("A", ["red", " "], "must not be empty"),
+    ("A", ["red", "red "], "must differ"),
+    ("A", "red, blue", r"holds no list; data\.columns\.choices names the columns .*\[A,B,C,D\]"),
+    ("A", ARC["choices"], r"holds no list; .* of their list, as \[choices\.text\] does"),
 )
-def test_options_that_are_none_are_a_fault(choices, said):
+def test_options_that_are_none_or_are_not_named_are_a_fault(answer, choices, said):
     with pytest.raises(ValueError, match=said):
-        chosen("A", choices=choices)
+        chosen(answer, choices=choices)
 
 
 def test_a_csv_holds_options_in_columns_of_their_own(tmp_path):
@@ -215,12 +206,7 @@ def test_a_csv_holds_options_in_columns_of_their_own(tmp_path):
     assert found.questions == (Question("quiz/1", "choice", "Bigger?\n\n(A) 2\n(B) 3"),)
     assert found.answers == {"quiz/1": "B\n(A) 2\n(B) 3"}
     with pytest.raises(DataError, match=r"no column C; data\.columns\.choices names them"):
-        load_questions(
-            path,
-            Data(
-                columns={"prompt": "q", "answer": "right", "choices": ["A", "C"]}, domain="choice"
-            ),
-        )
+        load_questions(path, Data(columns=columns | {"choices": ["A", "C"]}, domain="choice"))
 
 
 def test_a_prompt_may_list_its_options_itself_and_verdicts_know_their_texts(tmp_path):
@@ -282,6 +268,5 @@ def test_labels_and_nested_options_that_do_not_fit_are_a_fault(tmp_path, changes
 
 
 def test_columns_of_options_are_read_of_questions_of_choice_alone(tmp_path):
-    path = tmp_path / "mixed.jsonl"
-    path.write_text(json.dumps({"task": "math", "prompt": "1 + 1?", "answer": 2, "choices": 3}))
-    assert load_questions(path).answers == {"mixed/1": "2"}
+    row = {"task": "math", "prompt": "1 + 1?", "answer": 2, "choices": 3}
+    assert load_questions(write(tmp_path / "mixed.jsonl", row)).answers == {"mixed/1": "2"}

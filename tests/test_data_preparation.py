@@ -24,11 +24,6 @@ from comas.data.preparation.webinstruct import WEBINSTRUCT, split_unit
 from comas.verification import Verifier
 
 
-def test_a_math_row_takes_what_its_solution_boxes_last():
-    row = math_row(1)
-    assert MATH.convert(row) == Item(row["problem"], r"\frac{6}{7}")
-
-
 @cases(
     "record_set, row, change, reason",
     (MATH, math_row(1), {"level": "Level 3"}, "it is of another level than 4 and 5"),
@@ -56,7 +51,9 @@ def test_an_answer_that_is_more_or_less_than_one_number_is_left_out(answer):
     assert split_unit(answer) is None
 
 
-def test_a_science_question_ends_with_the_unit_expected():
+def test_a_math_answer_is_boxed_last_and_a_science_question_ends_with_its_unit():
+    row = math_row(1)
+    assert MATH.convert(row) == Item(row["problem"], r"\frac{6}{7}")
     row = webinstruct_row(0) | {"question": "How fast is it? ", "answer": "16.8 m/s"}
     item = WEBINSTRUCT.convert(row)
     assert item.prompt == 'How fast is it?\n\nGive the answer in the unit "m/s".'
@@ -145,14 +142,15 @@ def test_a_copy_is_read_as_a_download_leaves_it(tmp_path):
     assert list(load_rows(SOURCE, local_copies=tmp_path)) == ROWS
 
 
-def test_two_copies_with_the_same_card_are_not_taken_for_each_other(tmp_path):
+def test_two_copies_with_the_same_card_are_not_taken_for_each_other(tmp_path, caplog):
     """The library's own cache takes them for the same, and gives the rows of the first."""
     for number in (1, 2):
         root = tmp_path / f"{number}" / SOURCE.hub_name
         write_parquet(root / "main/test-0.parquet", [{"question": f"{number}", "answer": "x"}])
         write_card(root, {"main": {"test": "main/test-*"}})
-    found = [next(load_rows(SOURCE, local_copies=tmp_path / name))["question"] for name in "12"]
-    assert found == ["1", "2"]
+        [row] = load_rows(SOURCE, local_copies=tmp_path / f"{number}")
+        assert row["question"] == f"{number}"
+    assert caplog.messages == ["owner/name: 1 rows, but the hub's copy has 2"] * 2
 
 
 def test_a_missing_column_and_a_value_of_another_type_are_named():
@@ -184,13 +182,6 @@ def test_a_damaged_copy_is_named_with_the_remedy(tmp_path, name, content):
     assert "Get it again: hf download owner/name --repo-type dataset" in str(caught.value)
 
 
-def test_a_copy_of_another_length_than_the_hubs_is_warned_about(tmp_path, caplog):
-    write_records(tmp_path / "owner/name/test.jsonl", ROWS[:1])
-    write_card(tmp_path / "owner/name", {"main": {"test": "test.jsonl"}})
-    list(load_rows(SOURCE, local_copies=tmp_path))
-    assert caplog.messages == ["owner/name: 1 rows, but the hub's copy has 2"]
-
-
 def test_the_hub_is_asked_for_the_pinned_commit_of_every_config(monkeypatch):
     load = Mock(return_value=[math_row(1)])
     monkeypatch.setattr(datasets, "load_dataset", load)
@@ -218,6 +209,7 @@ def test_the_same_words_overlap_however_short_and_written():
     assert index_of("Find x!").has_same("find  X")
     assert index_of("Find x!").overlaps("find  X")
     assert not index_of("Find x!").overlaps("find x now")
+    assert not index_of("a b c d e", "f g h i j").overlaps("c d e f g h i j")  # across two others
 
 
 @pytest.mark.parametrize(("shared", "overlaps"), [(12, False), (13, True)])
@@ -233,10 +225,6 @@ def test_thirteen_words_in_a_row_overlap_and_twelve_do_not(shared, overlaps):
 def test_a_short_question_overlaps_when_all_of_it_stands_in_another(length, overlaps):
     index = index_of("apples", f"Say: {LONG}", "pears")
     assert index.overlaps(" ".join(WORDS[1 : 1 + length])) == overlaps
-
-
-def test_a_short_question_is_not_found_across_two_others():
-    assert not index_of("a b c d e", "f g h i j").overlaps("c d e f g h i j")
 
 
 GOOD = [

@@ -18,14 +18,14 @@ from comas.verification.verifiers import verify
 NONE = [r"\boxed{}", r"\boxed{\boxed{}}", r"\boxed{ ", "the answer is 8"]
 
 
-@cases("answer, response", *pairs("boxes", "last"), *((None, text) for text in NONE))
-def test_the_last_balanced_box_is_the_answer(answer, response):
-    assert last_boxed(response) == answer
-
-
-@cases("answer, response", *pairs("boxes", "list"), *((None, text) for text in NONE))
-def test_boxes_joined_by_a_connective_are_one_list(answer, response):
-    assert last_boxed_list(response) == answer
+@cases(
+    "read, answer, response",
+    *((last_boxed, *pair) for pair in pairs("boxes", "last")),
+    *((last_boxed_list, *pair) for pair in pairs("boxes", "list")),
+    *((read, None, text) for text in NONE for read in (last_boxed, last_boxed_list)),
+)
+def test_the_last_balanced_box_is_the_answer_or_joined_ones_a_list(read, answer, response):
+    assert read(response) == answer
 
 
 @cases(
@@ -118,16 +118,21 @@ def test_a_number_further_off_is_wrong(gold, answer):
     assert verify_science(rf"\boxed{{{answer}}}", gold) == "wrong"
 
 
-@pytest.mark.parametrize("joint", [" or ", ", ", r"\text{ or }"])
-def test_boxes_joined_to_one_answer_hold_several_numbers(joint):
-    assert verify_science(rf"\boxed{{1}}{joint}\boxed{{2.5}}", "2.5") == "unanswered"
-    assert verify_science(rf"\boxed{{2.5}}{joint}\boxed{{2.5}}", "2.5") == "correct"
+@pytest.mark.parametrize("joint", [" or ", ", ", r"\text{ or }", " and ", "/"])
+@cases("verifier, other, gold", (verify_science, "1", "2.5"), (verify_choice, "A", "B"))
+def test_boxes_joined_to_one_answer_hold_several(joint, verifier, other, gold):
+    assert verifier(rf"\boxed{{{other}}}{joint}\boxed{{{gold}}}", gold) == "unanswered"
+    assert verifier(rf"\boxed{{{gold}}}{joint}\boxed{{{gold}}}", gold) == "correct"
 
 
-@pytest.mark.parametrize("gold", ["swift", "", "1e999", "nan", r"\frac{1}{2}"])
-def test_a_science_gold_that_is_no_number_is_an_error(gold):
-    with pytest.raises(ValueError, match=r"gold answer .* is not a number"):
-        verify_science(r"\boxed{1}", gold)
+@cases(
+    "verifier, gold, said",
+    *((verify_science, gold, "a number") for gold in ("swift", "", "1e999", "nan", r"\frac{1}{2}")),
+    *((verify_choice, gold, "a letter from A to Z") for gold in ("", "AB", "(A)", "a", "1")),
+)
+def test_a_gold_of_another_form_is_an_error(verifier, gold, said):
+    with pytest.raises(ValueError, match=f"gold answer .* is not {said}"):
+        verifier(r"\boxed{1}", gold)
 
 
 B = [*texts("choice", "B"), " B ", "\uff22", "\u24b7", "\U0001d401"]
@@ -192,26 +197,14 @@ def test_an_option_of_signs_alone_is_not_named_by_every_letter(empty):
             assert verify_choice(rf"\boxed{{{answer}}}", f"{letter}\n{listed}") == "correct"
 
 
-@pytest.mark.parametrize("response", ["It is B.", r"\boxed{}", r"\boxed{B"])
-def test_a_letter_without_a_box_is_unanswered(response):
-    assert verify_choice(response, "B") == "unanswered"
-
-
-def test_of_several_boxes_the_last_counts():
-    assert verify_choice(r"Not \boxed{C} but \boxed{z}", " Z ") == "correct"
-    assert verify_choice(r"Not \boxed{B} but \boxed{B or C}", "B") == "unanswered"
-
-
-@pytest.mark.parametrize("joint", [" or ", ", ", r"\text{ or }", " and ", "/"])
-def test_boxes_joined_to_one_answer_name_several_letters(joint):
-    assert verify_choice(rf"\boxed{{A}}{joint}\boxed{{B}}", "B") == "unanswered"
-    assert verify_choice(rf"\boxed{{B}}{joint}\boxed{{B}}", "B") == "correct"
-
-
-@pytest.mark.parametrize("gold", ["", "AB", "(A)", "a", "1"])
-def test_a_choice_gold_that_is_no_letter_is_an_error(gold):
-    with pytest.raises(ValueError, match="is not a letter from A to Z"):
-        verify_choice(r"\boxed{A}", gold)
+@cases(
+    "response, gold, verdict",
+    *((response, "B", "unanswered") for response in ("It is B.", r"\boxed{}", r"\boxed{B")),
+    (r"Not \boxed{C} but \boxed{z}", " Z ", "correct"),
+    (r"Not \boxed{B} but \boxed{B or C}", "B", "unanswered"),
+)
+def test_of_several_boxes_the_last_counts_and_a_letter_needs_one(response, gold, verdict):
+    assert verify_choice(response, gold) == verdict
 
 
 def verdicts(form: str, response: str, gold: str) -> tuple[str, str]:
@@ -219,18 +212,19 @@ def verdicts(form: str, response: str, gold: str) -> tuple[str, str]:
     return verify(form, response, gold, "published"), verify(form, response, gold)
 
 
-@pytest.mark.parametrize("gold", texts("published", "math: the gold itself is wrong"))
-def test_published_math_rejects_the_gold_itself_and_strict_does_not(gold):
-    assert verdicts("math", rf"So it is $\boxed{{{gold}}}$.", gold) == ("wrong", "correct")
-
-
-@pytest.mark.parametrize(("gold", "answer"), pairs("published", "math: a part of the gold"))
-def test_published_math_accepts_a_part_of_the_gold_and_strict_does_not(gold, answer):
-    assert verdicts("math", rf"\boxed{{{answer}}}", gold) == ("correct", "wrong")
-
-
-@cases("gold, response, published, strict", *parts("published", "math: plain numbers"))
-def test_published_math_agrees_on_plain_numbers_and_needs_no_box(gold, response, published, strict):
+@cases(
+    "gold, response, published, strict",
+    *(
+        (gold, rf"So it is $\boxed{{{gold}}}$.", "wrong", "correct")
+        for gold in texts("published", "math: the gold itself is wrong")
+    ),
+    *(
+        (gold, rf"\boxed{{{answer}}}", "correct", "wrong")
+        for gold, answer in pairs("published", "math: a part of the gold")
+    ),
+    *parts("published", "math: plain numbers"),
+)
+def test_published_math_has_its_faults_and_strict_has_not(gold, response, published, strict):
     assert verdicts("math", response, gold) == (published, strict)
 
 

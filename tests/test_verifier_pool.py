@@ -17,14 +17,14 @@ from comas.verification import Verifier
 pytestmark = pytest.mark.stack
 
 SQUARE = "def f(x):\n    return x * x\n"
-CHECKER = "def test_f():\n    assert f(2) == 4\n    assert f(-3) == 9\n\ntest_f()\n"
+CHECKER = "assert f(2) == 4 and f(-3) == 9"
 ENDLESS = ("math", r"\boxed{(x+y+z+t)^{9000}}", "x+1")
 CPU_LIMIT_S_HERE = 2.0
 WALL_LIMIT_S_HERE = 6.0
 
 
 def in_block(code: str) -> str:
-    return f"The plan.\n```python\n{code}\n```\nDone."
+    return f"```python\n{code}\n```"
 
 
 @pytest.fixture(scope="module")
@@ -102,23 +102,20 @@ def test_a_pool_whose_idle_worker_is_lost_is_replaced():
     assert not any(pool.active for pool in verifier._pools)
 
 
-def test_a_verifier_that_fails_is_reported_and_not_wrong(verifier, caplog):
-    verdicts = verifier.verify_batch([("science", r"\boxed{1}", "swift")] * 3)
-    assert verdicts == ["failed"] * 3
-    assert "failed on 3 of 3 items: 3 x ValueError: the gold answer 'swift'" in caplog.text
+def test_a_verifier_that_fails_is_reported_and_equal_items_are_judged_and_told_once(
+    verifier, caplog
+):
+    told: list[None] = []
+    items = [("science", r"\boxed{1}", gold) for gold in ("swift", "1", "swift", "swift")]
+    verdicts = verifier.submit(items, on_verdict=lambda: told.append(None)).result()
+    assert verdicts == ["failed", "correct", "failed", "failed"] and len(told) == 2
+    assert "failed on 3 of 4 items: 3 x ValueError: the gold answer 'swift'" in caplog.text
 
 
 def test_published_math_has_its_own_limits_in_a_worker(caplog):
     endless = "$9^{9^{9^{9^9}}}$"
     with Verifier(num_workers=1) as verifier:
         assert verifier.verify_batch([("math", endless, "$2$")], grader="published") == ["wrong"]
-
-
-def test_every_verdict_is_told_once(verifier):
-    told: list[None] = []
-    items = [("choice", rf"\boxed{{{letter}}}", "A") for letter in "ABA"]
-    verifier.submit(items, on_verdict=lambda: told.append(None)).result()
-    assert len(told) == 2  # equal items are judged once
 
 
 def test_it_can_be_called_from_threads(verifier):
