@@ -21,10 +21,12 @@ from comas.utils.temporary import outer_folder, temporary_folder
 
 
 def test_a_process_that_has_ended_has_no_words_and_is_not_alive():
-    child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    words = [sys.executable, "-c", "input()", "multiprocessing.resource_tracker"]
+    child = subprocess.Popen(words, stdin=subprocess.PIPE)
     process = psutil.Process(child.pid)
+    wait_until(lambda: command_line(process) == words)
     assert is_alive(process) and name(process) == process.name()
-    assert not is_resource_tracker(process)
+    assert is_resource_tracker(process) and not is_resource_tracker(psutil.Process())
     assert child.stdin is not None
     child.stdin.write(b"\n")
     child.stdin.close()
@@ -33,13 +35,6 @@ def test_a_process_that_has_ended_has_no_words_and_is_not_alive():
     child.wait()
     assert command_line(process) == [] and not is_alive(process)
     assert name(process) == ""
-
-
-def test_a_resource_tracker_is_known_by_its_command():
-    words = [sys.executable, "-c", "input()", "multiprocessing.resource_tracker"]
-    with subprocess.Popen(words, stdin=subprocess.PIPE) as child:
-        wait_until(lambda: command_line(psutil.Process(child.pid)) == words)
-        assert is_resource_tracker(psutil.Process(child.pid))
 
 
 SLEEPS = [sys.executable, "-S", "-c", "import time; time.sleep(60)"]
@@ -85,7 +80,7 @@ def is_running(pid: int) -> bool:
     return psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
 
 
-def test_a_temporary_folder_is_ones_own_and_nothing_of_it_stays(outer):
+def test_a_temporary_folder_is_ones_own_and_nothing_of_it_stays(outer, monkeypatch):
     (outer / "comas-notes").mkdir()  # somebody else's, as is a locked folder of another name
     (outer / "elsewhere").mkdir()
     (outer / "elsewhere/.lock").touch()
@@ -101,6 +96,12 @@ def test_a_temporary_folder_is_ones_own_and_nothing_of_it_stays(outer):
     assert outer_folder() == outer
     assert {path.name for path in outer.iterdir()} == {"comas-notes", "elsewhere"}
     assert not is_running(frozen.pid)
+    long = outer / "a-long-name-that-sockets-cannot-have"
+    long.mkdir()
+    monkeypatch.setenv("TMPDIR", str(long))
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    with temporary_folder() as folder:
+        assert folder.parent == Path("/tmp")
 
 
 def test_what_a_killed_command_left_is_removed_by_the_next(outer):
@@ -120,14 +121,6 @@ def test_what_a_killed_command_left_is_removed_by_the_next(outer):
         assert is_running(stranger.pid)
     stranger.kill()
     stranger.wait()
-
-
-def test_a_long_name_gives_way_to_one_that_sockets_can_have(outer, monkeypatch):
-    long = outer / "a-long-name-for-a-temporary-folder"
-    long.mkdir()
-    monkeypatch.setenv("TMPDIR", str(long))
-    with temporary_folder() as folder:
-        assert folder.parent == Path("/tmp")
 
 
 def test_ctrl_c_again_and_again_changes_nothing_and_shows_no_traceback(outer):

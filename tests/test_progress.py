@@ -36,13 +36,6 @@ def test_work_that_counts_nothing_is_told_again_and_again(caplog):
     assert caplog.messages == ["updating: 00:00 so far"] * told  # and none after the end
 
 
-def test_short_work_says_nothing_without_a_terminal(caplog, capsys):
-    caplog.set_level(logging.INFO)
-    with progress_bar("updating", unit="answer", total=2) as bar:
-        bar.update(2)
-    assert not caplog.messages and capsys.readouterr() == ("", "")
-
-
 @pytest.mark.usefixtures("quick")
 @pytest.mark.parametrize(("initial", "left"), [(0, "03:20"), (24, "04:26")])
 def test_the_time_left_follows_from_what_was_counted_here(caplog, initial, left):
@@ -67,11 +60,13 @@ def test_on_a_terminal_a_bar_is_shown_while_it_lasts(monkeypatch, caplog):
     assert not caplog.messages
 
 
-def test_every_answer_is_counted_and_passed_on():
+def test_every_answer_is_counted_and_passed_on_and_short_work_says_nothing(caplog, capsys):
     async def generate(request):
         return request
 
+    caplog.set_level(logging.INFO)
     with progress_bar("rollout", unit="turn", total=2) as bar:
         asked = builders.request("1 + 1?", temperature=0.0)
         assert asyncio.run(counted(generate, bar)(asked)) == asked
         assert bar.n == 1
+    assert not caplog.messages and capsys.readouterr() == ("", "")
