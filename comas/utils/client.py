@@ -59,8 +59,7 @@ class Endpoint:
     """The model's name on that server."""
     api_key: str = field(default="none", repr=False)
     chats: ChatEncoder | None = field(default=None, repr=False, compare=False)
-    """How chats become the token ids that it is sent; None: it is sent messages, and what its own
-    chat template makes of the marks that they spell is not for us to say."""
+    """How chats become the token ids that it is sent; None: it is sent messages."""
     template_kwargs: Mapping[str, Any] = field(default_factory=dict, compare=False)
     """Variables of the chat template, where it is sent messages."""
     thinking: ThinkingMarks | None = None
@@ -98,8 +97,7 @@ class RequestOptions:
     """After a lost connection, a timeout or a status that may pass (408, 409, 429, 5xx): the pauses
     of the openai client, which grow from half a second and follow Retry-After."""
     system_prompt: str | None = None
-    """What the models of a run are told before a chat that has no system message of its own, as
-    in their training (``rollout.system_prompt``)."""
+    """What comes before a chat that has no system message (``rollout.system_prompt``)."""
 
 
 class _Choice(BaseModel):
@@ -111,8 +109,8 @@ class _Choice(BaseModel):
             AliasPath("message", "reasoning"), AliasPath("message", "reasoning_content")
         ),
     )
-    """What a server that tells thinking from content itself has left out of the content, which is
-    then null until the thinking ends."""
+    """What a server that tells thinking from content has left out of the content, which is null
+    until the thinking ends."""
     finish_reason: Literal["stop", "length"]
 
     @model_validator(mode="after")
@@ -128,8 +126,6 @@ class _Usage(BaseModel):
 
 
 class _Completion(BaseModel):
-    """The part of a server's answer that is read, all of it required."""
-
     choices: list[_Choice] = Field(min_length=1)
     usage: _Usage
 

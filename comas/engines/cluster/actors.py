@@ -146,10 +146,9 @@ class RolloutActor:
 
 class UpdateCalls:
     """The calls of a weight update, each to all rollout engines of a policy: the client of our own
-    sender, and of vLLM's. A call returns when all engines have done what it asks for."""
+    sender, and of vLLM's. ``workers_each`` are the GPUs of an engine."""
 
     def __init__(self, engines: Sequence[ActorHandle], *, workers_each: int = 1) -> None:
-        """``workers_each`` are the GPUs of an engine, ``rollout.tensor_parallel``."""
         self._engines = engines
         self._workers_each = workers_each
 

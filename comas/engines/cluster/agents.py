@@ -29,10 +29,9 @@ log = logging.getLogger(__name__)
 class Agents:
     """Every agent's policy with its rollout engines, running under Ray while in the context.
 
-    All policies generate at once, and those that are updated in a step train at once and sync
-    at once. On shared GPUs their rollout engines sleep while they train, and their states leave
-    the GPU while the engines generate. A frozen policy has engines only, which serve its base
-    model and never sleep.
+    All policies generate, train and sync at once. On shared GPUs their rollout engines sleep while
+    they train, and their states leave the GPU while the engines generate. A frozen policy has
+    engines only, which serve its base model and never sleep.
 
     Example::
 
@@ -88,11 +87,8 @@ class Agents:
         """Sample one response of an agent, or of the judge where the role is the judge's; None when
         the prompt is over the prompt limit.
 
-        An engine that is lost is started again with the same weights, and asked again.
-
-        Raises:
-            EngineError: the engine failed, or was lost too often.
-            ValueError: the judge refuses.
+        Raises EngineError when the engine fails, or is lost too often, ValueError when the judge
+        refuses.
         """
         if self._judge is not None and request.role in self._judge.roles:
             return await self._judge.generate(request)
@@ -124,11 +120,11 @@ class Agents:
     def begin_update(
         self, buffers: Mapping[int, Sequence[TrainingSample]], *, step: int
     ) -> Callable[[], dict[int, UpdateStats]]:
-        """Begin to update the policies of ``buffers``, each on its own, all at once.
+        """Begin to update the policies of ``buffers``; return what waits for the end, and returns
+        policy -> result.
 
-        Returns what waits for the end, and returns policy -> result. Their engines need
-        ``sync_weights`` before they generate with the new weights; on GPUs of their own, and on a
-        CPU, they may go on with those that they have.
+        Until ``sync_weights``, engines on GPUs of their own, and on a CPU, may go on with the
+        weights that they have.
         """
         ranks = serving(buffers, self._ranks)
         self._make_room(buffers)

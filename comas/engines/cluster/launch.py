@@ -209,10 +209,7 @@ class Launch:
             log.info("policies by node: %s", "; ".join(sorted(by_node)))
 
     def check_nodes(self) -> None:
-        """Raise LostEngineError when Ray, or a node that was there as it was joined, is gone.
-
-        Ray notices the loss of a node after some seconds.
-        """
+        """Raise LostEngineError when Ray, or a node that was there as it was joined, is gone."""
         self.check_ray()
         gone = set(self._nodes) - set(alive_nodes())
         if gone:
@@ -268,8 +265,7 @@ class Launch:
     def _gpus_of(self, family: tuple[int, ...], slot: Slot) -> str | None:
         """The GPUs of a sharded engine, ``"0,1"``, in the order of its bundles; None of any other.
 
-        Ray gives an actor of several GPUs whole ones only, of one bundle. The group holds all
-        GPUs of its bundles, and so they are the engine's without being Ray's to give.
+        Ray gives an actor only GPUs of one bundle, but the group holds those of all its bundles.
         """
         if slot.num_bundles == 1:
             return None

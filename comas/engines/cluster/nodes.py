@@ -196,16 +196,9 @@ def _answer_of(node: Node, answer: ray.ObjectRef) -> Any:
 
 
 class RayProcesses:
-    """Notices when Ray is lost, long before Ray itself tells.
-
-    Example::
-
-        ray_processes = RayProcesses(psutil.Process().children(recursive=True))
-        ray_processes.check()  # raises LostEngineError, once one of them is gone
-    """
+    """Notices when Ray is lost, by the essential ones of its processes, long before Ray tells."""
 
     def __init__(self, processes: Sequence[psutil.Process]) -> None:
-        """Watch the essential ones of ``processes``."""
         self._processes = [process for process in processes if name(process) in ESSENTIAL]
         self._frozen_since: dict[psutil.Process, float] = {}
 

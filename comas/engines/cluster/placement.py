@@ -75,10 +75,8 @@ class PolicyPlacement:
         return -(-num_policies // self.policies_per_group)
 
     def policies_fitting(self, node_gpus: Iterable[int]) -> int:
-        """Policies for which nodes with so many GPUs have room.
-
-        Example: of 2 GPUs each, nodes of 3 and 4 GPUs hold three, although 7 GPUs are there.
-        """
+        """Policies for which nodes with so many GPUs have room: of 2 GPUs each, nodes of 3 and 4
+        GPUs hold three."""
         return sum(gpus // self.num_gpus for gpus in node_gpus) * self.policies_per_group
 
 
@@ -123,8 +121,6 @@ def label_selectors(num_groups: int, *, holders: Sequence[str], device: Device) 
 
     Groups that need GPUs are wherever Ray finds enough of them. Those on CPUs, of which Ray is
     asked next to nothing, take turns on ``holders``, Ray's ids of the nodes that have any.
-
-    Example: 3 groups on the CPUs of the nodes a and b are on a, b and a.
     """
     if device == "cuda":
         return [{}] * num_groups
@@ -138,8 +134,6 @@ def num_host_threads(
 
     All ranks of a node update at once: each has its part of the node's cores. Of nodes that
     differ the smallest part counts, at least 1.
-
-    Example: 4 policies of 2 colocated GPUs on a node of 8 GPUs and 128 cores: 8 ranks of 16.
     """
     shares = []
     for node in nodes:

@@ -45,16 +45,14 @@ class _Asked(NamedTuple):
 
 
 class RolloutEngine:
-    """An asynchronous interface to a vLLM engine in this process; one per process. (With
-    ``rollout.tensor_parallel`` above 1 its model is in processes that this one starts.)
+    """An asynchronous interface to the vLLM engine of this process, which must have been started
+    with ``engine_environment(device)``. (With ``rollout.tensor_parallel`` above 1 the model is in
+    processes that this one starts.)
 
-    The process must have been started with ``engine_environment(device)``.
-
-    A response depends only on the weights, the prompt, the seed and the temperature. On CPU
-    that holds to the last bit, whatever else is decoded at the same time, in whatever order
-    requests come, with or without prefix-cache hits (float32 and bfloat16, 200 requests at 1, 7, 16
-    and 200 in flight), and on one thread or two (float32, at 7, 32 and 64 in flight). On GPU
-    kernels change with the batch, so rounding may differ.
+    A response depends only on the weights, the prompt, the seed and the temperature: on a CPU to
+    the last bit, whatever else is decoded, in whatever order requests come, with or without
+    prefix-cache hits, and on one thread or more. On a GPU kernels change with the batch, so
+    rounding may differ.
     """
 
     def __init__(
@@ -100,10 +98,8 @@ class RolloutEngine:
         await self._thread.start()
 
     async def serve(self, endpoint: Endpoint) -> None:
-        """Answer the requests that come over a connection to the driver, until it is closed.
-
-        All that a step finished goes back in one message, and an empty one every ``HEARTBEAT_S``
-        while the engine goes on. What the driver has not waited for is forgotten.
+        """Answer the requests that come over a connection to the driver, until it is closed; those
+        that are unanswered then are forgotten.
 
         Raises RolloutEngineError when the engine breaks.
         """
@@ -144,9 +140,9 @@ class RolloutEngine:
     async def sleep(self) -> None:
         """Free the GPU memory of weights and KV cache; no request may be in flight.
 
-        The weights are dropped, not kept aside: wake them, sync, then wake the KV cache, or the
-        engine serves garbage. Those that adapters share are kept in host memory, as no sync would
-        bring them back. vLLM has no sleep mode on CPU, where this and waking do nothing.
+        The weights are dropped: wake them, sync, then wake the KV cache. Those that adapters share
+        are kept in host memory, as no sync would bring them back. On a CPU this and waking do
+        nothing.
         """
         assert not self._asked, "the engine was sent to sleep with requests in flight"
         level = 2 if self._adapters is None else 1
@@ -219,9 +215,8 @@ class RolloutEngine:
         fitting = {}
         for (key, request), prompt in zip(requests.items(), prompts, strict=True):
             asked = _Asked(request, prompt, self._said_before(request))
-            if len(prompt) <= self._rollout.max_prompt_tokens and len(
-                asked.before
-            ) < self._response_limit(request):
+            has_room = len(asked.before) < self._response_limit(request)
+            if has_room and len(prompt) <= self._rollout.max_prompt_tokens:
                 fitting[key] = asked
         self._asked |= fitting
         self._thread.add({str(key): self._engine_request(asked) for key, asked in fitting.items()})
@@ -280,16 +275,14 @@ class RolloutEngine:
 
     def _as_generation(self, completion: CompletionOutput, text: str, asked: _Asked) -> Generation:
         assert completion.finish_reason in ("stop", "length"), completion.finish_reason
-        response_token_ids = array("i", completion.token_ids)
-        logprobs = array("d", completion.logprobs.logprobs)
-        assert len(logprobs) == len(response_token_ids)
+        assert len(completion.logprobs.logprobs) == len(completion.token_ids)
         marks = self._chats.thinking
         thinking, answer = ("", text) if marks is None else marks.split(text)
         generation = Generation(
             prompt_token_ids=array("i", asked.prompt),
-            response_token_ids=response_token_ids,
+            response_token_ids=array("i", completion.token_ids),
             response_text=answer,
-            rollout_logprobs=logprobs,
+            rollout_logprobs=array("d", completion.logprobs.logprobs),
             finish_reason=completion.finish_reason,
             policy_version=0,  # the driver knows it
             spells_mark=self._chats.spells_mark(answer),
@@ -304,7 +297,7 @@ class RolloutEngine:
 def _joined(after: Continuation, before: list[int], new: Generation) -> Generation:
     """The whole of a response that was gone on with, of which ``before`` were there already."""
     said = after.response
-    num_said, num_new = len(said.response_token_ids), len(new.response_token_ids)
+    num_said = len(said.response_token_ids)
     num_answered = len(before) - num_said
     thinking = said.num_thinking_tokens, new.num_thinking_tokens
     answer, calls = after.answer, said.calls
@@ -325,7 +318,7 @@ def _joined(after: Continuation, before: list[int], new: Generation) -> Generati
         sampled=(
             *(said.sampled or (True,) * num_said),
             *(False,) * num_answered,
-            *(True,) * num_new,
+            *(True,) * len(new.response_token_ids),
         ),
         calls=calls,
     )

@@ -16,9 +16,9 @@ _CPU_PREFILL_TOKENS = 4096
 """Prompt tokens an engine on CPU puts through the model at once, unless one prompt has more."""
 
 _GPU_BATCHED_TOKENS = 8192
-"""Tokens an engine on a GPU puts through the model at once. Our choice: what vLLM takes for its
-offline class on an A100, where more is slower (vllm/engine/arg_utils.py). Left unset, an engine
-like ours has 2,048, so that a mean prompt of the paper's run takes two steps."""
+"""Tokens an engine on a GPU puts through the model at once: what vLLM's offline class has on an
+A100. Left unset, an engine like ours has 2,048, so that a mean prompt of the paper's run takes two
+steps."""
 
 _LORA_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
 """The ranks that vLLM makes room for; an adapter of another rank takes the room of the next."""
@@ -82,18 +82,12 @@ def engine_arguments(
     adapters: Adapters | None = None,
     is_recurrent: bool = False,
 ) -> dict[str, Any]:
-    """Keyword arguments of vLLM's ``EngineArgs``.
+    """Keyword arguments of vLLM's ``EngineArgs``; ``rollout.vllm_options`` come last.
 
-    The context length is ``rollout.max_prompt_tokens + rollout.longest_response``.
     Log-probs are those of the distribution sampled from (temperature applied), and the model's
     own generation_config gives the stop tokens but no sampling defaults. ``adapted_layers`` are
-    the layers that ``adapters`` adapt, by the last part of their names, ``is_recurrent`` says that
-    the model ``has_recurrent_layers``. ``rollout.vllm_options``
-    come last.
-
-    With ``rollout.tensor_parallel`` above 1 the scheduler stays in this process, and each shard of
-    the model is in a worker process that it starts, on a CPU and on GPUs alike. (vLLM's Ray workers
-    would need a GPU each from Ray, and would not end with the engine.)
+    the layers that ``adapters`` adapt, by the last part of their names; ``is_recurrent`` says that
+    the model ``has_recurrent_layers``.
     """
     max_model_len = rollout.max_prompt_tokens + rollout.longest_response
     arguments = {
@@ -111,6 +105,7 @@ def engine_arguments(
     if rollout.tensor_parallel > 1:
         arguments |= {
             "tensor_parallel_size": rollout.tensor_parallel,
+            # vLLM's Ray workers would need a GPU each from Ray, and would not end with the engine.
             "distributed_executor_backend": "mp",
         }
     if adapters is None:

@@ -27,12 +27,8 @@ NamedTensor = tuple[str, torch.Tensor]
 
 
 class PolicyWeights(WeightSource):
-    """A policy's weights as vLLM's senders take them.
-
-    Args:
-        named_weights: yields (Hugging Face name, full tensor), collective over the ranks.
-        weight_metadata: (name, dtype, shape) of the same parameters in the same order.
-    """
+    """A policy's weights as vLLM's senders take them: Hugging Face name and full tensor, gathered
+    by all ranks, and name, dtype and shape of the same parameters in the same order."""
 
     def __init__(
         self,
@@ -57,16 +53,12 @@ def create_weight_sender(
     rank: int,
     num_workers: int,
 ) -> Callable[[], None]:
-    """Connect a trainer's ranks to the rollout engines that serve its weights.
+    """Connect a trainer's ranks to the rollout engines that serve its weights, and return what
+    runs a whole update, which all ranks have to call: gathering is collective.
 
-    Every rank of the trainer creates one and calls it, which runs a whole update. All ranks iterate
-    the source, because gathering is collective; only rank 0 talks to the engines, through
-    ``client``. ``num_workers`` are the GPUs of all engines: each takes the whole stream of weights,
-    and keeps its shard. Between GPUs they meet on the loopback interface.
-
-    ``source`` yields ``(Hugging Face name, full tensor)`` anew at each iteration, and its
-    ``metadata()`` gives name, dtype and shape of the same parameters in the same order without
-    gathering. A yielded tensor must stay valid and unchanged until the update is over.
+    Rank 0 talks to the engines, through ``client``. ``num_workers`` are the GPUs of all engines:
+    each takes the whole stream of weights, and keeps its shard. A tensor that ``source`` yields
+    must stay unchanged until the update is over.
     """
     if hasattr(ipc_engine, "IPCTrainerInitInfo"):
         init_info = trainer_init_info(backend, source=source, rank=rank, num_workers=num_workers)

@@ -22,12 +22,8 @@ class SharedMemoryWeightSender:
     """Sends weights by writing them once into memory that the engines have mapped.
 
     Every rank of the trainer creates one, and calls ``send_weights`` for a whole update; the first
-    writes.
-
-    Args:
-        client: calls the engines.
-        named_weights: yields (Hugging Face name, full tensor), collective over the ranks.
-        metadata: name, dtype and shape of the same parameters, in any order.
+    writes, and calls the engines through ``client``. ``named_weights`` yields (Hugging Face name,
+    full tensor), collective over the ranks, ``metadata`` describes the same parameters.
     """
 
     def __init__(
