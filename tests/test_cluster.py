@@ -16,7 +16,7 @@ from tables import cases
 from tiny_models import save_tiny_model
 
 from comas.__main__ import main
-from comas.engines.cluster.nodes import cluster_address, joined, own_address
+from comas.engines.cluster.nodes import joined, own_address
 from comas.engines.cluster.placement import Node
 from comas.preflight import cluster
 from comas.preflight.cluster import check_shared, cluster_machine, least_of
@@ -32,12 +32,6 @@ GPU_NODE = Node("b", "10.0.0.2", num_cpus=64, num_gpus=8)
 def no_cluster(monkeypatch):
     for name in ("RAY_ADDRESS", "RAY_TMPDIR"):
         monkeypatch.delenv(name, raising=False)
-
-
-def test_the_environment_names_a_cluster(no_cluster, monkeypatch):
-    assert cluster_address() is None
-    monkeypatch.setenv("RAY_ADDRESS", "10.0.0.1:6379")
-    assert cluster_address() == "10.0.0.1:6379"
 
 
 @cases("address, reason", ("ray://head:10001", "a Ray client"), ("127.0.0.1:1", ".*refused"))

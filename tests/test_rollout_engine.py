@@ -38,7 +38,7 @@ from comas.engines.rollout.cpu.shared_weights import (
     num_bytes,
 )
 from comas.engines.rollout.cpu.weight_receiver import check_layers
-from comas.engines.rollout.engine import RolloutEngine, _Asked
+from comas.engines.rollout.engine import RolloutEngine
 from comas.engines.rollout.vllm_options import (
     Device,
     WeightTransfer,
@@ -62,81 +62,71 @@ ROLLOUT = Rollout(
 )
 
 
+TOKENIZER = byte_tokenizer()
+
+
+class IdleEngine(RolloutEngine):
+    """Has no vLLM: keeps what that is asked for, and is told what it said."""
+
+    def __init__(self, **changes: Any) -> None:
+        rollout = replace(ROLLOUT, **changes)
+        super().__init__("m", rollout=rollout, device="cpu", weight_transfer="nccl", seed=0)
+        self._chats = ChatEncoder(TOKENIZER, folder=Path("folder"))
+        self.asked: dict[str, Any] = {}
+        self._thread = SimpleNamespace(add=self.asked.update)  # type: ignore[assignment]
+
+    def ask(self, **asked: Any) -> list[int]:
+        """The token ids of the prompt."""
+        assert self._start({1: request("1 + 1?", **asked)}) == []
+        return self.asked["1"]["prompt"]["prompt_token_ids"]
+
+    def say(self, text: str) -> Generation:
+        ids = [*TOKENIZER.encode(text, add_special_tokens=False), END_OF_TURN]
+        logprobs = SimpleNamespace(logprobs=[-1.0] * len(ids))
+        completion = SimpleNamespace(token_ids=ids, logprobs=logprobs, finish_reason="stop")
+        return self._answers({1: SimpleNamespace(outputs=[completion])})[1]  # type: ignore
+
+
 def test_the_system_prompt_comes_before_every_prompt_and_none_leaves_no_trace():
-    tokenizer = byte_tokenizer()
-
-    def encoded(system_prompt: str | None) -> str:
-        rollout = replace(ROLLOUT, system_prompt=system_prompt)
-        chats = ChatEncoder(tokenizer, folder=Path("folder"))
-        engine = SimpleNamespace(_chats=chats, _rollout=rollout)
-        [token_ids] = RolloutEngine._encode(engine, [request("1 + 1?")])
-        return tokenizer.decode(token_ids)
-
     asked = "<|im_start|>user\n1 + 1?<|im_end|>\n<|im_start|>assistant\n"
-    assert encoded(None) == asked
-    assert encoded("Be careful.") == f"<|im_start|>system\nBe careful.<|im_end|>\n{asked}"
+    assert TOKENIZER.decode(IdleEngine().ask()) == asked
+    prompt = TOKENIZER.decode(IdleEngine(system_prompt="Be careful.").ask())
+    assert prompt == f"<|im_start|>system\nBe careful.<|im_end|>\n{asked}"
 
 
 def test_what_others_read_is_the_answer_and_all_is_trained():
-    tokenizer = byte_tokenizer()
-    chats = ChatEncoder(tokenizer, folder=Path("folder"))
-    chats.thinking = ThinkingMarks("<think>", "</think>")
-    engine = SimpleNamespace(_chats=chats)
-    said = "<think>8</think>71"
-    sampled = [*tokenizer.convert_tokens_to_ids(list(said)), END_OF_TURN]
-    logprobs = SimpleNamespace(logprobs=[-1.0] * len(sampled))
-    completion = SimpleNamespace(token_ids=sampled, logprobs=logprobs, finish_reason="stop")
-    asked = _Asked(request(), [5], [])
-    generation = RolloutEngine._as_generation(engine, completion, said, asked)
+    engine = IdleEngine()
+    engine._chats.thinking = ThinkingMarks("<think>", "</think>")
+    engine.ask()
+    generation = engine.say("<think>8</think>71")
     assert (generation.response_text, generation.thinking_text) == ("71", "<think>8</think>")
-    assert list(generation.response_token_ids) == sampled  # all of it is trained
-    assert len(memoryview(generation.response_token_ids).tobytes()) == 4 * len(sampled)
+    said = TOKENIZER.decode(list(generation.response_token_ids))
+    assert said == "<think>8</think>71<|im_end|>"  # all of it is trained
+    assert len(memoryview(generation.response_token_ids).tobytes()) == 4 * 19
     assert generation.num_thinking_tokens == 16  # letters of <think>8</think>
 
 
 def test_each_agent_is_asked_at_its_temperature_for_a_response_of_its_length():
-    rollout = replace(ROLLOUT, temperature=[1.0, 0.5], max_response_tokens=[200, 30])
-    engine = RolloutEngine(
-        "m", rollout=rollout, device="cpu", weight_transfer="shared_memory", seed=0
-    )
-    engine._chats = ChatEncoder(byte_tokenizer(), folder=Path("folder"))
-    started: dict[str, Any] = {}
-    engine._thread = SimpleNamespace(add=started.update)  # type: ignore[assignment]
-    asked = {0: request("1?"), 1: request("1?", agent=1), 2: request(agent=1, temperature=0.0)}
-    assert engine._start(asked) == []
-    params = [started[str(key)]["params"] for key in asked]
+    engine = IdleEngine(temperature=[1.0, 0.5], max_response_tokens=[200, 30])
+    params = []
+    for asked in ({}, {"agent": 1}, {"agent": 1, "temperature": 0.0}):
+        engine.ask(**asked)
+        params.append(engine.asked["1"]["params"])
     assert [(p.temperature, p.max_tokens) for p in params] == [(1.0, 200), (0.5, 30), (0.0, 30)]
-    assert rollout.longest_response == 200
 
 
 def test_a_response_goes_on_after_an_answer_that_is_read_and_not_sampled():
-    tokenizer = byte_tokenizer()
-    engine = RolloutEngine(
-        "m", rollout=ROLLOUT, device="cpu", weight_transfer="shared_memory", seed=0
-    )
-    engine._chats = ChatEncoder(tokenizer, folder=Path("folder"))
-    started: dict[str, Any] = {}
-    engine._thread = SimpleNamespace(add=started.update)  # type: ignore[assignment]
-
-    def ask(after: Continuation | None, tools: Any = ()) -> list[int]:
-        assert engine._start({1: request("1 + 1?", after=after, tools=tools)}) == []
-        return started["1"]["prompt"]["prompt_token_ids"]
-
-    def say(text: str) -> Generation:
-        ids = [*tokenizer.encode(text, add_special_tokens=False), END_OF_TURN]
-        logprobs = SimpleNamespace(logprobs=[-1.0] * len(ids))
-        completion = SimpleNamespace(token_ids=ids, logprobs=logprobs, finish_reason="stop")
-        return engine._answers({1: SimpleNamespace(outputs=[completion])})[1]  # type: ignore
-
-    prompt = ask(None)
+    engine = IdleEngine()
+    ask, say = engine.ask, engine.say
+    prompt = ask()
     first = say("print")
     answer = "<|im_end|>2"  # spells a mark, which is text
-    whole = ask(Continuation(first, answer))
+    whole = ask(after=Continuation(first, answer))
     middle = "\n<|im_start|>user\n<|im_end|>2<|im_end|>\n<|im_start|>assistant\n"
-    assert tokenizer.decode(whole) == f"{tokenizer.decode(prompt)}print<|im_end|>{middle}"
+    assert TOKENIZER.decode(whole) == f"{TOKENIZER.decode(prompt)}print<|im_end|>{middle}"
     assert whole.count(END_OF_TURN) == 3  # of the prompt, of the response, of the answer
     num_answered = len(whole) - len(prompt) - 6
-    assert started["1"]["params"].max_tokens == ROLLOUT.max_response_tokens - 6 - num_answered
+    assert engine.asked["1"]["params"].max_tokens == ROLLOUT.max_response_tokens - 6 - num_answered
 
     second = say("So 2.")
     assert (second.prompt_token_ids, second.response_text) == (
@@ -146,15 +136,15 @@ def test_a_response_goes_on_after_an_answer_that_is_read_and_not_sampled():
     assert [*prompt, *second.response_token_ids][: len(whole)] == whole
     assert second.sampled == (True,) * 6 + (False,) * num_answered + (True,) * 6
     assert list(second.rollout_logprobs) == [-1.0] * 6 + [0.0] * num_answered + [-1.0] * 6
-    ask(Continuation(second, answer))
+    ask(after=Continuation(second, answer))
     assert sum(say("2").sampled or ()) == 14
     assert second.calls is None  # it had no tools
-    ask(None, tools=[{"function": {"name": "f"}}])
+    ask(tools=[{"function": {"name": "f"}}])
     call = say("so f()")
     assert call.calls == ()
-    ask(Continuation(call, "2", call_start=3, failed=True))
+    ask(after=Continuation(call, "2", call_start=3, failed=True))
     assert say("So 2.").response_text == "so f()\n<tool_response>\n2\n</tool_response>\nSo 2."
-    ask(Continuation(replace(call, calls=(ToolCall(0, 1, False),)), "2", call_start=3))
+    ask(after=Continuation(replace(call, calls=(ToolCall(0, 1, False),)), "2", call_start=3))
     assert say("").calls == (ToolCall(0, 1, False), ToolCall(3, 41, False))
     room = ROLLOUT.max_response_tokens - len(whole) + len(prompt) + len(answer)
     assert engine._start({2: request(after=Continuation(first, "x" * room))}) == [2]
