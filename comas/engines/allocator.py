@@ -16,24 +16,15 @@ VARIABLES = ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF")
 EXPANDABLE = "expandable_segments:True"
 
 
-def is_wsl() -> bool:
-    """True if this is Windows' subsystem for Linux."""
-    return "microsoft" in platform.uname().release.lower()
-
-
 def rank_allocator(environment: Mapping[str, str] = os.environ) -> dict[str, str]:
     """The allocator's settings for a rank on a GPU; those in ``environment`` take precedence.
 
     None on WSL2, whose drivers refuse such segments on many GPUs (pytorch issue 192330).
     """
-    if is_wsl() or any(name in environment for name in VARIABLES):
+    is_wsl = "microsoft" in platform.uname().release.lower()
+    if is_wsl or any(name in environment for name in VARIABLES):
         return {}
     return {VARIABLES[0]: EXPANDABLE}
-
-
-def has_expandable_segments(environment: Mapping[str, str] = os.environ) -> bool:
-    """True if a process with this environment has them."""
-    return any(EXPANDABLE in environment.get(name, "") for name in VARIABLES)
 
 
 @contextmanager
@@ -43,7 +34,7 @@ def fixed_segments() -> Iterator[None]:
     Trap: a segment that grows is handed over by the system call pidfd_getfd, which a container
     without privileges refuses (pytorch issue 165685).
     """
-    if not has_expandable_segments():
+    if not any(EXPANDABLE in os.environ.get(name, "") for name in VARIABLES):
         yield
         return
     from torch import _C

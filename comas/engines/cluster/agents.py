@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -229,11 +230,14 @@ class Agents:
         self._launch.wait_for_start(starting)
         self._launch.log_places()
         self._connect(self._ranks)
+        client_of = partial(
+            EngineClient, address=self._launch.address, check_ray=self._launch.check_ray
+        )
         self._sampler = Sampler(
             self._rollouts,
             policy_of_agent=self._config.policy_of_agent,
             adapters=self._config.adapter_policies,
-            client_of=self._client_of,
+            client_of=client_of,
             restart=self._restart,
         )
         log.info("engines up after %.0f s", time.monotonic() - started)
@@ -244,13 +248,6 @@ class Agents:
             actors = [engine.actor for engine in serving(rank.policies, self._rollouts)]
             calls[rank] = rank.actor.connect.remote(actors)
         self._wait(calls, "connecting to its rollout engines")
-
-    def _client_of(self, engine: Engine) -> EngineClient:
-        return EngineClient(
-            engine,
-            address=self._launch.address,
-            check_ray=self._launch.check_ray,
-        )
 
     def _restart(self, lost: Engine, error: LostEngineError) -> Engine:
         """Start a rollout engine again, with its policy's present weights.

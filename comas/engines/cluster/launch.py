@@ -63,8 +63,6 @@ MARK = "COMAS_LAUNCH"
 """Environment variable by which the processes of a Ray that we started are known."""
 SHOWN_LINES = 10
 """Lines of a lost engine's log."""
-MAX_CALLS_IN_FLIGHT = 10_000
-"""Calls a rollout actor accepts at once; vLLM itself bounds what it decodes at once."""
 
 
 class Launch:
@@ -93,7 +91,7 @@ class Launch:
 
     def rollouts(self) -> list[Engine]:
         """Create the rollout engines, family by family; they load nothing yet."""
-        remote = ray.remote(max_concurrency=MAX_CALLS_IN_FLIGHT)(RolloutActor)
+        remote = ray.remote(RolloutActor)
         environment = engine_environment(
             self._device, threads=self._config.cluster.cpu_threads or 1
         )

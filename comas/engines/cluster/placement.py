@@ -21,7 +21,6 @@ SHARED_GPU_SHARE = 0.45
 
 NODE_LABEL = "ray.io/node-id"
 """Ray's own label of every node."""
-Labels = dict[str, str]
 
 
 class Node(NamedTuple):
@@ -116,7 +115,9 @@ def family_in_words(family: Sequence[int]) -> str:
     return f"{'policy' if len(family) == 1 else 'policies'} {', '.join(map(str, family))}"
 
 
-def label_selectors(num_groups: int, *, holders: Sequence[str], device: Device) -> list[Labels]:
+def label_selectors(
+    num_groups: int, *, holders: Sequence[str], device: Device
+) -> list[dict[str, str]]:
     """Labels of the node that each placement group has to be on.
 
     Groups that need GPUs are wherever Ray finds enough of them. Those on CPUs, of which Ray is
