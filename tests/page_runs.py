@@ -1,6 +1,9 @@
 """Small runs on the disk, as a training leaves them, for the pages that show runs."""
 
 import random
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,6 +12,8 @@ from transformers import PreTrainedTokenizerFast
 
 from comas.preflight.configuration import load_config
 from comas.run import RunDirectory
+from comas.run.pages.live import LiveRun
+from comas.run.pages.server import LiveServer
 from comas.types import Discussion, Generation, Question, RewardedDiscussion, Turn, TurnKey
 
 WORDS = ("What", "is", "48", "+", "23", "?", "71", "61", "Right.", "Wrong.", "3", "1", "</s>")
@@ -99,3 +104,16 @@ def add_step(run: Path, step: int, *, question: Question = QUESTION) -> None:
         directory.save_discussions(step, [item], verdicts=verdicts_of(item))
         directory.save_tokens(step, [item.discussion], advantages={})
         directory.log_metrics(step, row(step))
+
+
+@contextmanager
+def served(run: Path) -> Iterator[LiveServer]:
+    """What serves the page of a run that is followed."""
+    with LiveServer([LiveRun(run)]) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.05,))
+        thread.start()
+        try:
+            yield server
+        finally:
+            server.shutdown()
+            thread.join()

@@ -2,9 +2,12 @@
 
 import logging
 import re
+from dataclasses import replace
 from pathlib import Path
 
+import builders
 import pytest
+from builders import generation
 from tables import cases
 
 from comas import types
@@ -12,18 +15,17 @@ from comas.run import guards
 from comas.run.metrics.step import step_lines
 
 
-def said(agent: int, text: str = "?", *, role: str = "solution", cut: bool = False) -> types.Turn:
-    generation = types.Generation((1,), (2,), text, (-0.1,), "length" if cut else "stop", 1)
-    return types.Turn(f"r0.s{agent}", None, 0, role, agent, "Solve it", generation)  # type: ignore[arg-type]
+def said(agent: int, text: str = "?", *, role: str = "s0", cut: bool = False) -> types.Turn:
+    told = builders.turn(f"r0.{role}", text, agent=agent)
+    how = generation(text, finish_reason="length" if cut else "stop")
+    return replace(told, generation=how)
 
 
 def discussed(*turns: types.Turn, reward: float | None) -> types.RewardedDiscussion:
-    question = types.Question("math/17", "math", "What is 48 + 23?")
-    whole = types.Discussion("step1/math/17/copy0", question, turns)
-    return types.RewardedDiscussion(whole, (reward,) * len(turns))
+    return types.RewardedDiscussion(builders.discussion(*turns), (reward,) * len(turns))
 
 
-SAMPLE = types.TrainingSample(0, "q", "d", "r0.s0", 0, "solution", (1,), (2,), (-0.1,), 1.0)
+SAMPLE = builders.sample()
 
 
 def updated(*, applied: int = 0, skipped: int = 0) -> types.UpdateStats:
@@ -146,15 +148,15 @@ NOTHING = ("nothing that was said is learnt from", (MOST_TOKENS, "reward.scheme"
 
 @cases(
     "row, turn, says, remedies",
-    ({"scoring/invalid_rate": 0.5}, said(0, TRICKS, role="scoring"), *UNREADABLE),
-    ({"judgment/invalid_rate": 1.0}, said(0, TRICKS, role="evaluation"), *UNREADABLE),
+    ({"scoring/invalid_rate": 0.5}, said(0, TRICKS, role="t0"), *UNREADABLE),
+    ({"judgment/invalid_rate": 1.0}, said(0, TRICKS, role="e0"), *UNREADABLE),
     ({"truncated_rate": 0.91, "agent_0/truncated_rate": 0.49}, said(1, TRICKS, cut=True), *CUT),
     ({"reward/spread": 1e-9}, said(0, TRICKS), *ALIKE),
     ({f"agent_{i}/policy/no_advantage_share": 1.0 for i in (0, 1)}, None, *EQUAL),
     ({"agent_0/policy/num_samples": 0}, None, *NOTHING),
 )
 def test_a_lost_signal_is_told_with_an_example_and_a_remedy(row, turn, says, remedies, caplog):
-    readable = said(0, READABLE, role="solution" if turn is None else turn.role)
+    readable = said(0, READABLE, role="s0" if turn is None else turn.turn_id[3:])
     is_picked = any(name in str(row) for name in ("invalid_rate", "truncated_rate"))
     turns = [readable] * is_picked + [turn or readable]
     rows = [{"step": step, **row} for step in (1, 2)]

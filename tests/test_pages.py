@@ -7,14 +7,13 @@ import json
 import re
 import shutil
 import socket
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from evaluation_cases import evaluation, write
-from page_runs import add_step, discussion, verdicts_of, write_run
+from page_runs import add_step, discussion, served, verdicts_of, write_run
 from pydantic import TypeAdapter
 from tables import cases
 
@@ -161,11 +160,6 @@ def test_a_package_has_the_version_of_the_distribution_that_it_came_with(package
     assert version_of("vllm", packages) == version
 
 
-def test_a_folder_that_is_no_run_is_named(tmp_path):
-    with pytest.raises(ValueError, match=f"{tmp_path} is no run directory"):
-        run_source(tmp_path)
-
-
 def test_answers_of_an_evaluation_are_threads_with_the_messages_of_every_call(tmp_path):
     subject = write(tmp_path / "quick" / "agent_0", evaluation(["c"], name="gsm8k", setup="debate"))
     asked = ({"role": "user", "content": "What is 48 + 23?"},)
@@ -264,12 +258,8 @@ def test_where_a_run_is_and_how_long_it_will_take_is_said():
 
 @pytest.fixture
 def server(followed: Path) -> Iterator[LiveServer]:
-    with LiveServer([LiveRun(followed)]) as server:
-        thread = threading.Thread(target=server.serve_forever, args=(0.05,))
-        thread.start()
+    with served(followed) as server:
         yield server
-        server.shutdown()
-        thread.join()
 
 
 def asked(

@@ -91,14 +91,6 @@ def test_advantages_are_named_by_the_turns_of_the_buffer():
     assert named == {(name, "r0.s0"): (0.25,), (name, "r0.s0.e0.t0"): (-0.75,)}
 
 
-def test_a_run_writes_tokens_and_forgets_those_of_steps_that_it_repeats(tmp_path):
-    with RunDirectory.create(load_config(None, [f"saves={tmp_path}"])) as run:
-        for step in (1, 2):
-            run.save_tokens(step, [discussion(step).discussion], advantages={})
-        run.go_back_to(1)
-    assert [path.name for path in (run.path / "tokens").iterdir()] == ["step_0001.jsonl.gz"]
-
-
 @pytest.fixture
 def config(tmp_path: Path) -> Config:
     return load_config(None, [f"saves={tmp_path / 'saves'}"])

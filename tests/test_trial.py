@@ -9,6 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from builders import discussion, sample, turn
 from scripted_agents import ScriptedAgents
 from small_runs import FAMILIES, QUICKSTART, REPOSITORY, make_run, record, write_records
 from tables import cases
@@ -23,15 +24,7 @@ from comas.trial import goes_on, in_part
 from comas.trial.costs import Costs, relative_spread
 from comas.trial.judging import Estimate, Opinion, Source, assess, auc, judgments, value_said
 from comas.trial.signal import advice, learnable, never_ends, verdict
-from comas.types import (
-    Discussion,
-    Generation,
-    Question,
-    Request,
-    TrainingSample,
-    Turn,
-    UpdateStats,
-)
+from comas.types import Generation, Request, UpdateStats
 from comas.utils.terminal import EXIT_FAULT, EXIT_MACHINE
 
 
@@ -107,17 +100,16 @@ def said(text: str, *, finish_reason: Any = "stop", tokens: tuple[int, ...] = (7
 
 
 def test_who_judges_is_who_scores_or_evaluates():
-    turns = (
-        Turn("r0.s0", None, 0, "solution", 0, "", said(r"\boxed{4}")),
-        Turn("r0.s0.e0", "r0.s0", 0, "evaluation", 1, "", said("<judgment>correct</judgment>")),
-        Turn("r0.s0.e0.t0", "r0.s0.e0", 0, "scoring", 2, "", said("<score>2</score>")),
+    held = discussion(
+        turn("r0.s0", r"\boxed{4}"),
+        turn("r0.s0.e0", "<judgment>correct</judgment>", agent=1),
+        turn("r0.s0.e0.t0", "<score>2</score>", agent=2),
     )
-    discussion = Discussion("d", Question("q", "math", ""), turns)
     verdicts: Any = {("d", "r0.s0"): "unanswered"}
     for outcome, judge, value in (("scores", 2, 0.5), ("judgments", 1, 1.0)):
         opinion = Opinion(("d", "r0.s0"), "q", value, False)
-        assert judgments([discussion], verdicts, outcome) == {judge: [opinion]}
-    assert judgments([discussion], verdicts, None) == {}
+        assert judgments([held], verdicts, outcome) == {judge: [opinion]}
+    assert judgments([held], verdicts, None) == {}
 
 
 def source(name: str, *estimate: float) -> Source:
@@ -162,12 +154,6 @@ def test_without_judges_the_reward_is_what_the_verdict_is_about():
 # ---------------------------------------------------------------- what can be learnt
 
 
-def sample(question: str, reward: float, *, role: str = "solution") -> TrainingSample:
-    return TrainingSample(
-        0, question, f"d{reward}", "r0.s0", 0, role, (len(question),), (7, 1), (-1.0, -1.0), reward
-    )
-
-
 @cases(
     "algorithm, said",
     (
@@ -178,7 +164,10 @@ def sample(question: str, reward: float, *, role: str = "solution") -> TrainingS
     (Dpo(), "prompts with two responses of different rewards: 50% of 2"),
 )
 def test_the_groups_in_which_there_is_something_to_learn_are_counted(algorithm, said):
-    buffers = {0: [sample("q", 1.0), sample("q", 0.0), sample("qq", 1.0), sample("qq", 1.0)]}
+    paid = [("q", 1.0, 1), ("q", 0.0, 1), ("qq", 1.0, 2), ("qq", 1.0, 2)]
+    buffers = {
+        0: [sample(question_id=q, reward=r, prompt_token_ids=(token,)) for q, r, token in paid]
+    }
     advantages = () if isinstance(algorithm, Dpo) else ((0.7, 0.7), (-0.7, -0.7), (0, 0), (0, 0))
     stats = {0: UpdateStats(learning_rate=0.1, advantages=advantages)}
     assert learnable(buffers, stats, algorithm).startswith(said)

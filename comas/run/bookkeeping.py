@@ -85,12 +85,13 @@ class Bookkeeping:
         """
         config, rewards = self._prepared.config, batch.rewards
         times = self._clock.times()
+        due = partial(is_due, self._step, num_steps=self._bar.total)
         self._updates.check(buffers, stats)
         verdicts = batch.wait_for_verdicts()
         metrics = step_metrics(rewards, buffers, stats, verdicts, config=config)
         metrics |= {"rollout/staleness": batch.staleness, **times}
         self._watch.see(metrics, rewards.discussions)
-        if self._is_due(config.training.validate_every):
+        if due(every=config.training.validate_every):
             metrics |= self._validate()
         self._run.save_discussions(
             self._step,
@@ -104,7 +105,7 @@ class Bookkeeping:
             advantages=advantages_by_turn(buffers, stats),
         )
         self._report(metrics | self._agents.recoveries.take_metrics(self._step))
-        if self._is_due(config.training.save_every) or self._run.best_step() == self._step:
+        if due(every=config.training.save_every) or self._run.best_step() == self._step:
             with self._run.checkpoint_folder(self._step) as folder:
                 self._batches.save(folder)
                 self._agents.save_checkpoint(folder)
@@ -123,9 +124,6 @@ class Bookkeeping:
             verifier=self._verifier,
             keep=partial(self._run.save_validation, self._step),
         )
-
-    def _is_due(self, every: int) -> bool:
-        return is_due(self._step, every=every, num_steps=self._bar.total)
 
     def _report(self, metrics: Metrics) -> None:
         """Write the step's metrics, and show the most telling."""

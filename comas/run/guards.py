@@ -260,8 +260,8 @@ def lost_signals(metrics: Mapping[str, Any]) -> list[Sign]:
 
 
 def closing_line(rows: Sequence[Mapping[str, Any]], models: Path) -> tuple[int, str]:
-    """Return the last line of a run with these rows, and its level of logging: what half of the
-    latest steps or more lacked is said again."""
+    """Return a run's last line, which repeats what half of its latest steps lacked, and its level
+    of logging."""
     steps = [row for row in rows if row["step"] > 0][-WINDOW:]
     found = Counter(sign.says for row in steps for sign in lost_signals(row))
     lacking = [

@@ -13,7 +13,7 @@ from types import MappingProxyType
 from typing import Any
 
 from comas.reward_formulation.interaction_reward import parse_score
-from comas.types import AnswerKey, Discussion, RewardedDiscussion, Turn, TurnKey
+from comas.types import AnswerKey, Discussion, Generation, RewardedDiscussion, Turn, TurnKey
 from comas.utils.files import append_lines, explaining_errors, json_lines, read_lines
 from comas.verification.forms import in_json, parted
 
@@ -166,10 +166,25 @@ def token_records(
     for discussion in discussions:
         for turn in discussion.turns:
             if not turn.is_given:
-                gained = missing.pop((discussion.discussion_id, turn.turn_id), None)
-                yield _key(discussion.discussion_id, turn.turn_id) | _said(turn) | _gained(gained)
-    for (discussion_id, turn_id), gained in missing.items():
-        yield _key(discussion_id, turn_id) | _gained(gained)
+                key = (discussion.discussion_id, turn.turn_id)
+                yield _token_record(key, turn.generation, missing.pop(key, None))
+    for key, gained in missing.items():
+        yield _token_record(key, None, gained)
+
+
+def _token_record(
+    key: TurnKey, said: Generation | None, advantages: Sequence[float] | None
+) -> Record:
+    record: Record = {"discussion_id": key[0], "turn_id": key[1]}
+    if said is not None:
+        record["prompt_token_ids"] = list(said.prompt_token_ids)
+        record["response_token_ids"] = list(said.response_token_ids)
+        record["logprobs"] = _rounded(said.rollout_logprobs)
+        if said.sampled is not None:
+            record["sampled"] = list(said.sampled)
+    if advantages is not None:
+        record["advantages"] = _rounded(advantages)
+    return record
 
 
 def compressed(records: Iterable[Record]) -> bytes:
@@ -186,24 +201,6 @@ def read_tokens(folder: Path, *, steps: Iterable[int] | None = None) -> dict[Tur
             record = json.loads(line)
             records.setdefault((record["discussion_id"], record["turn_id"]), {}).update(record)
     return records
-
-
-def _key(discussion_id: str, turn_id: str) -> Record:
-    return {"discussion_id": discussion_id, "turn_id": turn_id}
-
-
-def _said(turn: Turn) -> Record:
-    said = turn.generation
-    record = {
-        "prompt_token_ids": list(said.prompt_token_ids),
-        "response_token_ids": list(said.response_token_ids),
-        "logprobs": _rounded(said.rollout_logprobs),
-    }
-    return record if said.sampled is None else record | {"sampled": list(said.sampled)}
-
-
-def _gained(advantages: Sequence[float] | None) -> Record:
-    return {} if advantages is None else {"advantages": _rounded(advantages)}
 
 
 def _rounded(values: Sequence[float]) -> list[float]:

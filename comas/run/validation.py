@@ -89,10 +89,9 @@ def validate(
     generate: Mapping[str, Generate],
     verifier: Verifier,
 ) -> tuple[Metrics, list[Record]]:
-    """Return the agents' accuracy on ``held_out``: their mean, in all and by domain, and each
-    one's; and every answer with its verdict.
+    """Return the accuracy of all agents and of each, and every answer with its verdict.
 
-    ``generate`` maps the prefix of metrics to the way in which their answers are sampled; all are
+    ``generate`` maps a prefix of metrics to the way in which their answers are sampled; all are
     asked for at once.
     """
     questions = held_out.questions
@@ -170,11 +169,8 @@ def validate_discussions(
 def last_solutions(
     discussions: Sequence[Discussion], verdicts: Verdicts
 ) -> list[tuple[Domain, Verdict]]:
-    """The domain and the verdict of every solution of the last round.
-
-    All discussions count alike: a solution that one lacks, as its prompt was over the limit, is
-    unanswered.
-    """
+    """The domain and the verdict of every solution of the last round; one that a discussion lacks,
+    as its prompt was over the limit, is unanswered, so that all discussions count alike."""
     solutions = [discussion.solutions() for discussion in discussions]
     last_round = max((turn.round_index for turns in solutions for turn in turns), default=0)
     last = [[turn for turn in turns if turn.round_index == last_round] for turns in solutions]

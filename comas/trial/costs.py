@@ -37,8 +37,8 @@ class Costs:
     """True if the next batch is sampled while policies are updated."""
 
     def step_s(self, rollout_s: float | None = None, *, length: float = 1.0) -> float:
-        """Return the seconds of a step, at a batch's ``rollout_s`` (None: the mean) and where
-        samples are ``length`` times as long.
+        """The seconds of a step, at a batch's ``rollout_s`` (None: the mean), and with samples
+        ``length`` times as long.
 
         Example: batches of 1 s and 3 s, a quarter of a step each, updated on in 2 s, and a sync of
         1 s: 4 x 2 + 4 x 2 + 1 = 17 s.
@@ -48,10 +48,8 @@ class Costs:
         return (max(parts) if self.overlaps else sum(parts)) + self.sync_s
 
     def run_s(self, sizes: Sizes) -> Estimate:
-        """Return the seconds of a run beyond its start, as long as responses keep their lengths.
-
-        The interval is from the fastest batch to the slowest, and of the mean length.
-        """
+        """The seconds of a run beyond its start, if responses keep their lengths; the interval is
+        from the fastest batch to the slowest, and of the mean length."""
 
         def seconds(rollout_s: float | None, length: float) -> float:
             steps_s = sizes.num_steps * self.step_s(rollout_s, length=length)

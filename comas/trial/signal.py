@@ -49,8 +49,7 @@ def describe_signal(
     *,
     config: Config,
 ) -> list[str]:
-    """Return what the discussions show, and the update on the last of ``batches``: ``buffers`` is
-    policy -> what it was updated on."""
+    """Return what ``batches`` show, and the update on the last of them (on ``buffers``)."""
     rewarded = [item for batch in batches for item in batch.rewards.discussions]
     discussions = [item.discussion for item in rewarded]
     verdicts = {key: of for batch in batches for key, of in batch.verdicts.items()}
@@ -173,8 +172,8 @@ def learnable(
 
 
 def verdict(found: Mapping[str, Source], *, judges_pay: bool = True) -> str:
-    """Return in a sentence whether rewards can tell right from wrong: the judges, if ``judges_pay``
-    and there are any, else what is paid."""
+    """Say whether the judges, if there are any and they pay, or else the reward can tell right from
+    wrong."""
     if "reward" not in found:
         return "the reward is made of verdicts, which tell right from wrong"
     name = "judges" if judges_pay and "judges" in found else "reward"

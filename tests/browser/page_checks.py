@@ -5,22 +5,18 @@ Chromium is the one that Playwright installs, or where $CHROMIUM points. Trap: P
 """
 
 import os
-import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from page_runs import add_step, discussion, row, verdicts_of, write_run
+from page_runs import add_step, discussion, row, served, verdicts_of, write_run
 from playwright.sync_api import Browser, Page, ViewportSize, expect, sync_playwright
 
 from comas.preflight.configuration import load_config
 from comas.run import RunDirectory
-from comas.run.pages.live import LiveRun
 from comas.run.pages.page import PageSource, write_page
 from comas.run.pages.run_report import run_source
-from comas.run.pages.server import LiveServer
 from comas.types import Question, ToolCall
 
 NUM_STEPS, PER_STEP = 60, 50
@@ -334,8 +330,8 @@ def test_the_same_question_of_every_run_stands_side_by_side(browser, three):
 @pytest.mark.parametrize("viewport", [LAPTOP, PHONE])
 def test_new_steps_of_a_run_appear_without_a_reload(browser, tmp_path, viewport):
     run = write_run(tmp_path, "followed", {1: [discussion(1)]})
-    with served(run) as address:
-        for page in opened(browser, address, viewport, offline=False):
+    with served(run) as server:
+        for page in opened(browser, server.address, viewport, offline=False):
             assert "step 1; step 1 ended" in page.inner_text("#progress")
             assert page.locator("#report").is_visible()
             page.click("#tab-discussions")
@@ -354,19 +350,6 @@ def test_new_steps_of_a_run_appear_without_a_reload(browser, tmp_path, viewport)
             assert page.locator(".curve circle").count() >= 2
             assert page.evaluate("window.wasNotReloaded")
             assert page.evaluate("document.documentElement.scrollWidth") == viewport["width"]
-
-
-@contextmanager
-def served(run: Path) -> Iterator[str]:
-    """The address at which a run is followed."""
-    with LiveServer([LiveRun(run)]) as server:
-        thread = threading.Thread(target=server.serve_forever, args=(0.05,))
-        thread.start()
-        try:
-            yield server.address
-        finally:
-            server.shutdown()
-            thread.join()
 
 
 def test_thousands_of_discussions_stay_quick(browser, tmp_path):

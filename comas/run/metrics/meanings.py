@@ -2,9 +2,9 @@
 they are a page of the documentation, and pages of runs take their captions from them."""
 
 import re
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import NamedTuple
 
 from comas.types import ALL_DOMAINS, ROLES
 
@@ -22,13 +22,9 @@ PLACEHOLDERS = {
 """Placeholder of a pattern -> regular expression that matches its values."""
 
 
-@dataclass(frozen=True)
-class Meaning:
-    """A line of a table.
-
-    Example: the pattern ``[agent_<i>/]validation/accuracy[/<domain>]`` fits
-    ``agent_0/validation/accuracy``.
-    """
+class Meaning(NamedTuple):
+    """A line of a table: ``agent_0/validation/accuracy`` fits the pattern
+    ``[agent_<i>/]validation/accuracy[/<domain>]``."""
 
     pattern: str
     unit: str

@@ -15,9 +15,8 @@ from comas.verification.latex import compared_as
 from comas.verification.solutions import Verdicts
 
 PREDICTS_CORRECT = {"from_score_2": 0.5, "from_score_3": 1.0}
-"""Rewards of a solution that say "correct", from here on. The paper names no threshold. Score 2
-stands for flaws that do not change the result, so the first takes it at its word; the second asks
-for a score of 3, of every scoring where there are several."""
+"""Rewards of a solution that say "correct", from here on (the paper names no threshold). The first
+takes a score of 2, flaws that do not change the result, at its word."""
 
 SCORE_LABELS = {1: "score_1", 2: "score_2", 3: "score_3", None: "invalid"}
 
@@ -35,16 +34,12 @@ def reward_effectiveness(
         precision = TP / (TP + FP)       F1                = 2 TP / (2 TP + FP + FN)
 
     Precision and accuracy rise with the share of correct solutions alone. Balanced accuracy does
-    not: 1/2 is a judge who says the same of all.
+    not: 1/2 is a judge who says the same of all. A solution without an answer is not correct; one
+    on which the verifier failed is left out. A quotient over nothing is None, and so are all of a
+    reward scheme that ``sees_verdicts``: it predicts nothing.
 
-    A solution that the verifier found no answer in is not correct; one on which the verifier
-    failed is left out (``train/verifier_failures`` counts them). A quotient over nothing is None,
-    and so are all of a reward scheme that ``sees_verdicts``: it predicts nothing.
-
-    The scorer's confusion table is the number of scorings by what was scored and what is true:
-    ``scoring/confusion/score_2/correct`` counts the scores of 2 given to correct solutions,
-    ``scoring/confusion/invalid/incorrect`` the scorings without a score on incorrect ones. Where
-    nobody scored, they are None.
+    ``scoring/confusion/score_2/correct`` is the number of scores of 2 given to correct solutions;
+    None where nobody scored.
 
     Example: rewards (1, 0.5, 0) of solutions that are (correct, wrong, correct): from score 2 on,
     accuracy 1/3, precision 1/2, recall 1/2, specificity 0; from score 3 on, 2/3, 1, 1/2, 1.
@@ -76,11 +71,9 @@ def reward_effectiveness(
 
 
 def false_accusations(discussions: Sequence[Discussion], *, verdicts: Verdicts) -> Metrics:
-    """Return how judges deal with accusations that cannot hold: shares among the scored evaluations
-    of solutions that the verifier calls correct.
-
-    An accusation is an evaluation that is not the plain approval (``prompts.APPROVALS``), which
-    the quick-start's evaluators may say; a model that is told never to agree always accuses::
+    """Return how judges deal with accusations that cannot hold: among the scored evaluations of
+    solutions that the verifier calls correct, those that are not the plain approval
+    (``prompts.APPROVALS``), which the quick-start's evaluators may say::
 
         evaluation/false_accusation_rate      = accusations / evaluations
         scoring/false_accusations_accepted    = accusations with the score 1 / accusations
@@ -115,11 +108,10 @@ def reliability(rewarded: Iterable[RewardedDiscussion]) -> float | None:
         reliability = 1 - mean (r - r')^2 where the answers are the same
                           / mean (r - r')^2 where they differ
 
-    1: equal answers are paid alike. 0: two equal answers are paid as differently as two that
-    differ, so the reward says nothing about which is right, and there is nothing to learn from it.
-    Judges that agree may all be wrong, so a high value promises nothing. The idea that agreement
-    shows information without any truth is that of peer prediction (Dasgupta and Ghosh 2013); the
-    formula is ours. None where no answers are the same, or none differ in what they are paid.
+    At 0 the reward says nothing about which answer is right, so there is nothing to learn from it;
+    judges that agree may all be wrong, so a high value promises nothing. The idea is that of peer
+    prediction (Dasgupta and Ghosh 2013); the formula is ours. None where no answers are the same,
+    or none differ in what they are paid.
 
     Example: one question with (7, 1), (7, 0.5), (8, 0): 1 - 0.25 / ((1 + 0.25) / 2) = 0.6.
     """

@@ -280,7 +280,7 @@ def _mean_reward(turns: Iterable[tuple[Turn, float | None]], role: str) -> float
 
 
 def _thinking_metrics(prefix: str, turns: Iterable[Turn]) -> Metrics:
-    """Nothing where no model has thinking marks."""
+    """Return nothing where no model has thinking marks."""
     lengths = [
         (thinking, turn.generation.num_sampled_tokens, turn.generation.finish_reason)
         for turn in turns
@@ -298,7 +298,7 @@ def _thinking_metrics(prefix: str, turns: Iterable[Turn]) -> Metrics:
 
 
 def _tool_metrics(prefix: str, turns: Iterable[Turn]) -> Metrics:
-    """Nothing where no turn had tools."""
+    """Return nothing where no turn had tools."""
     had = [turn.generation.calls for turn in turns if turn.generation.calls is not None]
     failed = [float(call.failed) for calls in had for call in calls]
     if not had:

@@ -61,7 +61,7 @@ def thread_of(record: Record, *, step: int) -> Thread:
             num_response_tokens=turn["num_response_tokens"],
             thinking=turn.get("thinking", ""),
             calls=_calls_of(turn),
-            signs=_signs(turn, verdict),
+            signs=_signs(turn, verdict, decided=scores[this]),
             author=turn.get("author", ""),
         )
 
@@ -117,9 +117,8 @@ def _calls_of(turn: Record) -> tuple[tuple[int, int], ...]:
     return tuple((units(call["start"]), units(call["end"])) for call in turn.get("calls", ()))
 
 
-def _signs(turn: Record, verdict: str | None) -> tuple[str, ...]:
+def _signs(turn: Record, verdict: str | None, *, decided: int | str | None) -> tuple[str, ...]:
     """Return what of a turn somebody may look for."""
-    decided = _own_score(turn)
     is_unanswered = turn["parent_turn_id"] is None and verdict == "unanswered"
     signs = {
         "approved though wrong": decided in APPROVALS and verdict in ("wrong", "unanswered"),

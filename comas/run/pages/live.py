@@ -83,8 +83,7 @@ class LiveRun:
 
 
 def mark_of(rows: Sequence[Row]) -> str:
-    """Return up to where somebody knows a run: the number of its rows, and the last of them as a
-    digest, which tells whether the run has gone back since."""
+    """The number of rows and a digest of the last, which tells whether the run has gone back."""
     last = json.dumps(rows[-1:], sort_keys=True).encode()
     return f"{len(rows)}-{hashlib.sha256(last).hexdigest()[:16]}"
 
