@@ -99,6 +99,7 @@ def co_evolve(
         evidence = offer_evidence(
             verdicts,
             response_logprobs=agents.response_logprobs,
+            judge_logprobs=agents.judge_logprobs,
             seed=config.seed,
             step=step,
         )

@@ -78,6 +78,7 @@ class ScriptedServer:
     async def _start(self) -> None:
         app = web.Application()
         app.router.add_post("/v1/chat/completions", self._complete)
+        app.router.add_post("/v1/completions", self._complete)
         app.router.add_get("/v1/models", self._list)
         # Handlers are cancelled when their client is gone, as those of a killed runner are.
         self._runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=0.1)

@@ -6,6 +6,8 @@ import logging
 import os
 import time
 from collections import defaultdict
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TypeVar
 
 from comas.config.schema import Config, Judge, for_agent
 from comas.types import Generation, Metrics, Request
@@ -24,6 +26,7 @@ from comas.utils.client import (
 )
 from comas.utils.thinking import KNOWN_MARKS, ThinkingMarks
 
+T = TypeVar("T")
 log = logging.getLogger(__name__)
 
 NUM_RETRIES = 1
@@ -94,33 +97,80 @@ class JudgeClient:
         temperature = request.temperature
         if temperature is None:  # that of the agent in whose place it speaks
             temperature = for_agent(self._temperature, request.agent_index)
+        try:
+            reply = await self._insist(
+                lambda client: client.complete(
+                    chat, model_index=0, seed=request.seed, temperature=temperature
+                ),
+                on=" ".join(request.turn),
+            )
+        except OverlongPromptError:
+            return None
+        self._count(reply)
+        return Generation(
+            prompt_token_ids=(),
+            response_token_ids=(),
+            response_text=reply.response,
+            rollout_logprobs=(),
+            finish_reason="length" if reply.finish_reason == "length" else "stop",
+            policy_version=0,
+            thinking_text=reply.thinking,
+            author=self._judge.model,
+        )
+
+    def logprobs(self, generations: Sequence[Generation]) -> list[list[float]]:
+        """Return the log-probs of each response's tokens after its prompt under the judge, at
+        temperature 1; 0 of what was not sampled.
+
+        Raises ValueError where its address gives none, or it spells the tokens otherwise.
+        """
+
+        async def ask() -> list[list[float]]:
+            return await asyncio.gather(*map(self._logprobs, generations))
+
+        return asyncio.run(ask())
+
+    async def _logprobs(self, said: Generation) -> list[float]:
+        token_ids = [*said.prompt_token_ids, *said.response_token_ids]
+        try:
+            scored = await self._insist(
+                lambda client: client.logprobs(token_ids, model_index=0), on="log-probs"
+            )
+        except OverlongPromptError as error:
+            raise ValueError(
+                _without(f"society.judge cannot read it: {error}", self._key)
+            ) from None
+        spelled, logprobs = zip(*scored[len(said.prompt_token_ids) :], strict=True)
+        if _letters(said.response_text) not in _letters("".join(spelled)):
+            raise ValueError(
+                f"society.judge.model={self._judge.model} has another tokenizer than a policy: it "
+                f"reads {''.join(spelled)[:40]!r}, where {said.response_text[:40]!r} was said. "
+                "Distil from a model of the same family"
+            )
+        sampled = said.sampled or [True] * len(logprobs)
+        return [
+            each if by_policy else 0.0 for each, by_policy in zip(logprobs, sampled, strict=True)
+        ]
+
+    async def _insist(self, ask: Callable[[Client], Awaitable[T]], *, on: str) -> T:
+        """Return the answer, asked for until it comes. Raises OverlongPromptError, and ValueError
+        when the judge refuses, or gives no usable answer again and again."""
         num_unusable = 0
         while True:
             try:
-                reply = await self._client().complete(
-                    chat, model_index=0, seed=request.seed, temperature=temperature
-                )
+                found = await ask(self._client())
             except OverlongPromptError:
-                return None
+                raise
             except RequestError as error:
                 num_unusable += isinstance(error, UnusableReplyError)
                 if isinstance(error, RefusedError) or num_unusable == MAX_UNUSABLE:
-                    said = f"society.judge, asked for {' '.join(request.turn)}: {error}"
+                    said = f"society.judge, asked for {on}: {error}"
                     raise ValueError(_without(said, self._key)) from None
                 self._begin_to_wait(error)
                 await asyncio.sleep(PAUSE_S)
             else:
-                self._count(reply)
-                return Generation(
-                    prompt_token_ids=(),
-                    response_token_ids=(),
-                    response_text=reply.response,
-                    rollout_logprobs=(),
-                    finish_reason="length" if reply.finish_reason == "length" else "stop",
-                    policy_version=0,
-                    thinking_text=reply.thinking,
-                    author=self._judge.model,
-                )
+                self._end_waiting()
+                return found
 
     def take_metrics(self) -> Metrics:
         """Return what was asked since the last call."""
@@ -144,6 +194,8 @@ class JudgeClient:
         self._counts["prompt_tokens"] += reply.prompt_tokens
         self._counts["response_tokens"] += reply.completion_tokens
         self._counts["truncated"] += reply.finish_reason == "length"
+
+    def _end_waiting(self) -> None:
         if self._waits_since is not None:
             waited_s = time.monotonic() - self._waits_since
             self._counts["waited_s"] += waited_s
@@ -175,6 +227,11 @@ def _api_key(judge: Judge) -> str:
         f"society.judge.api_key_env={judge.api_key_env}: there is no such environment variable. "
         "Export it, or set it to null if the address wants no key"
     )
+
+
+def _letters(text: str) -> str:
+    """What decoding token by token leaves as it is: no spaces, no parts of a character."""
+    return "".join(each for each in text if each.isascii() and not each.isspace())
 
 
 def _without(text: str, key: str) -> str:

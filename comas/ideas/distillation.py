@@ -13,7 +13,7 @@ from statistics import fmean
 from comas.policy_optimization.samples import collect_samples
 from comas.reward_formulation import ResponseLogprobs, RewardScheme
 from comas.reward_formulation.interaction_reward import interaction_reward
-from comas.types import Discussion, Metrics, RewardedDiscussion, Rewards
+from comas.types import Discussion, Metrics, RewardedDiscussion, Rewards, TrainingSample, TurnKey
 
 
 def distillation_reward(
@@ -44,10 +44,7 @@ def distillation_reward(
     students = [a for a in prompts if a != teacher and _read_alike(prompts, a, teacher)]
     samples = [sample for student in students for sample in said[student]]
     taught = response_logprobs([replace(sample, agent_index=teacher) for sample in samples])
-    paid = {
-        (sample.discussion_id, sample.turn_id): math.fsum(theirs) - math.fsum(its)
-        for sample, theirs, its in zip(samples, taught, response_logprobs(samples), strict=True)
-    }
+    paid, kl = paid_by_likelihood(samples, taught, response_logprobs(samples))
 
     def pay(item: RewardedDiscussion) -> RewardedDiscussion:
         name = item.discussion.discussion_id
@@ -57,10 +54,23 @@ def distillation_reward(
         )
         return replace(item, rewards=rewards)
 
-    num_tokens = sum(sum(s.sampled or [True] * len(s.response_token_ids)) for s in samples)
-    kl = -math.fsum(paid.values()) / num_tokens if num_tokens else None
     told: Metrics = {"distillation/teacher": teacher, "distillation/kl": kl}
     return Rewards([pay(item) for item in base.discussions], base.metrics | told)
+
+
+def paid_by_likelihood(
+    samples: Sequence[TrainingSample],
+    taught: Sequence[Sequence[float]],
+    its: Sequence[Sequence[float]],
+) -> tuple[dict[TurnKey, float], float | None]:
+    """By turn the sum over its tokens of what a teacher's log-probs are above the student's; and
+    the KL in nats per token."""
+    paid = {
+        (sample.discussion_id, sample.turn_id): math.fsum(theirs) - math.fsum(present)
+        for sample, theirs, present in zip(samples, taught, its, strict=True)
+    }
+    num_tokens = sum(sum(s.sampled or [True] * len(s.response_token_ids)) for s in samples)
+    return paid, -math.fsum(paid.values()) / num_tokens if num_tokens else None
 
 
 def _read_alike(

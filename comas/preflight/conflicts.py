@@ -202,6 +202,12 @@ def _criticism(config: Config) -> Iterator[Conflict]:
             f"{config.reward.scheme} reads {scheme.reads}, and {name} makes none",
             f"choose another reward.scheme, or an interaction.criticism of {', '.join(makers)}",
         )
+    if scheme and "judge_logprobs" in scheme.needs and not config.society.judge:
+        yield Conflict(
+            ("reward.scheme", "society.judge"),
+            f"{config.reward.scheme} is made of the judge's log-probs, and there is no judge",
+            "set society.judge to its base_url and model, or choose another reward.scheme",
+        )
 
 
 def _evaluations_of_criticism(config: Config) -> Iterator[Conflict]:

@@ -20,7 +20,14 @@ from comas.reward_formulation.judgment_reward import judgment_reward
 from comas.reward_formulation.majority_reward import majority_reward
 from comas.reward_formulation.maporl_reward import maporl_reward, margin, outcome, plain, quality
 from comas.reward_formulation.self_rewarding import mean_rating
-from comas.types import Discussion, Question, RewardedDiscussion, Rewards, TrainingSample
+from comas.types import (
+    Discussion,
+    Generation,
+    Question,
+    RewardedDiscussion,
+    Rewards,
+    TrainingSample,
+)
 from comas.verification.solutions import Verdicts
 
 Evidence = Mapping[str, Callable[[], Any]]
@@ -28,8 +35,11 @@ Evidence = Mapping[str, Callable[[], Any]]
 ResponseLogprobs = Callable[[Sequence[TrainingSample]], Sequence[Sequence[float]]]
 """Samples to the log-probs of their responses' tokens, under their agents' present policies."""
 
+JudgeLogprobs = Callable[[Sequence[Generation]], Sequence[Sequence[float]]]
+"""Responses to the log-probs of their tokens under ``society.judge``."""
 
-def no_logprobs(samples: Sequence[TrainingSample]) -> list[list[float]]:
+
+def no_logprobs(samples: Sequence[TrainingSample] | Sequence[Generation]) -> list[list[float]]:
     """Return zeros, where there are no policies."""
     return [[0.0] * len(sample.response_token_ids) for sample in samples]
 
@@ -38,6 +48,7 @@ def offer_evidence(
     wait_for_verdicts: Callable[[], Verdicts],
     *,
     response_logprobs: ResponseLogprobs = no_logprobs,
+    judge_logprobs: JudgeLogprobs = no_logprobs,
     seed: int,
     step: int,
 ) -> Evidence:
@@ -45,12 +56,14 @@ def offer_evidence(
 
     ``verdicts``: turn -> what the verifier says of it (``Verdicts``); a scheme that needs them is
     not CoMAS's, whose rewards come from the discussion alone. ``rng``: the step's own generator
-    (``Random``). ``response_logprobs``: a ``ResponseLogprobs``.
+    (``Random``). ``response_logprobs``: a ``ResponseLogprobs``, ``judge_logprobs``: a
+    ``JudgeLogprobs``.
     """
     return {
         "verdicts": wait_for_verdicts,
         "rng": lambda: Random(f"{seed}/{step}/rewards"),
         "response_logprobs": lambda: response_logprobs,
+        "judge_logprobs": lambda: judge_logprobs,
     }
 
 

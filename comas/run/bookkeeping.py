@@ -121,6 +121,7 @@ class Bookkeeping:
             self._prepared.config,
             generate=self._agents.generate,
             response_logprobs=self._agents.response_logprobs,
+            judge_logprobs=self._agents.judge_logprobs,
             verifier=self._verifier,
             keep=partial(self._run.save_validation, self._step),
         )

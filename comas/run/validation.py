@@ -16,6 +16,7 @@ from comas.interaction.schedules import equipped, run_discussions
 from comas.interaction.wording import wording_of
 from comas.reward_formulation import (
     REWARD_SCHEMES,
+    JudgeLogprobs,
     ResponseLogprobs,
     no_logprobs,
     offer_evidence,
@@ -45,6 +46,7 @@ def validate_agents(
     *,
     generate: Generate,
     response_logprobs: ResponseLogprobs,
+    judge_logprobs: JudgeLogprobs,
     verifier: Verifier,
     keep: Callable[[Sequence[Record]], None] | None = None,
 ) -> Metrics:
@@ -68,6 +70,7 @@ def validate_agents(
                 config,
                 generate=sample,
                 response_logprobs=response_logprobs,
+                judge_logprobs=judge_logprobs,
                 verifier=verifier,
             )
     return metrics | {"time/validation_s": time.monotonic() - started}
@@ -131,6 +134,7 @@ def validate_discussions(
     *,
     generate: Generate,
     response_logprobs: ResponseLogprobs = no_logprobs,
+    judge_logprobs: JudgeLogprobs = no_logprobs,
     verifier: Verifier,
 ) -> Metrics:
     """Hold one whole discussion of every question, as the released code does at its validations.
@@ -152,7 +156,11 @@ def validate_discussions(
     )
     wait_for_verdicts = verify_solutions(verifier, discussions, answers=held_out.answers)
     evidence = offer_evidence(
-        wait_for_verdicts, response_logprobs=response_logprobs, seed=config.seed, step=0
+        wait_for_verdicts,
+        response_logprobs=response_logprobs,
+        judge_logprobs=judge_logprobs,
+        seed=config.seed,
+        step=0,
     )
     rewarded = scheme(discussions, evidence=evidence).discussions
     verdicts = wait_for_verdicts()

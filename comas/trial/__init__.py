@@ -99,7 +99,13 @@ class Trial:
         discussions = self.discuss(part, self.agents, step=step)
         verdicts = verify_solutions(self.verifier, discussions, answers=part.train.answers)
         logprobs, seed = self.agents.response_logprobs, part.config.seed
-        evidence = offer_evidence(verdicts, response_logprobs=logprobs, seed=seed, step=step)
+        evidence = offer_evidence(
+            verdicts,
+            response_logprobs=logprobs,
+            judge_logprobs=self.agents.judge_logprobs,
+            seed=seed,
+            step=step,
+        )
         rewards = REWARD_SCHEMES[part.config.reward.scheme](discussions, evidence=evidence)
         return Batch(rewards, rollout_s=time.monotonic() - started, verdicts=verdicts())
 
@@ -138,6 +144,7 @@ class Trial:
             prepared.config,
             generate=self.agents.generate,
             response_logprobs=self.agents.response_logprobs,
+            judge_logprobs=self.agents.judge_logprobs,
             verifier=self.verifier,
         )
         return (time.monotonic() - started) * len(questions) / num

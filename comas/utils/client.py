@@ -130,6 +130,21 @@ class _Completion(BaseModel):
     usage: _Usage
 
 
+class _Scored(BaseModel):
+    tokens: list[str]
+    token_logprobs: list[float | None]
+
+
+class _EchoChoice(BaseModel):
+    logprobs: _Scored
+
+
+class _Echo(BaseModel):
+    """The part of an echoed prompt that is read."""
+
+    choices: list[_EchoChoice] = Field(min_length=1)
+
+
 @dataclass(frozen=True)
 class Reply:
     """A reply of a model."""
@@ -170,7 +185,7 @@ class Client:
 
         Raises RequestError when no usable reply comes in spite of all retries.
         """
-        model, server = self._models[model_index]
+        model, _ = self._models[model_index]
         chat = with_system_prompt(messages, self._settings.system_prompt)
         path, prompt = _prompt(model, chat)
         body = {
@@ -180,6 +195,39 @@ class Client:
             "max_tokens": self._settings.max_tokens,
             "seed": seed,
         }
+        content = await self._post(path, body, model_index=model_index)
+        return _read_reply(content, marks=model.thinking)
+
+    async def logprobs(
+        self, token_ids: Sequence[int], *, model_index: int
+    ) -> list[tuple[str, float]]:
+        """Return each token as a model spells it, with its log-prob after those before it (0 of the
+        first), by the ``echo`` of /v1/completions.
+
+        Raises RequestError when no usable reply comes in spite of all retries, and RefusedError
+        where the server has no such log-probs.
+        """
+        model, _ = self._models[model_index]
+        body = {
+            "model": model.model,
+            "prompt": token_ids,
+            "max_tokens": 1,
+            "echo": True,
+            "logprobs": 1,
+        }
+        content = await self._post("/completions", body, model_index=model_index)
+        try:
+            found = _Echo.model_validate_json(content).choices[0].logprobs
+        except ValidationError as error:
+            raise RefusedError(f"no log-probs of a prompt: {faults_in_words(error)}") from error
+        logprobs = [0.0, *(each for each in found.token_logprobs[1:] if each is not None)]
+        if len(found.tokens) != len(logprobs) or len(logprobs) < len(token_ids):
+            raise RefusedError("no log-probs of a prompt: the reply lacks some")
+        return list(zip(found.tokens, logprobs, strict=True))[: len(token_ids)]
+
+    async def _post(self, path: str, body: dict[str, Any], *, model_index: int) -> bytes:
+        """Return what a model's server answers. Raises RequestError where it does not."""
+        model, server = self._models[model_index]
         async with self._in_flight:
             try:
                 response = await server.post(path, cast_to=httpx2.Response, body=body)
@@ -188,7 +236,7 @@ class Client:
             except openai.APIConnectionError as error:
                 reason = error.__cause__ or error
                 raise RequestError(f"no reply from {model.base_url}: {reason!r}") from error
-        return _read_reply(response.content, marks=model.thinking)
+        return response.content
 
     async def __aenter__(self) -> Self:
         return self

@@ -27,7 +27,7 @@ _HOST = Path(__file__).with_name("environment_host.py")
 _TIMEOUT_S = 100.0
 """By the clock, of one answer: a verifier's worker waits for 120 s."""
 _MAKING_S = 900.0
-"""Of all questions, which may have to be generated."""
+"""Of its start, and of all questions, which may have to be generated."""
 
 
 class EnvironmentUseError(ValueError):
@@ -85,7 +85,7 @@ class Environment:
             except OSError as error:
                 raise EnvironmentUseError(f"{PYTHON}={python}: {error.strerror}") from error
             try:
-                self._tools = self._hear()["tools"]
+                self._tools = self._hear(_MAKING_S)["tools"]
             except EnvironmentUseError:
                 self.close()
                 raise

@@ -99,6 +99,13 @@ class Agents:
         version = self._versions[self._config.policy_of_agent[request.agent_index]]
         return replace(generation, policy_version=version)
 
+    def judge_logprobs(self, generations: Sequence[Generation]) -> list[list[float]]:
+        """Return the log-probs of responses under the judge. Raises ValueError where there is no
+        judge, or it cannot tell."""
+        if self._judge is None:
+            raise ValueError("reward.scheme asks society.judge for log-probs, which is null")
+        return self._judge.logprobs(generations)
+
     def judge_metrics(self) -> Metrics:
         """Return what the judge was asked since the last call; nothing if there is none."""
         return {} if self._judge is None else self._judge.take_metrics()

@@ -1,0 +1,47 @@
+"""Distillation from ``society.judge``, who is not trained and teaches all agents on what they say.
+
+Source: as of ``comas/ideas/distillation.py`` (GKD, arXiv 2306.13649). Found: nothing yet.
+"""
+
+from collections.abc import Sequence
+
+from comas.ideas.distillation import paid_by_likelihood
+from comas.policy_optimization.samples import collect_samples
+from comas.reward_formulation import JudgeLogprobs, ResponseLogprobs, RewardScheme
+from comas.types import Discussion, RewardedDiscussion, Rewards
+
+
+def judge_distillation_reward(
+    discussions: Sequence[Discussion],
+    *,
+    response_logprobs: ResponseLogprobs,
+    judge_logprobs: JudgeLogprobs,
+) -> Rewards:
+    """Pay whatever an agent says as ``distillation_reward`` pays a student, with the judge in the
+    place of its teacher. The judge's log-probs are at temperature 1, so the mean is that KL where
+    ``rollout.temperature`` is 1 as well.
+
+    Raises ValueError where the judge has another tokenizer, or its address gives no log-probs.
+
+    Example: a response of two tokens of log-probs -1 and -2 under its policy, and -0.5 and -1 under
+    the judge: 1.5.
+    """
+    turns = {(d.discussion_id, turn.turn_id): turn for d in discussions for turn in d.turns}
+    said = [
+        RewardedDiscussion(d, tuple(None if turn.is_given else 0.0 for turn in d.turns))
+        for d in discussions
+    ]
+    num_agents = 1 + max(turn.agent_index for turn in turns.values())
+    [samples] = collect_samples(said, policy_of_agent=[0] * num_agents, mask_truncated=False)
+    taught = judge_logprobs([turns[s.discussion_id, s.turn_id].generation for s in samples])
+    paid, kl = paid_by_likelihood(samples, taught, response_logprobs(samples))
+    rewarded = [
+        RewardedDiscussion(d, tuple(paid.get((d.discussion_id, turn.turn_id)) for turn in d.turns))
+        for d in discussions
+    ]
+    return Rewards(rewarded, {"distillation/kl": kl})
+
+
+distilled_from_judge = RewardScheme(
+    judge_distillation_reward, needs=("response_logprobs", "judge_logprobs")
+)
