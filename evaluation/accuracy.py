@@ -101,22 +101,18 @@ def accuracy_of(evaluation: Evaluation, grader: Grader) -> Accuracy:
 
     Example: two seeds, "a" correct in both, "b" in one: shares 1 and 1/2, accuracy 3/4.
     """
-    correct = Counter(a.task_id for a in evaluation.answers if a.verdict(grader) == "correct")
+    counts = Counter(a.task_id for a in evaluation.answers if a.verdict(grader) == "correct")
+    correct = {(name, question): counts[name] for name, question in evaluation.questions.items()}
     num_seeds = len(evaluation.seeds)
     tally = evaluation.graders[grader]
     powers = [2**i for i in range(num_seeds.bit_length()) if 2**i < num_seeds]
     return Accuracy(
-        shares={
-            (task_id, question): correct[task_id] / num_seeds
-            for task_id, question in evaluation.questions.items()
-        },
+        shares={task: num_correct / num_seeds for task, num_correct in correct.items()},
         repeats=tally.accuracy_by_seed,
         passes={
             k: {
-                (task_id, question): pass_at_k(
-                    k, num_samples=num_seeds, num_correct=correct[task_id]
-                )
-                for task_id, question in evaluation.questions.items()
+                task: pass_at_k(k, num_samples=num_seeds, num_correct=num_correct)
+                for task, num_correct in correct.items()
             }
             for k in (*powers, num_seeds)
         },
@@ -167,14 +163,26 @@ def compare_rows(rows: Sequence[Row], references: Sequence[Row]) -> list[Row]:
     for row in rows:
         same_part = (other for other in references if other.part == row.part)
         reference = references[0] if len(references) == 1 else next(same_part, None)
-        compared.append(row if reference is None else _compared(row, reference))
+        if reference is not None:
+            found = {
+                key: paired_difference(accuracy, reference=reference.accuracies[key])
+                for key, accuracy in row.accuracies.items()
+                if key in reference.accuracies
+            }
+            differences = {key: each for key, each in found.items() if each is not None}
+            row = replace(row, reference=reference, differences=differences)
+        compared.append(row)
     ours, theirs = (", ".join(row.label for row in group) for group in (rows, references))
     if all(row.reference is None for row in compared):
         raise ValueError(f"cannot compare {ours} with {theirs}: name one subject of the latter")
     if not any(row.differences for row in compared):
+        ours_on, theirs_on = (
+            ", ".join(f"{c.setup} on {c.benchmark}" for c in sorted(columns_of(group))) or "nothing"
+            for group in (rows, references)
+        )
         raise ValueError(
-            f"{ours} and {theirs} have no task in common: {in_words(columns_of(rows))} against "
-            f"{in_words(columns_of(references))}. Evaluate both on the same questions"
+            f"{ours} and {theirs} have no task in common: {ours_on} against {theirs_on}. Evaluate "
+            "both on the same questions"
         )
     return compared
 
@@ -209,46 +217,28 @@ def bootstrap_interval(values: Sequence[float]) -> tuple[float, float]:
     return float(low), float(high)
 
 
-def _compared(row: Row, reference: Row) -> Row:
-    differences = {
-        key: difference
-        for key, accuracy in row.accuracies.items()
-        if (other := reference.accuracies.get(key)) is not None
-        and (difference := paired_difference(accuracy, reference=other)) is not None
-    }
-    return replace(row, reference=reference, differences=differences)
-
-
 def columns_of(rows: Iterable[Row]) -> set[Column]:
     """The columns that any of the rows has."""
     return {column for row in rows for _, column in row.accuracies}
-
-
-def in_words(columns: Iterable[Column]) -> str:
-    """``vanilla on gsm8k, vanilla on mmlu``"""
-    return ", ".join(f"{c.setup} on {c.benchmark}" for c in sorted(columns)) or "nothing"
 
 
 def _mean_row(name: str, agents: Sequence[Row]) -> Row:
     """The mean over agents, where all of them were asked the same tasks."""
     means = {}
     for key, first in agents[0].accuracies.items():
-        accuracies = [a.accuracies[key] for a in agents if key in a.accuracies]
+        all_ = [a.accuracies[key] for a in agents if key in a.accuracies]
         tasks = first.shares.keys()
-        if len(accuracies) == len(agents) and all(a.shares.keys() == tasks for a in accuracies):
-            means[key] = _mean(accuracies)
+        if len(all_) < len(agents) or any(a.shares.keys() != tasks for a in all_):
+            continue
+        means[key] = Accuracy(
+            shares={task: fmean(a.shares[task] for a in all_) for task in tasks},
+            repeats=tuple(accuracy.value for accuracy in all_),
+            passes={
+                k: {task: fmean(a.passes[k][task] for a in all_) for task in tasks}
+                for k in first.passes
+                if all(k in a.passes for a in all_)
+            },
+            num_judged=sum(accuracy.num_judged for accuracy in all_),
+            num_asked=sum(accuracy.num_asked for accuracy in all_),
+        )
     return Row(MEAN_PART, f"{name}, mean of {len(agents)} agents", means)
-
-
-def _mean(accuracies: Sequence[Accuracy]) -> Accuracy:
-    return Accuracy(
-        shares={task: fmean(a.shares[task] for a in accuracies) for task in accuracies[0].shares},
-        repeats=tuple(accuracy.value for accuracy in accuracies),
-        passes={
-            k: {task: fmean(a.passes[k][task] for a in accuracies) for task in tasks}
-            for k, tasks in accuracies[0].passes.items()
-            if all(k in a.passes for a in accuracies)
-        },
-        num_judged=sum(accuracy.num_judged for accuracy in accuracies),
-        num_asked=sum(accuracy.num_asked for accuracy in accuracies),
-    )

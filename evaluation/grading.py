@@ -12,13 +12,7 @@ import comas.verification
 from comas.utils.progress import progress_bar
 from comas.verification import Grader, Verifier
 from comas.verification.verifiers import GRADERS as VERIFIERS_OF
-from evaluation.inference_log import (
-    ANSWERS,
-    FAILURES,
-    AnswerKey,
-    read_failures,
-    read_inference,
-)
+from evaluation.inference_log import ANSWERS, FAILURES, AnswerKey, read_failures, read_inference
 from evaluation.results import (
     EVALUATION,
     GRADERS,
@@ -30,7 +24,7 @@ from evaluation.results import (
     read_evaluation,
     write_evaluation,
 )
-from evaluation.types import Answer, BenchmarkTask
+from evaluation.types import BenchmarkTask
 
 log = logging.getLogger(__name__)
 
@@ -81,6 +75,7 @@ def grade_folder(
     graded = tuple(judged.get(key, GradedAnswer(*key, None, None, None)) for key in asked)
 
     failures = set(read_failures(folder / FAILURES))
+    calls = [call for answer in answers for call in answer.calls]
     evaluation = Evaluation(
         benchmark=folder.parent.name,
         setup=folder.name,
@@ -90,7 +85,11 @@ def grade_folder(
         num_done=len(judged),
         num_failures=len(failures & asked.keys() - judged.keys()),
         graders={grader: tally(graded, grader=grader, seeds=seeds) for grader in GRADERS},
-        cost=_cost(answers),
+        cost=Cost(
+            calls=len(calls),
+            prompt_tokens=sum(call.prompt_tokens for call in calls),
+            completion_tokens=sum(call.completion_tokens for call in calls),
+        ),
         questions=questions,
         answers=graded,
         graded_by=GRADERS_FINGERPRINT,
@@ -168,13 +167,3 @@ def _judge(
         )
         for key, item in zip(keys, items, strict=True)
     }
-
-
-def _cost(answers: Sequence[Answer]) -> Cost:
-    """The cost of all answers on the disk, asked for now or not."""
-    calls = [call for answer in answers for call in answer.calls]
-    return Cost(
-        calls=len(calls),
-        prompt_tokens=sum(call.prompt_tokens for call in calls),
-        completion_tokens=sum(call.completion_tokens for call in calls),
-    )

@@ -9,7 +9,7 @@ from typing import Any
 
 from comas.utils.files import write_text
 from comas.verification import Grader
-from evaluation.accuracy import MEAN_PART, Difference, Row, compare_rows, rows_of
+from evaluation.accuracy import MEAN_PART, Row, compare_rows, rows_of
 from evaluation.grading import GRADERS_FINGERPRINT
 from evaluation.harness import write_harness_results
 from evaluation.results import SUMMARY, Subject, read_sampling, read_subjects
@@ -95,8 +95,7 @@ def write_summary(folder: Path, *, baseline: Path | None = None) -> str:
         if row.part != MEAN_PART:
             write_harness_results(folder / row.part, row, sampling=results.sampling)
     write_text(folder / "summary.json", json.dumps(summary, indent=1, ensure_ascii=False) + "\n")
-    differences = [] if baseline is None else [_differences(rows)]
-    parts = [screen, *_passes(rows), *differences, cost]
+    parts = [screen, *_details(rows), cost]
     write_text(folder / SUMMARY, "\n\n".join(parts) + "\n")
     return f"{screen}\n"
 
@@ -121,7 +120,7 @@ def compare(names: Sequence[str], *, results: Path) -> str:
     first, *others = [read_results(results / name, name=name) for name in names]
     rows = [*first.rows, *(row for other in others for row in compare_rows(other.rows, first.rows))]
     title = f"# {', '.join(names[1:])} compared with {names[0]}"
-    parts = [title, *_overview(rows, [first, *others]), *_passes(rows), _differences(rows)]
+    parts = [title, *_overview(rows, [first, *others]), *_details(rows)]
     return "\n\n".join(parts) + "\n"
 
 
@@ -184,15 +183,14 @@ def _overview(rows: Sequence[Row], everyone: Sequence[Results]) -> list[str]:
     ]
 
 
-def _passes(rows: Sequence[Row]) -> list[str]:
-    """pass@k as Markdown, where anybody was asked under several seeds."""
-    if all(len(accuracy.passes) < 2 for row in rows for accuracy in row.accuracies.values()):
-        return []
-    return [f"## pass@k\n\n{PASS_LEGEND}\n\n{pass_table(rows)}"]
-
-
-def _differences(rows: Sequence[Row]) -> str:
-    return f"## Differences\n\n{difference_table(rows)}"
+def _details(rows: Sequence[Row]) -> list[str]:
+    """pass@k, where anybody was asked under several seeds, and differences, as Markdown."""
+    parts = []
+    if any(len(accuracy.passes) > 1 for row in rows for accuracy in row.accuracies.values()):
+        parts.append(f"## pass@k\n\n{PASS_LEGEND}\n\n{pass_table(rows)}")
+    if any(row.reference is not None for row in rows):
+        parts.append(f"## Differences\n\n{difference_table(rows)}")
+    return parts
 
 
 def _records(row: Row) -> list[Record]:
@@ -200,40 +198,36 @@ def _records(row: Row) -> list[Record]:
 
     Accuracies are in percent of the answers asked for, differences in percentage points.
     """
-    return [
-        {
-            "model": row.label,
-            "setup": column.setup,
-            "benchmark": column.benchmark,
-            "grader": grader,
-            "accuracy_percent": _percent(accuracy.value),
-            "standard_deviation_percent": _percent(accuracy.spread),
-            "deviation_over": "agents" if row.part == MEAN_PART else "seeds",
-            "num_repeats": len(accuracy.repeats),
-            "num_asked": accuracy.num_asked,
-            "num_judged": accuracy.num_judged,
-            "pass_at_k_percent": {
-                str(k): [_percent(share) for share in accuracy.pass_at(k)] for k in accuracy.passes
-            },
-            **_difference_record(row.reference, row.differences.get((grader, column))),
-        }
-        for (grader, column), accuracy in row.accuracies.items()
-    ]
+    records = []
+    for (grader, column), accuracy in row.accuracies.items():
+        difference = row.differences.get((grader, column))
+        value, low, high, num_common = astuple(difference) if difference else (None,) * 4
+        passes = {k: [_percent(share) for share in accuracy.pass_at(k)] for k in accuracy.passes}
+        records.append(
+            {
+                "model": row.label,
+                "setup": column.setup,
+                "benchmark": column.benchmark,
+                "grader": grader,
+                "accuracy_percent": _percent(accuracy.value),
+                "standard_deviation_percent": _percent(accuracy.spread),
+                "deviation_over": "agents" if row.part == MEAN_PART else "seeds",
+                "num_repeats": len(accuracy.repeats),
+                "num_asked": accuracy.num_asked,
+                "num_judged": accuracy.num_judged,
+                "pass_at_k_percent": passes,
+                "reference": row.reference.label if row.reference and difference else None,
+                "difference_points": _percent(value),
+                "difference_low": _percent(low),
+                "difference_high": _percent(high),
+                "num_common_tasks": num_common,
+            }
+        )
+    return records
 
 
 def _listed(lines: Sequence[str]) -> str:
     return "\n".join(f"- {line}" for line in lines)
-
-
-def _difference_record(reference: Row | None, difference: Difference | None) -> Record:
-    value, low, high, num_common = astuple(difference) if difference else (None,) * 4
-    return {
-        "reference": reference.label if reference and difference else None,
-        "difference_points": _percent(value),
-        "difference_low": _percent(low),
-        "difference_high": _percent(high),
-        "num_common_tasks": num_common,
-    }
 
 
 def _percent(share: float | None) -> float | None:

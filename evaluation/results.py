@@ -161,7 +161,10 @@ def read_subjects(folder: Path) -> list[Subject]:
     # agent_9 before agent_10, the society last
     parts.sort(key=lambda path: (path.name == "society", len(path.name), path.name))
     named = {path.name: path for path in parts} or {"": folder}
-    subjects = [_read_subject(part, path) for part, path in named.items()]
+    subjects = []
+    for part, path in named.items():
+        found = [read_evaluation(each) for each in sorted(path.glob(f"*/*/{EVALUATION}"))]
+        subjects.append(Subject(part, {Column(each.setup, each.benchmark): each for each in found}))
     if not any(subject.evaluations for subject in subjects):
         beside = [path.name for path in _folders(folder.parent)]
         raise ValueError(
@@ -169,11 +172,6 @@ def read_subjects(folder: Path) -> list[Subject]:
             f"To produce or finish results: {start_of('evaluate')} NAME PATH"
         )
     return subjects
-
-
-def _read_subject(part: str, folder: Path) -> Subject:
-    evaluations = [read_evaluation(path) for path in sorted(folder.glob(f"*/*/{EVALUATION}"))]
-    return Subject(part, {Column(each.setup, each.benchmark): each for each in evaluations})
 
 
 def _folders(folder: Path) -> list[Path]:

@@ -19,12 +19,7 @@ from evaluation.inference_log import (
     append_failure,
     read_inference,
 )
-from evaluation.types import (
-    Answer,
-    BenchmarkTask,
-    Call,
-    Setup,
-)
+from evaluation.types import Answer, BenchmarkTask, Call, Setup
 
 log = logging.getLogger(__name__)
 
@@ -36,18 +31,6 @@ class EndpointError(RuntimeError):
     """A model's server no longer gives usable replies."""
 
 
-@dataclass(frozen=True)
-class Inference:
-    """The outcome of one session for the tasks of a benchmark."""
-
-    num_asked: int
-    """Tasks times seeds."""
-    num_done: int
-    """Those with an answer, from this session or an earlier one."""
-    num_failed: int
-    """Those that failed in this session."""
-
-
 async def run_inference(
     tasks: Sequence[BenchmarkTask],
     *,
@@ -56,7 +39,7 @@ async def run_inference(
     seeds: Sequence[int],
     options: RequestOptions,
     folder: Path,
-) -> Inference:
+) -> None:
     """Answer every task under every seed, and keep the answers in ``folder``.
 
     Tasks that have their answer there already are not asked again. A task without a usable reply
@@ -91,7 +74,6 @@ async def run_inference(
             "%s: %d tasks failed, see %s; rerunning the command asks them again. The first: %s",
             *(name, num_failed, folder / FAILURES, run.failures[0].error),
         )
-    return Inference(len(asked), len(asked) - num_failed, num_failed)
 
 
 @dataclass
@@ -145,40 +127,35 @@ async def answer_task(
 
     Raises RequestError when a call gets no usable reply.
     """
-    transcript = _Transcript(client, task_id=task.task_id, seed=seed, on_call=on_call)
+    transcript = _Transcript(client, task.task_id, seed, on_call)
     response = await setup.flow(task, transcript)
     calls = tuple(call for _, call in sorted(transcript.calls.items()))
     return Answer(task.task_id, seed, response, calls)
 
 
+@dataclass
 class _Transcript:
     """Makes the calls of one task, and keeps all that is said."""
 
-    def __init__(
-        self, client: Client, *, task_id: str, seed: int, on_call: Callable[[Call], object]
-    ) -> None:
-        self._client = client
-        self._task_id = task_id
-        self._seed = seed
-        self._on_call = on_call
-        self.calls: dict[str, Call] = {}
-        self.num_models = client.num_models
+    client: Client
+    task_id: str
+    seed: int
+    on_call: Callable[[Call], object]
+    calls: dict[str, Call] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.num_models = self.client.num_models
 
     async def __call__(self, messages: Sequence[Message], *, label: str, speaker: int = 0) -> str:
         sent = tuple(messages)
-        reply = await self._client.complete(
+        reply = await self.client.complete(
             sent,
             model_index=speaker % self.num_models,
-            seed=request_seed(self._seed, task_id=self._task_id, label=label),
+            seed=request_seed(self.seed, task_id=self.task_id, label=label),
         )
         assert label not in self.calls, f"two calls of one task are labelled {label!r}"
-        call = self.calls[label] = Call(
-            label=label,
-            speaker=speaker,
-            messages=sent,
-            **vars(reply),
-        )
-        self._on_call(call)
+        call = self.calls[label] = Call(label, speaker, sent, **vars(reply))
+        self.on_call(call)
         return reply.response
 
 

@@ -89,6 +89,11 @@ def serve(
         ServerError: a server died or took longer than ``START_TIMEOUT_S`` to start.
         ValueError: there are too few GPUs, or a chat template cannot be used.
     """
+
+    def encoder_of(model: LocalModel) -> ChatEncoder:
+        tokenizer, kwargs = load_tokenizer(model.folder), model.template_kwargs
+        return ChatEncoder(tokenizer, folder=model.folder, template_kwargs=kwargs)
+
     groups = groups_of(models)
     slots = plan_slots(len(groups), config=config, device=device)
     ports = free_ports(len(groups))
@@ -115,23 +120,22 @@ def serve(
                 server.wait_until_ready(deadline)
         # Side by side, so counting tells no time.
         with progress_bar("loading models"), ThreadPoolExecutor(1) as thread:
-            encoders = thread.map(_encoder_of, models)
+            encoders = thread.map(encoder_of, models)
             for server in servers:
                 server.wait_until_ready(deadline)
         log.info("all servers ready after %.0f s", time.monotonic() - started)
         server_of = {i: each for group, each in zip(groups, servers, strict=True) for i in group}
-        chats_of = enumerate(zip(models, encoders, strict=True))
-        yield Servers(
-            [server_of[i].endpoint_of(model, chats) for i, (model, chats) in chats_of], servers
-        )
-
-
-def _encoder_of(model: LocalModel) -> ChatEncoder:
-    return ChatEncoder(
-        load_tokenizer(model.folder),
-        folder=model.folder,
-        template_kwargs=model.template_kwargs,
-    )
+        endpoints = [
+            Endpoint(
+                f"http://{HOST}:{server_of[i].port}/v1",
+                str(model.adapter or model.folder),
+                server_of[i].environment[KEY_VARIABLE],
+                chats,
+                thinking=chats.thinking,
+            )
+            for i, (model, chats) in enumerate(zip(models, encoders, strict=True))
+        ]
+        yield Servers(endpoints, servers)
 
 
 @dataclass
@@ -171,17 +175,6 @@ class _Server:
     @property
     def _key(self) -> str:
         return self.environment[KEY_VARIABLE]
-
-    def endpoint_of(self, model: LocalModel, chats: ChatEncoder) -> Endpoint:
-        """Return the endpoint of a model of this server."""
-        name = str(model.adapter or model.folder)
-        return Endpoint(
-            f"http://{HOST}:{self.port}/v1",
-            name,
-            self._key,
-            chats,
-            thinking=chats.thinking,
-        )
 
     def wait_until_ready(self, deadline: float) -> None:
         """Return when the server answers. Raises ServerError when it died or is too late."""

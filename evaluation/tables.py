@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import astuple
 
 from comas.verification import Grader
-from evaluation.accuracy import Accuracy, CellKey, Difference, Row, columns_of
+from evaluation.accuracy import CellKey, Row, columns_of
 from evaluation.benchmarks import BENCHMARKS
 from evaluation.results import GRADERS, Column, Evaluation, Subject
 from evaluation.setups import SETUPS
@@ -25,21 +25,12 @@ tasks.]"""
 COST_LEGEND = "Over all benchmarks."
 
 
-def setups_of(rows: Iterable[Row]) -> list[str]:
-    """The setups of all rows, in the order of the project's list."""
-    return _in_order((c.setup for c in columns_of(rows)), known=list(SETUPS))
-
-
-def benchmarks_of(rows: Iterable[Row]) -> list[str]:
-    """The benchmarks of all rows, in the order of the project's list."""
-    return _in_order((c.benchmark for c in columns_of(rows)), known=list(BENCHMARKS))
-
-
 def accuracy_table(rows: Sequence[Row], *, grader: Grader) -> str:
     """Return a table like the paper's Table 1: a block per setup, a line per row, a column per
     benchmark."""
-    benchmarks, body = benchmarks_of(rows), []
-    for setup in setups_of(rows):
+    columns, body = _columns_in_order(rows), []
+    benchmarks = list(dict.fromkeys(column.benchmark for column in columns))
+    for setup in dict.fromkeys(column.setup for column in columns):
         block = [row for row in rows if any(c.setup == setup for _, c in row.accuracies)]
         for i, row in enumerate(block):
             cells = (_accuracy_cell(row, (grader, Column(setup, name))) for name in benchmarks)
@@ -49,10 +40,9 @@ def accuracy_table(rows: Sequence[Row], *, grader: Grader) -> str:
 
 def difference_table(rows: Sequence[Row]) -> str:
     """Every difference with its interval, by each grader, and the number of tasks in common."""
-    columns = [Column(setup, name) for setup in setups_of(rows) for name in benchmarks_of(rows)]
     body = [
         [*column, row.label, row.reference.label, *cells]
-        for column in columns
+        for column in _columns_in_order(rows)
         for row in rows
         if row.reference is not None and (cells := _difference_cells(row, row.reference, column))
     ]
@@ -63,21 +53,23 @@ def difference_table(rows: Sequence[Row]) -> str:
 def pass_table(rows: Sequence[Row]) -> str:
     """pass@k of every row that was asked under several seeds, with intervals."""
     found = [
-        (Column(setup, benchmark), row.label, accuracy)
-        for setup in setups_of(rows)
-        for benchmark in benchmarks_of(rows)
+        (column, row.label, accuracy)
+        for column in _columns_in_order(rows)
         for row in rows
-        if (accuracy := row.accuracies.get(("strict", Column(setup, benchmark))))
-        and len(accuracy.passes) > 1
+        if (accuracy := row.accuracies.get(("strict", column))) and len(accuracy.passes) > 1
     ]
     ks = sorted({k for _, _, accuracy in found for k in accuracy.passes})
-    body = [
-        [*column, label, *(_pass_cell(accuracy, k) for k in ks)]
-        for column, label, accuracy in found
-    ]
-    return markdown_table(
-        ["setup", "benchmark", "model", *(f"pass@{k}" for k in ks)], body, num_left_aligned=3
-    )
+    body = []
+    for column, label, accuracy in found:
+        percents = [
+            [100 * s for s in accuracy.pass_at(k)] if k in accuracy.passes else [] for k in ks
+        ]
+        cells = [
+            "{:.2f} [{:.2f}, {:.2f}]".format(*three) if three else NOTHING for three in percents
+        ]
+        body.append([*column, label, *cells])
+    header = ["setup", "benchmark", "model", *(f"pass@{k}" for k in ks)]
+    return markdown_table(header, body, num_left_aligned=3)
 
 
 def cost_table(name: str, subjects: Sequence[Subject]) -> str:
@@ -145,28 +137,20 @@ def _accuracy_cell(row: Row, key: CellKey) -> str:
     return text
 
 
-def _pass_cell(accuracy: Accuracy, k: int) -> str:
-    """``60.00 [50.00, 70.00]``"""
-    if k not in accuracy.passes:
-        return NOTHING
-    return "{:.2f} [{:.2f}, {:.2f}]".format(*(100 * share for share in accuracy.pass_at(k)))
-
-
 def _difference_cells(row: Row, reference: Row, column: Column) -> list[str]:
-    """One per grader, and the number of tasks; none if one of the two lacks the column."""
+    """``+3.20 [+0.40, +6.00]*`` per grader, and the number of tasks; none if one of the two lacks
+    the column."""
     if any((GRADERS[0], column) not in each.accuracies for each in (row, reference)):
         return []
-    differences = [row.differences.get((grader, column)) for grader in GRADERS]
-    num_common = 0 if differences[0] is None else differences[0].num_common
-    return [*map(_difference_cell, differences), str(num_common)]
-
-
-def _difference_cell(difference: Difference | None) -> str:
-    """``+3.20 [+0.40, +6.00]*``"""
-    if difference is None:
-        return NOTHING
-    value, low, high = map(_points, (difference.value, difference.low, difference.high))
-    return f"{value} [{low}, {high}]{'*' if difference.excludes_zero else ' '}"
+    cells, num_common = [], 0
+    for difference in (row.differences.get((grader, column)) for grader in GRADERS):
+        if difference is None:
+            cells.append(NOTHING)
+            continue
+        value, low, high = map(_points, (difference.value, difference.low, difference.high))
+        cells.append(f"{value} [{low}, {high}]{'*' if difference.excludes_zero else ' '}")
+        num_common = difference.num_common
+    return [*cells, str(num_common)]
 
 
 def _reasons(evaluation: Evaluation) -> list[str]:
@@ -191,8 +175,14 @@ def _points(share: float) -> str:
     return f"{100 * share:+.2f}"
 
 
-def _in_order(names: Iterable[str], *, known: Sequence[str]) -> list[str]:
+def _columns_in_order(rows: Iterable[Row]) -> list[Column]:
+    """The setups of all rows, each with the benchmarks of all rows, in the project's order."""
+    found = columns_of(rows)
+    benchmarks = _in_order({c.benchmark for c in found}, known=list(BENCHMARKS))
+    setups = _in_order({c.setup for c in found}, known=list(SETUPS))
+    return [Column(setup, benchmark) for setup in setups for benchmark in benchmarks]
+
+
+def _in_order(names: set[str], *, known: Sequence[str]) -> list[str]:
     """Known names in their order, then others alphabetically."""
-    return sorted(
-        set(names), key=lambda name: (name not in known, [*known, name].index(name), name)
-    )
+    return [*(name for name in known if name in names), *sorted(names.difference(known))]

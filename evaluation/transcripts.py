@@ -7,7 +7,7 @@ from comas.run.pages.page import Details, PageSource, PageTable, PageTurn, Threa
 from comas.types import Message
 from comas.utils.files import from_here
 from evaluation.inference_log import ANSWERS, read_inference
-from evaluation.results import Column, Evaluation, GradedAnswer, Subject, read_subjects
+from evaluation.results import Evaluation, GradedAnswer, Subject, read_subjects
 from evaluation.types import Answer, Call, role_of
 
 
@@ -93,15 +93,10 @@ def _prompt(messages: Sequence[Message]) -> str:
 
 
 def _accuracies(subjects: Sequence[Subject]) -> PageTable:
-    columns = sorted({column for subject in subjects for column in subject.evaluations})
-    rows = [
-        (column.benchmark, column.setup, *(_accuracy(subject, column) for subject in subjects))
-        for column in columns
-    ]
+    rows = []
+    for column in sorted({column for subject in subjects for column in subject.evaluations}):
+        found = (subject.evaluations.get(column) for subject in subjects)
+        cells = ("-" if e is None else f"{100 * e.graders['strict'].accuracy:.1f}" for e in found)
+        rows.append((column.benchmark, column.setup, *cells))
     header = ("benchmark", "setup", *(subject.part or "model" for subject in subjects))
     return PageTable("Accuracy (%), strict grader", header, rows)
-
-
-def _accuracy(subject: Subject, column: Column) -> str:
-    evaluation = subject.evaluations.get(column)
-    return "-" if evaluation is None else f"{100 * evaluation.graders['strict'].accuracy:.1f}"

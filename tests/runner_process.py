@@ -5,17 +5,26 @@ import multiprocessing
 import os
 from multiprocessing.process import BaseProcess
 from pathlib import Path
+from typing import NamedTuple
 
 from scripted_server import ScriptedServer
 
 from comas.utils.client import Endpoint, RequestOptions
-from evaluation.runner import Inference, run_inference
+from evaluation.inference_log import ANSWERS, FAILURES, read_failures, read_inference
+from evaluation.runner import run_inference
 from evaluation.setups import SETUPS
 from evaluation.types import BenchmarkTask
 
 # Children are forked from a server that has everything loaded, and no thread of the tests'.
 _PROCESSES = multiprocessing.get_context("forkserver")
 _PROCESSES.set_forkserver_preload(["evaluation.runner", "aiohttp.web", "pytest"])
+
+
+class Inference(NamedTuple):
+    """Answers that a folder holds, and failures of the last session."""
+
+    num_done: int
+    num_failed: int
 
 
 def tasks(count: int) -> list[BenchmarkTask]:
@@ -38,7 +47,7 @@ def run(
     **options,
 ) -> Inference:
     """Run a setup in this process; ``options`` are those of its requests."""
-    return asyncio.run(
+    asyncio.run(
         run_inference(
             tasks(num_tasks)[:: -1 if reverse else 1],
             setup=SETUPS[setup_name],
@@ -48,6 +57,7 @@ def run(
             folder=folder,
         )
     )
+    return Inference(len(read_inference(folder / ANSWERS)), len(read_failures(folder / FAILURES)))
 
 
 def start(target, *arguments, **options) -> BaseProcess:
