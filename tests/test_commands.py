@@ -51,20 +51,17 @@ def test_help_of_a_subcommand_says_what_the_script_says(command, flag, capsys):
     assert max(map(len, said.splitlines())) <= 100
 
 
-@pytest.mark.parametrize("arguments", [[], ["--dryrun"], ["trian"], ["configs/comas.yaml"]])
-def test_what_is_no_subcommand_is_told_those_that_there_are(arguments, capsys):
-    with pytest.raises(SystemExit, match="2"):
+@cases(
+    "arguments, status", ([], 2), (["--dryrun"], 2), (["configs/comas.yaml"], 2), (["--help"], 0)
+)
+def test_what_is_no_subcommand_is_told_those_that_there_are(arguments, status, capsys):
+    with pytest.raises(SystemExit, match=str(status)):
         start(arguments)
-    assert capsys.readouterr().err.startswith("usage: comas [--version] {train,evaluate,view,")
-
-
-def test_help_names_every_subcommand(capsys):
-    with pytest.raises(SystemExit, match="0"):
-        start(["--help"])
-    said = capsys.readouterr().out
-    for command in MAINS:
-        assert f"\n  comas {command} " in said
-    assert SCRIPTS.keys() == MAINS.keys()
+    told = "".join(capsys.readouterr())
+    assert told.startswith("usage: comas [--version] {train,evaluate,view,")
+    if status == 0:
+        assert [name for name in MAINS if f"\n  comas {name} " not in told] == []
+        assert SCRIPTS.keys() == MAINS.keys()
 
 
 def test_without_a_checkout_messages_name_the_command(monkeypatch, tmp_path):
@@ -187,24 +184,14 @@ def test_what_a_model_says_moves_no_cursor(text, shown):
     assert printable(text) == shown
 
 
-def benchmark(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return run_to_end("bash", REPOSITORY / "scripts/benchmark.sh", *arguments)
-
-
-def test_help_lists_every_benchmark_with_a_line():
-    listed = benchmark("--help").stdout
+@cases("name, status", ("--help", 0), ("speed", 2), ("__init__", 2), ("../prepare_data", 2))
+def test_an_unknown_benchmark_is_told_the_known_ones_each_with_a_line(name, status):
+    result = run_to_end("bash", REPOSITORY / "scripts/benchmark.sh", name)
+    assert result.returncode == status
+    assert (f"no benchmark is named {name}" in result.stderr) == (status == 2)
     files = {path.stem for path in (REPOSITORY / "scripts/benchmarks").glob("[!_]*.py")}
     assert {"society", "peers"} <= files
-    for name in files:
-        assert f"\n  {name} " in listed
-
-
-@pytest.mark.parametrize("name", ["speed", "__init__", "../prepare_data"])
-def test_an_unknown_benchmark_is_an_error_that_lists_the_known_ones(name):
-    result = benchmark(name)
-    assert result.returncode == 2
-    assert f"no benchmark is named {name}" in result.stderr
-    assert "\n  peers " in result.stderr
+    assert all(f"\n  {file} " in result.stdout + result.stderr for file in files)
 
 
 @dataclass
@@ -231,27 +218,20 @@ def test_a_benchmark_reads_its_keys_and_names_them_where_one_is_wrong(monkeypatc
     assert capsys.readouterr().out == said
 
 
-def test_ways_take_turns_in_an_order_that_is_reversed_each_time():
-    taken = []
-    ways = {name: partial(taken.append, name) for name in "ab"}
-    turns = take_turns(ways, repeats=2, measure=lambda way: way() or {"seconds": len(taken)})
-    assert taken == ["a", "b", "b", "a"]
-    assert turns == {"a": [{"seconds": 1}, {"seconds": 4}], "b": [{"seconds": 2}, {"seconds": 3}]}
-
-
-def test_ratios_are_taken_turn_by_turn_and_a_missed_mark_is_the_exit_status(capsys):
-    turns = {
-        "one": [{"seconds": 2.0}, {"seconds": 6.0}, {"seconds": 9.0}],
-        "other": [{"seconds": 1.0}, {"seconds": 4.0}, {"seconds": 3.0}],
-    }
-    for at_most, status, verdict in ((2.0, 0, "reached"), (1.9, 1, "MISSED")):
-        report = Report()
-        report.add("Two ways", turns, ratios=[Ratio("one", "other", at_most=at_most)])
-        assert report.end() == status
-        lines = capsys.readouterr().out.splitlines()
-        assert lines[0] == "Two ways; median of 3"
-        assert lines[2].split() == ["one", "6"] and lines[3].split() == ["other", "3"]
-        # Ratios 2, 1.5 and 3; not 6 / 3.
-        assert lines[4] == (
-            f"one : other, seconds: 2.00 x (1.50 to 3.00) (at most {at_most:g}: {verdict})"
-        )
+@cases("at_most, status, verdict", (2.0, 0, "reached"), (1.9, 1, "MISSED"))
+def test_ways_take_turns_and_a_missed_mark_of_their_ratio_is_the_exit_status(
+    capsys, at_most, status, verdict
+):
+    seconds, taken = iter((2.0, 1.0, 4.0, 6.0, 9.0, 3.0)), []
+    ways = {name: partial(taken.append, name) for name in ("one", "other")}
+    turns = take_turns(ways, repeats=3, measure=lambda way: way() or {"seconds": next(seconds)})
+    assert taken == ["one", "other", "other", "one", "one", "other"]
+    report = Report()
+    report.add("Two ways", turns, ratios=[Ratio("one", "other", at_most=at_most)])
+    assert report.end() == status
+    heading, _, one, other, ratio = capsys.readouterr().out.splitlines()
+    assert heading == "Two ways; median of 3"
+    assert one.split() == ["one", "6"] and other.split() == ["other", "3"]
+    # Ratios 2, 1.5 and 3; not 6 / 3.
+    told = f"2.00 x (1.50 to 3.00) (at most {at_most:g}: {verdict})"
+    assert ratio == f"one : other, seconds: {told}"

@@ -29,8 +29,6 @@ PAGES = {"reproduction": "reproduction/report.md"} | dict.fromkeys(
     ("lasting", "combined", "voted"), "lasting.md"
 )
 DOMAINS = ("math", "science", "coding")
-SHARE = 95.0
-"""Of the verifier's gain, in percent, with which a reward keeps up."""
 
 Runs = dict[str, dict[int, dict]]
 """Experiment -> seed -> numbers, as they are on record."""
@@ -111,27 +109,22 @@ def test_discussions_without_labels_unlearn_all_habits_but_one(study):
 
 
 @cases(
-    "study, reward, domains, said, num_kept_up",
-    ("combined", "long_combined", DOMAINS, "94.1 to 95.3 %", 2),
-    ("voted", "long_scored_majority", DOMAINS, "101.2, 96.1, 97.0, 98.9 and 100.4 %", 5),
-    ("voted", "long_scored_majority", DOMAINS[:2], "101.9, 93.6, 94.8, 98.4 and 100.6 %", 3),
+    "study, reward, domains, said",
+    ("combined", "long_combined", DOMAINS, "94.1 to 95.3 %"),
+    ("voted", "long_scored_majority", DOMAINS, "101.2, 96.1, 97.0, 98.9 and 100.4 %"),
+    ("voted", "long_scored_majority", DOMAINS[:2], "101.9, 93.6, 94.8, 98.4 and 100.6 %"),
 )
-def test_shares_of_the_verifiers_gain_are_of_the_numbers(study, reward, domains, said, num_kept_up):
+def test_shares_of_the_verifiers_gain_are_of_the_numbers(study, reward, domains, said):
     runs = numbers(study)
     ours, bound = (
-        [sum(of_seed) for of_seed in zip(*(by_domain(runs, name, domains)), strict=True)]
+        [gains(runs, name, f"{GREEDY}/{domain}").values() for domain in domains]
         for name in (reward, "long_verifier")
     )
-    shares = [100 * one / other for one, other in zip(ours, bound, strict=True)]
-    assert sum(share >= SHARE for share in shares) == num_kept_up
-    shown = [f"{share:.1f}" for share in shares]
+    sums = zip(map(sum, zip(*ours, strict=True)), map(sum, zip(*bound, strict=True)), strict=True)
+    shares = [f"{100 * one / other:.1f}" for one, other in sums]
     told = re.findall(r"[\d.]+", said)
-    assert (told == shown) if len(told) == len(shown) else told == [min(shown), max(shown)]
+    assert told == (shares if len(told) == len(shares) else [min(shares), max(shares)])
     assert said in " ".join((RESULTS / "lasting.md").read_text().split())
-
-
-def by_domain(runs: Runs, name: str, domains: tuple[str, ...]) -> list[list[float]]:
-    return [list(gains(runs, name, f"{GREEDY}/{domain}").values()) for domain in domains]
 
 
 @pytest.mark.parametrize(("study", "page"), PAGES.items())
@@ -144,9 +137,7 @@ def test_tables_of_finished_studies_are_of_the_numbers(study, page):
     assert table[0] in text
     shown = [row for row in table[2:] if row in text]
     assert len(shown) == {"reproduction": 16, "lasting": 9}.get(study, 3)
-
-
-def test_gains_of_rewards_that_say_nothing_stand_beside_that_of_comas(reproduction):
-    text = (RESULTS / "lasting.md").read_text()
-    for name in ("constant", "approving", "shuffled", "comas"):
-        assert f"{fmean(gains(reproduction, name).values()):.1f}" in text
+    if study == "reproduction":  # Gains of rewards that say nothing stand beside that of CoMAS.
+        lasting = (RESULTS / "lasting.md").read_text()
+        for name in ("constant", "approving", "shuffled", "comas"):
+            assert f"{fmean(gains(numbers(study), name).values()):.1f}" in lasting

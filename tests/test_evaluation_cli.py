@@ -123,16 +123,10 @@ SHORT = Setup(answer, num_speakers=1)
 
 def test_setups_are_counted_as_the_paper_counts_them():
     task = BenchmarkTask("gsm8k-0", "math", "1 + 1?", "1 + 1?", "2")
-    expected = {
-        "vanilla": 1,
-        "consistency": 6,
-        "debate": 7,
-        "autogen": 5,  # at most: nobody says TERMINATE
-        "discussion": 24,  # 4 agents x 2 rounds x 3
-    }
     calls = {name: len(rehearse(setup, task, num_models=1)) for name, setup in SETUPS.items()}
-    assert {name: calls[name] for name in expected} == expected
-    assert all(count > 0 for count in calls.values())
+    # Of autogen at most, as nobody says TERMINATE; discussion: 4 agents x 2 rounds x 3.
+    expected = {"vanilla": 1, "consistency": 6, "debate": 7, "autogen": 5, "discussion": 24}
+    assert calls.items() >= expected.items()
     assert len(rehearse(SETUPS["discussion"], task, num_models=2)) == 12
 
 
@@ -150,24 +144,23 @@ def test_a_named_model_has_the_context_that_is_listed(arguments, server, listing
     assert plan.requests.max_tokens == (2048 if context_length is None else 4096 // 8)
 
 
-def test_of_several_models_that_an_endpoint_lists_one_has_to_be_named(arguments, server, caplog):
-    server.listing = {"data": [{"id": "a"}, {"id": "b"}]}
-    assert "a, b: name the model: model=NAME" in failure([*arguments, "model=null"], caplog)
-
-
 def failure(arguments: list[str], caplog: pytest.LogCaptureFixture) -> str:
-    """What an evaluation says that must fail before it asks anything."""
+    """What an evaluation says that must fail."""
     assert main(arguments) == EXIT_FAULT
     return caplog.messages[-1]
 
 
 @pytest.mark.parametrize("changes", parts("config", "a command"), ids=lambda row: row[0])
-def test_bad_input_is_named_with_its_remedy(arguments, server, caplog, changes):
+def test_bad_input_is_named_with_its_remedy(arguments, data, server, caplog, changes):
     settings, *said = changes
+    server.listing = {"data": [{"id": "a"}, {"id": "b"}]}
+    damaged = write_records(data / "benchmarks/mmlu.jsonl", [record(0) | {"task": "poetry"}])
+    said = [part.replace("DAMAGED", f"{damaged} is damaged: line 1") for part in said]
     text = failure([*arguments, *settings.split()], caplog)
     assert [part for part in said if part not in text] == []
     assert server.requests == []
     assert not Path(arguments[-1].removeprefix("results=")).exists()
+    assert read_command(["name", "--greedy", "path"]).config.temperature == 0
 
 
 @pytest.mark.parametrize("password", ["hunter2", "hunter2/x", "hunter2" * 99])
@@ -181,13 +174,6 @@ def test_a_password_in_an_address_is_shown_to_nobody(arguments, server, caplog, 
     assert not Path(arguments[-1].removeprefix("results=")).exists()
 
 
-def test_a_baseline_of_other_questions_costs_no_answers(arguments, server, tmp_path, caplog):
-    write(tmp_path / "results/base", evaluation(["cw"], name="gsm8k"))
-    said = failure([*arguments, "setups=[vanilla]", "baseline=base"], caplog)
-    assert "scripted and base have no task in common" in said
-    assert main([*arguments, "setups=[vanilla]"]) == 0 and len(server.requests) == 8
-
-
 @cases(
     "arguments, said",
     ([], "NAME and PATH"),
@@ -199,10 +185,6 @@ def test_a_baseline_of_other_questions_costs_no_answers(arguments, server, tmp_p
 def test_arguments_that_are_incomplete_are_shown_how_to_be_written(arguments, said):
     with pytest.raises(ConfigError, match=said):
         read_command(arguments)
-
-
-def test_greedy_is_one_word():
-    assert read_command(["name", "--greedy", "path"]).config.temperature == 0
 
 
 @cases(
@@ -246,25 +228,26 @@ def test_results_of_another_model_or_settings_are_left_alone(arguments, data, tm
     assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == before
 
 
-def test_an_evaluation_in_which_every_task_failed_is_no_success(arguments, tmp_path, caplog):
+def test_an_evaluation_without_an_answer_or_a_comparison_is_no_success(arguments, tmp_path, caplog):
     with ScriptedServer(knows_half, fault_of=lambda body, attempt: status(400)) as broken:
         text = failure([*arguments, f"base_url={broken.base_url}", "setups=[vanilla]"], caplog)
     assert "every task failed; the reasons are in" in text
     failures = (tmp_path / "results/scripted/gsm8k/vanilla/failures.jsonl").read_text()
     assert len(failures.splitlines()) == 8
+    write(tmp_path / "results/base", evaluation(["cw"], name="gsm8k"))
+    said = failure(["other", *arguments[1:], "setups=[vanilla]", "baseline=base"], caplog)
+    assert "other and base have no task in common" in said
 
 
 def test_two_evaluations_do_not_share_a_name(arguments, server, tmp_path, caplog):
     folder = tmp_path / "results/scripted"
+    plan = make_plan(read_command(arguments))
     with locked(folder, remedy="wait"):
         assert "another name for the results" in failure(arguments, caplog)
     assert server.requests == []
     assert [path.name for path in folder.iterdir()] == [".lock"]
-
-
-def test_a_folder_that_was_claimed_since_the_plan_was_made_is_left_alone(arguments, tmp_path):
-    plan = make_plan(read_command(arguments))
-    assert main([*arguments, "temperature=1"]) == 0
+    # It was claimed by another since the plan was made.
+    assert main([*arguments, "temperature=1", "setups=[vanilla]"]) == 0
     with pytest.raises(ValueError, match=r"temperature: 1.* there, 0.7 now"):
         evaluate(plan)
 
@@ -301,11 +284,3 @@ def test_results_of_an_older_version_or_a_damaged_claim_are_refused(arguments, t
     path.write_text("[1]")
     text = failure(arguments, caplog)
     assert f"{path} is damaged" in text and "Choose another NAME" in text
-
-
-def test_a_damaged_benchmark_says_where_and_how_to_build_it(arguments, data, caplog):
-    path = data / "benchmarks/gsm8k.jsonl"
-    path.write_text(json.dumps(record(0)) + "\n" + json.dumps(record(1) | {"task": "poetry"}))
-    text = failure(arguments, caplog)
-    assert f"{path} is damaged: line 2" in text
-    assert "prepare_data.sh --only gsm8k" in text

@@ -88,20 +88,14 @@ def test_a_run_that_has_not_ended_says_how_to_end_it(tmp_path):
         find_target(str(folder), weights="trained")
 
 
-def test_other_weights_have_another_fingerprint(tmp_path):
+def test_a_model_is_known_by_its_weights_and_its_context_has_a_limit(tmp_path):
     for seed in (0, 1):
         save_tiny_model(tmp_path / str(seed), "tied", seed=seed)
     first, second = (read_model(tmp_path / str(seed)) for seed in (0, 1))
+    assert first == read_model(tmp_path / "0") and first.context_length == 1024
     assert first.fingerprint != second.fingerprint
-    assert first.fingerprint == read_model(tmp_path / "0").fingerprint
-
-
-def test_the_context_is_the_models_own_and_at_most_that_of_the_published_results(tmp_path):
-    save_tiny_model(tmp_path, "tied")
-    assert read_model(tmp_path).context_length == 1024
-    config = json.loads((tmp_path / "config.json").read_text())
-    (tmp_path / "config.json").write_text(json.dumps(config | {"max_position_embeddings": 131072}))
-    assert read_model(tmp_path).context_length == 32768
-    nested = {"text_config": config | {"max_position_embeddings": 2048}}
-    (tmp_path / "config.json").write_text(json.dumps(nested))
-    assert read_model(tmp_path).context_length == 2048
+    config = json.loads((tmp_path / "0/config.json").read_text())
+    large, small = (config | {"max_position_embeddings": number} for number in (131072, 2048))
+    for changed, context_length in ((large, 32768), ({"text_config": small}, 2048)):
+        (tmp_path / "0/config.json").write_text(json.dumps(changed))
+        assert read_model(tmp_path / "0").context_length == context_length

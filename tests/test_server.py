@@ -279,53 +279,41 @@ def test_adapters_of_one_base_share_a_server_and_whole_models_do_not(model):
     assert "--enable-lora" not in alone
 
 
-@pytest.mark.parametrize(
-    ("gpus", "has_instructions", "dtype"),
-    [((), False, "float32"), ((), True, "bfloat16"), (("0",), False, "bfloat16")],
-)
-def test_bfloat16_is_served_as_float32_by_a_cpu_that_has_no_instructions_for_it(
-    model, monkeypatch, gpus, has_instructions, dtype
-):
-    monkeypatch.setattr(server_command, "multiplies_bfloat16", lambda: has_instructions)
-    model = dataclasses.replace(model, dtype="bfloat16")
-    arguments = server_arguments([model], port=1, slot=Slot(gpus, 0.4), config=CONFIG)
-    assert f"--dtype={dtype}" in arguments
-
-
 @cases(
     "sizes, num_servers, threads",
     (["tiny"], 1, 1),
     (["Qwen2.5-3B-Instruct"], 1, 16),
     (["tiny", "Qwen2.5-3B-Instruct", "tiny"], 3, 5),
 )
-def test_servers_on_a_cpu_share_its_cores(model, monkeypatch, sizes, num_servers, threads):
+def test_servers_on_a_cpu_share_its_cores_and_serve_what_it_can_multiply(
+    model, monkeypatch, sizes, num_servers, threads
+):
     monkeypatch.setattr(server_command, "usable_cores", lambda: 16)
     large = dataclasses.replace(model, folder=SHIPPED_SHAPES / "Qwen2.5-3B-Instruct")
     models = [model if size == "tiny" else large for size in sizes]
     assert threads_of_servers(models, num_servers=num_servers) == threads
     environment = server_environment(Slot(), key="", threads=threads)
     assert environment["OMP_NUM_THREADS"] == str(threads)
+    model = dataclasses.replace(model, dtype="bfloat16")
+    for has_instructions, dtype in ((False, "float32"), (True, "bfloat16")):
+        monkeypatch.setattr(server_command, "multiplies_bfloat16", lambda can=has_instructions: can)
+        arguments = server_arguments([model], port=1, slot=Slot(), config=CONFIG)
+        assert f"--dtype={dtype}" in arguments
 
 
 def test_a_server_on_gpus_is_told_its_gpus_its_memory_and_its_context(model, monkeypatch):
     monkeypatch.setenv("VLLM_API_KEY", "of another server")
-    config = dataclasses.replace(CONFIG, tensor_parallel_size=2)
-    slot = Slot(("4", "5"), 0.4)
-    arguments = server_arguments([model], port=8000, slot=slot, config=config)
-    assert {
-        "--host=127.0.0.1",
-        "--max-model-len=512",
-        "--tensor-parallel-size=2",
-        "--gpu-memory-utilization=0.4",
-        "--max-num-batched-tokens=8192",
-        "--enable-prefix-caching",
-        "--dtype=float32",
-        "--generation-config=vllm",
-    } <= set(arguments)
-    assert not any("enforce-eager" in argument for argument in arguments)
-    config = dataclasses.replace(config, generation_config="model")
-    arguments = server_arguments([model], port=8000, slot=slot, config=config)
-    assert "--generation-config=auto" in arguments
+    monkeypatch.setattr(server_command, "multiplies_bfloat16", lambda: False)
+    model, slot = dataclasses.replace(model, dtype="bfloat16"), Slot(("4", "5"), 0.4)
+    for source, told in (("none", "vllm"), ("model", "auto")):
+        config = dataclasses.replace(CONFIG, tensor_parallel_size=2, generation_config=source)
+        arguments = server_arguments([model], port=8000, slot=slot, config=config)
+        assert {
+            *("--host=127.0.0.1", "--max-model-len=512", "--tensor-parallel-size=2"),
+            *("--gpu-memory-utilization=0.4", "--max-num-batched-tokens=8192"),
+            *("--enable-prefix-caching", "--dtype=bfloat16", f"--generation-config={told}"),
+        } <= set(arguments)
+        assert not any("enforce-eager" in argument for argument in arguments)
     environment = server_environment(slot, key="of this run")
     assert environment["CUDA_VISIBLE_DEVICES"] == "4,5"
     assert "VLLM_API_KEY" not in environment
