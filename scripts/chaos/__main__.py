@@ -46,14 +46,10 @@ class Arguments:
     """No run begins after them."""
 
 
-class KindsError(ValueError):
-    """Kinds of faults that there are not, or not here."""
-
-
 def main(arguments: Arguments) -> int:
     """Print each fault with what came of it; returns 1 when something was lost.
 
-    Raises KindsError when ``kinds`` has one that there is not, or none that can be had here.
+    Raises ValueError when ``kinds`` has one that there is not, or none that can be had here.
     """
     begun = time.monotonic()
     rng = Random(arguments.seed)
@@ -63,7 +59,11 @@ def main(arguments: Arguments) -> int:
         shutil.copytree("saves/quickstart", saves / "quickstart")
         left = plan(kinds, num=arguments.faults, rng=rng)
         make = partial(Trial, saves=saves, num_steps=arguments.steps)
-        reference = reference_run(lambda at: make(at, name="reference"))
+        with started(partial(make, name="reference")) as trial:
+            say(f"a run that nobody disturbs: {trial.num_steps} steps")
+            trial.finish()
+            reference = trial.folder
+        assert reference is not None
         num_wrong = 0
         for number in itertools.count(1):
             if not left or time.monotonic() - begun > 60 * arguments.minutes:
@@ -74,15 +74,6 @@ def main(arguments: Arguments) -> int:
     met = f"{num_met} of {arguments.faults} faults met"
     say(f"{met}, {num_wrong} things wrong, in {minutes:.0f} min")
     return int(num_wrong > 0 or num_met == 0)
-
-
-def reference_run(make: Callable[[Path], Trial]) -> Path:
-    """Run a trial without faults; returns its folder."""
-    with started(make) as trial:
-        say(f"a run that nobody disturbs: {trial.num_steps} steps")
-        trial.finish()
-        assert trial.folder is not None
-        return trial.folder
 
 
 def one_trial(
@@ -134,12 +125,12 @@ def chosen_kinds(text: str, *, can_be_filled: bool) -> list[str]:
     """The kinds that ``text`` names, all where it names none; without those of a full disk where
     the runs have no disk of their own.
 
-    Raises KindsError with those there are when one of another name is named.
+    Raises ValueError with those there are when one of another name is named.
     """
     possible = [kind for kind in FAULTS if can_be_filled or kind not in FULL_DISK]
     named = [kind.strip() for kind in text.split(",") if kind.strip()]
     if not set(named) <= set(possible):
-        raise KindsError(
+        raise ValueError(
             f"kinds={text}: choose from {', '.join(possible)} (to fill the disk is possible for "
             "root where mount is allowed)"
         )

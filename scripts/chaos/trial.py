@@ -116,7 +116,13 @@ class Trial:
         return [
             process
             for process in self._all_processes()
-            if (words := command_line(process)) and _is_named(words, name)
+            if (words := command_line(process))
+            and (
+                words[0].startswith(name)
+                or Path(words[0]).name == name
+                or name in words
+                or name in words[-1]
+            )
         ]
 
     def finish(self) -> None:
@@ -203,9 +209,3 @@ def freeze(process: psutil.Process, *, for_s: float) -> None:
     process.send_signal(signal.SIGSTOP)
     time.sleep(for_s)
     process.send_signal(signal.SIGCONT)
-
-
-def _is_named(words: Sequence[str], name: str) -> bool:
-    title = words[0]
-    is_title = title.startswith(name) or Path(title).name == name
-    return is_title or name in words or name in words[-1]

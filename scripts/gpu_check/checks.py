@@ -185,6 +185,11 @@ def society_config(check: Check, size: Size, *, device: Device, limit_s: float =
     num_sharers = 1 if check.lora_rank else check.num_agents
     dtype = "bfloat16" if device == "cuda" else "float32"
     longest = size.long_prompt_tokens if check.has_long_samples else PROMPT_TOKENS
+    # For a quick start: no CUDA graphs where speed does not count, else few.
+    graphs = {"cudagraph_capture_sizes": [1, 16, 64, size.num_requests]}
+    options: dict[str, Any] = {"enforce_eager": True}
+    if check.is_timed:
+        options = {"compilation_config": graphs}
     return Config(
         society=Society(num_agents=check.num_agents),
         rollout=Rollout(
@@ -193,7 +198,7 @@ def society_config(check: Check, size: Size, *, device: Device, limit_s: float =
             dtype=dtype,
             max_prompt_tokens=longest,
             max_response_tokens=size.response_tokens,
-            vllm_options=graph_options(check, size) if device == "cuda" else {},
+            vllm_options=options if device == "cuda" else {},
             gpu_memory_utilization=0.4 if check.lora_rank else 0.8 / num_sharers,
         ),
         policy=Policy(
@@ -217,13 +222,6 @@ def society_config(check: Check, size: Size, *, device: Device, limit_s: float =
             call_timeout_s=limit_s,
         ),
     )
-
-
-def graph_options(check: Check, size: Size) -> dict[str, Any]:
-    """vLLM's options for a quick start: no CUDA graphs where speed does not count, else few."""
-    if not check.is_timed:
-        return {"enforce_eager": True}
-    return {"compilation_config": {"cudagraph_capture_sizes": [1, 16, 64, size.num_requests]}}
 
 
 def save_model(folder: Path, size: Size, device: Device) -> None:

@@ -15,7 +15,7 @@ from dataclasses import replace
 from math import nan
 from pathlib import Path
 
-from comas.preflight.machine import Machine, describe_machine, read_gpus, why_unusable
+from comas.preflight.machine import describe_machine, read_gpus, why_unusable
 from comas.preflight.memory import GIB
 from comas.types import Device
 from comas.utils.terminal import start_command
@@ -25,7 +25,6 @@ from scripts.gpu_check.checks import (
     LIMIT_S,
     SIZES,
     Arguments,
-    Planned,
     planned,
     save_model,
     society_config,
@@ -38,13 +37,7 @@ from scripts.gpu_check.measures import (
     in_process,
     matrix_flops,
 )
-from scripts.gpu_check.society import (
-    COLUMNS,
-    NotRunError,
-    Row,
-    in_table,
-    run_check,
-)
+from scripts.gpu_check.society import COLUMNS, NotRunError, Row, run_check
 
 ABOUT = "\n".join(
     [
@@ -87,7 +80,13 @@ def main(arguments: Arguments) -> int:
                     raise NotRunError(reason)
                 if left < expected:
                     raise NotRunError(f"{max(left, 0):.0f} s are left of {expected:.0f} s")
-                row |= run_one(pair, Path(folder), machine, left, peak_flops=peak_flops)
+                model, limit_s = Path(folder, pair.size_name), min(LIMIT_S, max(left, 1.0))
+                if not model.exists():
+                    in_process(save_model, model, pair.size, device)
+                config = society_config(pair.check, pair.size, device=device, limit_s=limit_s)
+                row |= run_check(
+                    pair, config, model=str(model), machine=machine, peak_flops=peak_flops
+                )
             pace = max(pace, (time.monotonic() - started) / pair.estimate_s)
     return rows.end()
 
@@ -119,7 +118,8 @@ class Rows:
         with self._file.open("a") as file:
             file.write(json.dumps(row) + "\n")
         if model and "not run" not in row:
-            say(in_table(row))
+            cells = (form.format(row[key]) if key in row else "" for key, form in COLUMNS.items())
+            say(f"| {' | '.join(cells)} |")
 
     def end(self) -> int:
         """Tell what did not run and what is wrong; returns the exit status."""
@@ -134,17 +134,6 @@ class Rows:
             faults += [f"fault: {name}: {fault}" for fault in row["faults"]]
         say("\n".join(faults or ["all checks that ran passed"]))
         return 0 if num_run and not faults else 1
-
-
-def run_one(
-    pair: Planned, folder: Path, machine: Machine, left_s: float, *, peak_flops: float
-) -> Row:
-    """One check, within what is left of the budget; makes its model where it is the first."""
-    model, limit_s = folder / pair.size_name, min(LIMIT_S, max(left_s, 1.0))
-    if not model.exists():
-        in_process(save_model, model, pair.size, machine.device)
-    config = society_config(pair.check, pair.size, device=machine.device, limit_s=limit_s)
-    return run_check(pair, config, model=str(model), machine=machine, peak_flops=peak_flops)
 
 
 def wrong_value(arguments: Arguments) -> str | None:

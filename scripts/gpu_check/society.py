@@ -146,12 +146,6 @@ def run_check(
     return row
 
 
-def in_table(row: Row) -> str:
-    """``| a | b |``; nothing where the row has no value."""
-    cells = (form.format(row[name]) if name in row else "" for name, form in COLUMNS.items())
-    return f"| {' | '.join(cells)} |"
-
-
 def go_through(planned: Planned, config: Config, *, model: str, device: Device) -> Found:
     """Two steps, two updates more to see what the last one changed, and the check's own part."""
     check, found, models = planned.check, Found(device), [model] * config.society.num_agents
@@ -160,7 +154,18 @@ def go_through(planned: Planned, config: Config, *, model: str, device: Device) 
         checkpoint, started = Path(folder) / "checkpoint", time.perf_counter()
         with TimedAgents(config, models=models, device=device, recoveries=recoveries) as agents:
             found.seconds["start s"] = time.perf_counter() - started
-            take_steps(agents, planned, config, found=found)
+            agents.sync_weights()
+            for step in (1, 2):
+                if step == 2 and check.disturbance == "kill":
+                    kill_an_engine()
+                with found.timed("rollout s"):
+                    found.buffers = sample(agents, config, planned.size, step=step)
+                with found.timed("update s"):
+                    found.stats.append(agents.begin_update(found.buffers, step=step)())
+                agents.seconds.clear()
+                with found.timed("sync s"):
+                    agents.sync_weights()
+                found.seconds |= {column: agents.seconds[doing] for column, doing in SYNC.items()}
             if check.disturbance == "resume":
                 agents.save_checkpoint(checkpoint)
             found.moved = two_movements(agents, found.buffers)
@@ -177,22 +182,6 @@ def go_through(planned: Planned, config: Config, *, model: str, device: Device) 
     if check.has_long_samples:
         found.faults += long_faults(found.buffers, config)
     return found
-
-
-def take_steps(agents: TimedAgents, planned: Planned, config: Config, *, found: Found) -> None:
-    """Two of them; before the second, an engine may be killed."""
-    agents.sync_weights()
-    for step in (1, 2):
-        if step == 2 and planned.check.disturbance == "kill":
-            kill_an_engine()
-        with found.timed("rollout s"):
-            found.buffers = sample(agents, config, planned.size, step=step)
-        with found.timed("update s"):
-            found.stats.append(agents.begin_update(found.buffers, step=step)())
-        agents.seconds.clear()
-        with found.timed("sync s"):
-            agents.sync_weights()
-        found.seconds |= {column: agents.seconds[doing] for column, doing in SYNC.items()}
 
 
 def two_movements(agents: Agents, buffers: Buffers) -> list[float]:
