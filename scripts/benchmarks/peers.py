@@ -26,7 +26,6 @@ import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import partial
 from itertools import chain
 from pathlib import Path
 from statistics import fmean, median
@@ -47,8 +46,6 @@ from scripts.benchmarks._turns import NO_LEAST, Numbers, Ratio, Repeated, Report
 from scripts.command import read_arguments
 
 TRL = "trl==1.16.0"
-
-
 MARK = 2.0
 """TRL's step with a real model: at least so many times as long."""
 GROUP = 8
@@ -73,11 +70,6 @@ class Arguments(Repeated):
     steps: int = 4
     """Timed one by one, after one that is not."""
     repeats: int = 3
-    trl_micro_batch: int | None = None
-    """Samples of a micro batch of TRL; smaller ones pad less. Null: 48 of the quick-start's 144,
-    8 of a real model's 32."""
-    estimator: str = "grpo"
-    """Estimator of CoMAS's advantages. TRL's are GRPO's, with the same KL penalty."""
 
 
 def main(arguments: Arguments) -> int:
@@ -112,7 +104,7 @@ def main(arguments: Arguments) -> int:
 
 
 def _configure(arguments: Arguments) -> Config:
-    overrides = [f"algorithm.name={arguments.estimator}"]
+    overrides = ["algorithm.name=grpo"]  # as TRL's, with the same KL penalty
     if arguments.model is None:
         return load_config(QUICKSTART_CONFIG, overrides)
     overrides += [f"society.models=[{arguments.model}]", "cluster.device=cpu", *ANSWERS_ALONE]
@@ -181,7 +173,7 @@ def _trl_jobs(
             ),
             "num_steps": len(discussions),
             "num_generations": group,
-            "micro_batch": arguments.trl_micro_batch or micro_batch,
+            "micro_batch": micro_batch,
             "max_tokens": for_agent(config.rollout.max_response_tokens, agent),
             "temperature": for_agent(config.rollout.temperature, agent),
             "learning_rate": config.optimization.learning_rate,
@@ -206,8 +198,17 @@ def _run_trl(jobs: Sequence[dict[str, object]], trl: Path) -> list[dict[str, Any
     }
     if len(jobs) > 1:
         environment["OMP_NUM_THREADS"] = "1"
+
+    def train_with_trl(job: dict[str, object]) -> dict[str, Any]:
+        command = [sys.executable, "-m", "scripts.benchmarks._trl"]
+        options: dict[str, Any] = {"capture_output": True, "text": True, "env": environment}
+        done = subprocess.run(command, input=json.dumps(job), check=False, **options)
+        if done.returncode != 0:
+            raise RuntimeError(f"TRL ended with status {done.returncode}:\n{done.stderr[-2000:]}")
+        return json.loads(done.stdout.splitlines()[-1])
+
     with ThreadPoolExecutor(len(jobs)) as pool:
-        return list(pool.map(partial(_train_with_trl, environment=environment), jobs))
+        return list(pool.map(train_with_trl, jobs))
 
 
 def _slowest(results: Sequence[dict[str, Any]]) -> Numbers:
@@ -215,20 +216,6 @@ def _slowest(results: Sequence[dict[str, Any]]) -> Numbers:
     steps = zip(*(result["steps"][1:] for result in results), strict=True)
     times = [list(map(max, zip(*agents, strict=True))) for agents in steps]
     return numbers(times, fmean(result["mean_tokens"] for result in results))
-
-
-def _train_with_trl(job: dict[str, object], *, environment: dict[str, str]) -> dict[str, Any]:
-    process = subprocess.run(
-        [sys.executable, "-m", "scripts.benchmarks._trl"],
-        input=json.dumps(job),
-        capture_output=True,
-        text=True,
-        env=environment,
-        check=False,
-    )
-    if process.returncode != 0:
-        raise RuntimeError(f"TRL ended with status {process.returncode}:\n{process.stderr[-2000:]}")
-    return json.loads(process.stdout.splitlines()[-1])
 
 
 if __name__ == "__main__":

@@ -47,15 +47,13 @@ DRIVER_MARK_MS = 0.6
 class Arguments(Repeated):
     sizes: str = "24,96,384"
     """Numbers of discussions."""
-    saves: str = "saves"
-    """Where the society is, or is built."""
 
 
 def main(arguments: Arguments) -> int:
     """Measure, print, and return 1 if a mark is missed."""
     # Frozen policies have engines alone.
     config = load(Config, Path("configs/quickstart.yaml"), ["society.update_every=[0]"])
-    society = build_society(Path(arguments.saves), seed=config.seed)
+    society = build_society(Path("saves"), seed=config.seed)
     questions = load_questions(society / "train.jsonl")
     report = Report()
     models = [str(society / "models" / Path(name).name) for name in config.models]
