@@ -91,23 +91,6 @@ def test_the_page_of_the_first_study_is_of_the_numbers(reproduction):
     assert f"falls from {100 * fmean(first):.0f} to {100 * fmean(truth):.0f} %" in page
 
 
-KEPT = "llama/math/ones left out"
-NOT_DISCUSSED = ("long_srlm", "long_confident_majority")
-UNLEARN_ALL = ("long_verifier", "long_scored_majority")
-
-
-@pytest.mark.parametrize("study", ["lasting", "combined", "voted"])
-def test_discussions_without_labels_unlearn_all_habits_but_one(study):
-    """Unlearnt: made less than half as often in the last 10 steps as in the first 10."""
-    for experiment, runs in numbers(study).items():
-        ends = [[run["habits"][end] for run in runs.values()] for end in ("first", "last")]
-        first, last = ({h: fmean(e[h] for e in end) for h in end[0]} for end in ends)
-        if experiment not in NOT_DISCUSSED:
-            assert len(first) == 18
-            kept = [habit for habit in first if last[habit] >= first[habit] / 2]
-            assert kept == ([] if experiment in UNLEARN_ALL else [KEPT])
-
-
 @cases(
     "study, reward, domains, said",
     ("combined", "long_combined", DOMAINS, "94.1 to 95.3 %"),

@@ -199,16 +199,6 @@ def stamp_environment(folder: Path, of: Path | None = None) -> None:
     (folder / ".venv/requirements.stamp").write_text(f"{digest}  - {of or folder}\n")
 
 
-@pytest.mark.parametrize("made_from", ["", "requirements.txt"])
-@pytest.mark.parametrize("is_named", [False, True])
-def test_an_environment_that_is_ready_stays(tmp_path, made_from, is_named):
-    python = pretend_environment(tmp_path, made_from, ("pip-25.0", "vllm-0.29.0"))
-    stamp_environment(tmp_path)
-    named = {"PYTHON": python} if is_named else {}
-    done = call(MAKE, tmp_path, REQUIREMENTS="requirements.txt", **named)
-    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
-
-
 def checkout(folder: Path) -> str:
     """A checkout whose environment is ready; gives a Python."""
     (folder / "scripts").mkdir(parents=True)
