@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Coroutine, Iterator, Mapping, Sequence
-from dataclasses import astuple, dataclass
+from dataclasses import astuple, dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -137,12 +137,12 @@ def describe(plan: EvaluationPlan) -> str:
     )
 
 
+@dataclass
 class _Rehearsal:
     """Answers each call with its label, and keeps what was said to whom."""
 
-    def __init__(self, num_models: int) -> None:
-        self.num_models = num_models
-        self.chats: list[tuple[int, Sequence[Message]]] = []
+    num_models: int
+    chats: list[tuple[int, Sequence[Message]]] = field(default_factory=list)
 
     async def __call__(self, messages: Sequence[Message], *, label: str, speaker: int = 0) -> str:
         self.chats.append((speaker % self.num_models, messages))
