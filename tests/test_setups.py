@@ -192,13 +192,14 @@ def test_calls_that_need_nothing_of_each_other_are_made_at_once(setup_name, num_
 
 
 @pytest.mark.parametrize("setup_name", SETUPS)
-def test_sorted_by_label_the_calls_are_in_the_order_of_the_flow(setup_name):
-    script = Script(lambda label: f"reply {hash(label)}")
-    answer(setup_name, script)
+def test_calls_are_sorted_by_label_as_they_are_made_and_braces_stay_as_they_are(setup_name):
+    script = Script(lambda label: f"{{reply {hash(label)}}}")
+    answer(setup_name, script, BenchmarkTask("q", "math", r"{x} \frac{1}{2}", r"{x} \boxed{}", "1"))
     labels = sorted(script.chats)
     for i, label in enumerate(labels):  # none quotes a reply that stands after it
         quoted = json.dumps(script.chats[label])
         assert not any(f"reply {hash(later)}" in quoted for later in labels[i:])
+        assert "{x}" in quoted and "{{" not in quoted
 
 
 @cases(
@@ -219,14 +220,6 @@ def test_the_best_mean_score_answers_and_a_later_round_wins_a_tie(scores, best):
             turns.append(turn(f"{solution}.e{j}", "flawed"))
             turns.append(turn(f"{solution}.e{j}.t0", f"<score>{score}</score>"))
     assert best_solution(discussion(*turns)) == best
-
-
-@pytest.mark.parametrize("setup_name", SETUPS)
-def test_a_query_with_braces_reaches_the_model_as_it_is(setup_name):
-    script = Script(lambda _: "{y}")
-    answer(setup_name, script, BenchmarkTask("q", "math", r"{x} \frac{1}{2}", r"{x} \boxed{}", "1"))
-    sent = json.dumps([*script.chats.values()])
-    assert "{x}" in sent and "{{" not in sent
 
 
 NOBODY = "http://127.0.0.1:9/v1"
