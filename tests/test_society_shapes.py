@@ -59,7 +59,7 @@ def test_sampling_values_are_for_all_agents_or_for_each():
     rollout = society(*FIVE, "rollout.max_response_tokens=[64]").rollout
     assert (for_agent(rollout.max_response_tokens, 4), rollout.longest_response) == (64, 64)
     for written, said in (
-        ("rollout.temperature=[1,2]", "must have one entry for each of the 5 agents, has 2"),
+        ("rollout.temperature=[1,2]", "must have one entry, or 5 for 5 agents, has 2"),
         ("rollout.temperature=[1,1,1,1,0]", "greater than or equal to 0.01"),
         ("rollout.temperature=warm", "must be a valid number, or a valid list"),
         ("rollout.max_response_tokens=[1.5]", "must be a valid integer"),

@@ -44,8 +44,7 @@ def sequential(
 def draw_speakers(
     rng: Random, *, num_agents: int, rules: Interaction
 ) -> list[tuple[int, list[Critics]]]:
-    """Draw the solver of every round and the critics of each of its evaluations, uniformly at
-    random, before anything is said."""
+    """Draw the solver of every round and the critics of each of its evaluations, uniformly."""
 
     def draw() -> int:
         return rng.randrange(num_agents)
@@ -106,8 +105,7 @@ def parallel(
 
 
 def deal(rng: Random, *, num_agents: int, num_parts: int) -> list[int]:
-    """Return who plays each of ``num_parts`` parts: at random, but every agent equally often (to
-    within one).
+    """Return who plays each part: at random, but every agent equally often, to within one.
 
     Example: 3 agents, 6 parts: a shuffle of ``[0, 0, 1, 1, 2, 2]``.
     """

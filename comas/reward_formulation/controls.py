@@ -52,11 +52,8 @@ def verifier_reward(discussions: Sequence[Discussion], *, verdicts: Verdicts) ->
 
 
 def shuffled_reward(discussions: Sequence[Discussion], *, rng: Random) -> Rewards:
-    """The paper's rewards, dealt anew: those of solutions among all solutions of the batch, and
-    those of evaluations among all evaluations. So the rewards that a role gets stay the same.
-
-    Example: solutions rewarded 1, 0.5 and 0 may get 0, 1 and 0.5.
-    """
+    """The paper's rewards, dealt anew among all solutions, and among all evaluations of the batch:
+    solutions rewarded 1, 0.5 and 0 may get 0, 1 and 0.5."""
     rewards = interaction_reward(discussions)
     dealt = [list(item.rewards) for item in rewards.discussions]
     for role in ("solution", "evaluation"):

@@ -13,11 +13,7 @@ INVALID_JUDGMENT_REWARD = -1.0
 
 
 def judgment_reward(discussions: Sequence[Discussion]) -> Rewards:
-    """Reward every discussion by itself, and count the judgments.
-
-    ``judgment/approval_rate`` is the share of evaluations that judge "correct", and
-    ``judgment/invalid_rate`` that of evaluations from which no judgment could be read.
-    """
+    """Reward every discussion by itself, and count the judgments that approve or are missing."""
     judgments = [
         parse_judgment(turn.text)
         for discussion in discussions

@@ -130,9 +130,9 @@ class RunDirectory:
     def keep_settings(
         self, locations: Mapping[str, str], sources: Mapping[str, str] = MappingProxyType({})
     ) -> None:
-        """Write and seal the configuration that the run now has, where the models and questions
-        that it names were found, and the user's own files that it depends on (whole path -> text);
-        of a resumed run, when it has loaded. Earlier texts of such files stay."""
+        """Write and seal the configuration that the run has once it has loaded, where its models
+        and questions were found, and the user's own files (whole path -> text), of which earlier
+        texts stay."""
         digests = {path: digest_of(text) for path, text in sources.items()}
         if sources:
             folder = self.path / seals.SOURCES
@@ -168,11 +168,8 @@ class RunDirectory:
     # ------------------------------------------------------------ what a step leaves
 
     def log_metrics(self, step: int, metrics: Mapping[str, float | None]) -> Row:
-        """Write one row to metrics.jsonl and to the trackers, once per step; returns it.
-
-        Keys are names with slashes, such as ``agent_0/reward/solution``. None stands for a
-        value that is not there; one that is not finite becomes null, with a warning.
-        """
+        """Write one row to metrics.jsonl (see ``append_row``) and to the trackers, once per step;
+        returns it. None stands for a value that is not there."""
         row = append_row(self.path / METRICS, step, metrics)
         for tracker in self._trackers:
             tracker.log(row)
@@ -201,10 +198,8 @@ class RunDirectory:
         *,
         advantages: Mapping[TurnKey, Sequence[float]],
     ) -> None:
-        """Write what every turn of a step read and said, token by token, with ``advantages``.
-
-        Those may be of turns of earlier steps, which the step's update was on as well.
-        """
+        """Write what every turn of a step read and said, token by token, with ``advantages``, also
+        those of turns of earlier steps, which the update was on as well."""
         path = self.path / TOKENS / f"{step_name(step)}.jsonl.gz"
         files.write_files({path: compressed(token_records(discussions, advantages))})
 
@@ -217,11 +212,8 @@ class RunDirectory:
 
     @contextmanager
     def checkpoint_folder(self, step: int) -> Iterator[Path]:
-        """Yield a folder that becomes the checkpoint of ``step`` when the block ends well.
-
-        Then the oldest are removed, so that ``training.keep_checkpoints`` remain, and the one of
-        ``training.keep_best``.
-        """
+        """Yield a folder that becomes the checkpoint of ``step`` when the block ends well; then all
+        but ``training.keep_checkpoints`` and that of ``training.keep_best`` are removed."""
         with self._checkpoints.writing(step) as partial:
             yield partial
         self._origin = dataclasses.replace(self._origin, newest_checkpoint=step)
@@ -342,11 +334,7 @@ def trained_steps(run: Path, *, name: str = MODELS) -> int | None:
 
 
 def best_step(rows: Iterable[Row], metric: str) -> int | None:
-    """Return the step of the highest value of ``metric``, the first of equal ones; None: it has
-    none.
-
-    Example: 0.25 at step 0, 0.5 at step 5, 0.5 at step 10 gives 5.
-    """
+    """Return the step of the highest value of ``metric``, the first of equal ones, if any."""
     measured = [row for row in rows if row.get(metric) is not None]
     return max(measured, key=lambda row: row[metric])["step"] if measured else None
 

@@ -139,8 +139,7 @@ def _licence_in_words(licence: Mapping[str, Any]) -> str:
 
 
 def _datasets(prepared: Prepared) -> list[dict[str, Any]]:
-    """Return the datasets behind the training questions, as far as they are known: those that
-    scripts/prepare_data.sh built them from, or the one on the hub."""
+    """Return the datasets behind the training questions, as far as they are known."""
     train = prepared.config.data.train
     if train.startswith(HUB):
         return [{"dataset": source_of(train)}]

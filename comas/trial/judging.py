@@ -103,15 +103,22 @@ def find_sources(
         }
         rewards = each(lambda d, turn: paid[d.discussion_id, turn.turn_id])
         found["reward"] = source("the reward as paid", rewards)
-    weights = mean_values(every)
     votes: dict[str, tuple[str, Weigh]] = {"vote": ("majority vote, math", one_vote)}
     if judges:
+        values: defaultdict[TurnKey, list[float]] = defaultdict(list)
+        for of in every:
+            if of.value is not None:
+                values[of.solution].append(of.value)
+        weights = {solution: fmean(given) for solution, given in values.items()}
         name = "vote weighed by judges, math"
         votes["weighed vote"] = name, lambda d, turn: weights.get((d.discussion_id, turn.turn_id))
     for key, (name, weigh) in votes.items():
         agrees = partial(_agrees, elect(discussions, weigh))
         found[key] = source(name, each(agrees), nothing="no answer is elected (boxed, of math)")
-    found["likelihood"] = source("likelihood", each(_likelihood), threshold=None)
+    likelihoods = each(
+        lambda _, turn: fmean(logprobs) if (logprobs := turn.generation.sampled_logprobs) else None
+    )
+    found["likelihood"] = source("likelihood", likelihoods, threshold=None)
     return found
 
 
@@ -213,15 +220,6 @@ def value_said(text: str, outcome: Outcome) -> float | None:
     return None if rating is None else rating / GREATEST_RATING
 
 
-def mean_values(opinions: Iterable[Opinion]) -> dict[TurnKey, float]:
-    """Return the mean value of each solution of which any can be read."""
-    values: defaultdict[TurnKey, list[float]] = defaultdict(list)
-    for of in opinions:
-        if of.value is not None:
-            values[of.solution].append(of.value)
-    return {key: fmean(given) for key, given in values.items()}
-
-
 def elect(discussions: Sequence[Discussion], weigh: Weigh) -> dict[str, str]:
     """Return question id -> the answer that a vote elects, where two solutions or more vote."""
     voters = Counter(
@@ -238,8 +236,3 @@ def _agrees(elected: Mapping[str, str], discussion: Discussion, solution: Turn) 
     """Return 1 for the elected answer, 0 for another; None where none is elected."""
     answer = elected.get(discussion.question.question_id)
     return None if answer is None else float(spelled_answer(solution.text) == answer)
-
-
-def _likelihood(_: Discussion, solution: Turn) -> float | None:
-    logprobs = solution.generation.sampled_logprobs
-    return fmean(logprobs) if logprobs else None
