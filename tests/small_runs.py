@@ -48,6 +48,18 @@ def contents(folder: Path) -> dict[Path, bytes]:
     return {path.relative_to(folder): path.read_bytes() for path in files}
 
 
+def tiny_settings(folder: Path, *settings: str, families: tuple[str, ...] = ("tied",)) -> list[str]:
+    """Overrides that make a run one of tiny models, with 6 questions and 2 held-out ones."""
+    models = [save_tiny_model(folder / f, f, max_position_embeddings=4096) for f in families]
+    questions = write_records(folder / "questions.jsonl", [record(i) for i in range(6)])
+    held_out = write_records(folder / "held_out.jsonl", [record(i) for i in range(6, 8)])
+    return [
+        *(f"saves={folder / 'saves'}", f"society.models=[{','.join(models)}]"),
+        *(f"data.train={questions}", f"data.validation={held_out}", "data.probe=null"),
+        *("cluster.device=cpu", "rollout.batch_size=2", *settings),
+    ]
+
+
 def make_run(root: Path, *overrides: str, num_trained: int = 2, num_held_out: int = 1) -> Path:
     """A run of two tiny agents, each trained from a model of its own; returns its directory."""
     models = [root / family for family in FAMILIES]

@@ -11,9 +11,8 @@ from pathlib import Path
 
 import pytest
 from ray.cluster_utils import Cluster as RayCluster
-from small_runs import QUICKSTART, record, write_records
+from small_runs import FAMILIES, QUICKSTART, tiny_settings
 from tables import cases
-from tiny_models import save_tiny_model
 
 from comas.__main__ import main
 from comas.engines.cluster.nodes import joined, own_address
@@ -104,29 +103,14 @@ def ray_cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[RayCluster]:
 
 
 def arguments_for_two_nodes(folder: Path, *, num_steps: int) -> list[str]:
-    models = [
-        save_tiny_model(folder / family, family, max_position_embeddings=8192)
-        for family in ("tied", "untied")
-    ]
-    questions = write_records(folder / "questions.jsonl", [record(i) for i in range(6)])
-    return [
-        str(QUICKSTART),
-        f"saves={folder / 'saves'}",
-        f"society.models=[{','.join(models)}]",
-        f"data.train={questions}",
-        f"data.validation={questions}",
-        "data.probe=null",
-        "interaction.num_rounds=1",
-        "rollout.batch_size=2",
-        "rollout.max_prompt_tokens=4000",
-        "rollout.max_response_tokens=16",
-        "rollout.cpu_kv_cache_mib=32",
-        "algorithm.mask_truncated=false",
-        f"training.num_steps={num_steps}",
-        "training.save_every=1",
-        "training.validate_every=20",
-        "validation.num_questions=1",
-    ]
+    settings = (
+        *("interaction.num_rounds=1", "rollout.max_prompt_tokens=4000"),
+        *("rollout.max_response_tokens=16", "rollout.cpu_kv_cache_mib=32"),
+        *("algorithm.mask_truncated=false", f"training.num_steps={num_steps}"),
+        *("training.save_every=1", "training.validate_every=20", "validation.num_questions=1"),
+        "cluster.device=auto",
+    )
+    return [str(QUICKSTART), *tiny_settings(folder, *settings, families=FAMILIES)]
 
 
 def lose_a_node_after_step_3(ray_cluster: RayCluster, saves: Path) -> None:

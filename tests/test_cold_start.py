@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import torch
-from small_runs import REPOSITORY, record, write_records
+from small_runs import QUICKSTART, tiny_settings, write_records
 from tables import cases
 from tiny_models import END_OF_TURN, byte_tokenizer, random_model, save_tiny_model
 from transformers import AutoModelForCausalLM
@@ -48,18 +48,11 @@ SCORING = {
 @pytest.fixture
 def config(tmp_path: Path) -> Config:
     """Two agents of one tiny model that are to learn two demonstrations."""
-    model = save_tiny_model(tmp_path / "tiny", "tied", max_position_embeddings=4096)
-    (tmp_path / "tiny" / CARD).write_text("---\nlicense: apache-2.0\n---\n")
-    questions = write_records(tmp_path / "questions.jsonl", [record(i) for i in range(4)])
-    held_out = write_records(tmp_path / "held_out.jsonl", [record(i) for i in range(4, 6)])
     demonstrations = write_records(tmp_path / "shown.jsonl", [SOLUTION, SCORING])
-    overrides = [
-        *(f"saves={tmp_path / 'saves'}", f"society.models=[{model}]", "cluster.device=cpu"),
-        *(f"data.train={questions}", f"data.validation={held_out}", "data.probe=null"),
-        *("rollout.max_prompt_tokens=2000", "rollout.max_response_tokens=64"),
-        *("rollout.batch_size=2", f"society.cold_start={demonstrations}"),
-    ]
-    return load_config(REPOSITORY / "configs/quickstart.yaml", overrides)
+    limits = ("rollout.max_prompt_tokens=2000", "rollout.max_response_tokens=64")
+    settings = tiny_settings(tmp_path, *limits, f"society.cold_start={demonstrations}")
+    (tmp_path / "tied" / CARD).write_text("---\nlicense: apache-2.0\n---\n")
+    return load_config(QUICKSTART, settings)
 
 
 @cases(
@@ -218,7 +211,7 @@ def test_the_memory_is_that_of_one_model_with_adamw():
 
 def test_a_model_that_does_not_fit_is_named_with_the_remedy(config, monkeypatch):
     monkeypatch.setattr("comas.preflight.cold_start.teaching_bytes", lambda *_: 1e15)
-    with pytest.raises(PreflightError, match=r"tiny and AdamW need 9313.* GiB .*name the result"):
+    with pytest.raises(PreflightError, match=r"tied and AdamW need 9313.* GiB .*name the result"):
         prepare(config)
 
 
@@ -238,13 +231,13 @@ def test_a_teaching_that_is_interrupted_leaves_nothing(config, monkeypatch):
 @pytest.mark.stack
 def test_a_model_is_taught_once_and_a_resumed_run_goes_on_with_it(config, tmp_path, capfd):
     before = "\n".join(f"{n.subject}: {n.present}" for n in survey_run(config).needs)
-    assert "cold start of tiny: taught at the start: 2 x " in before
+    assert "cold start of tied: taught at the start: 2 x " in before
     assert "2: 1 solution, 1 scoring" in before
     assert not (tmp_path / "saves").exists()  # a dry run teaches nobody
     prepared = prepare(config)
     assert "taught" in (said := capfd.readouterr().err) and "loss of a response token" in said
     [folder] = {Path(model) for model in prepared.models}
-    assert folder.parent == tmp_path / "saves/cold_start" and folder.name.startswith("tiny-")
+    assert folder.parent == tmp_path / "saves/cold_start" and folder.name.startswith("tied-")
     assert [path.name for path in folder.parent.iterdir() if path.name != ".lock"] == [folder.name]
     taught, base = (AutoModelForCausalLM.from_pretrained(f) for f in (folder, config.models[0]))
     differences = [
@@ -259,7 +252,7 @@ def test_a_model_is_taught_once_and_a_resumed_run_goes_on_with_it(config, tmp_pa
     assert prepare(config).models == prepared.models
     assert (folder / "model.safetensors").stat().st_mtime_ns == written
     table = {need.subject: need.present for need in survey_run(config).needs}
-    assert table["cold start of tiny"] == f"taught before: {folder.name}"
+    assert table["cold start of tied"] == f"taught before: {folder.name}"
     with RunDirectory.create(prepared.config) as run:
         run.keep_settings(prepared.locations, prepared.sources)
     (tmp_path / "shown.jsonl").unlink()

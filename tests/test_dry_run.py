@@ -5,9 +5,8 @@ import logging
 from pathlib import Path
 
 import pytest
-from small_runs import FAMILIES, QUICKSTART, REPOSITORY, record, write_records
+from small_runs import FAMILIES, QUICKSTART, REPOSITORY, record, tiny_settings, write_records
 from tables import cases
-from tiny_models import save_tiny_model
 
 from comas.__main__ import main
 from comas.preflight import survey
@@ -20,34 +19,29 @@ from comas.verification.sandbox import Sandbox, SandboxError
 from comas.verification.sandbox.sandbox import _warn_of_what_is_missing
 
 
-def test_a_dry_run_says_everything_and_makes_nothing(tmp_path, caplog):
-    model = save_tiny_model(tmp_path / FAMILIES[0], FAMILIES[0])
-    questions = write_records(tmp_path / "questions.jsonl", [record(i) for i in range(5)])
-    held_out = write_records(tmp_path / "held_out.jsonl", [record(i) for i in range(5, 8)])
-    arguments = [
-        "--dry-run",
-        str(QUICKSTART),
-        f"saves={tmp_path / 'saves'}",
-        f"society.models=[{model}]",
-        f"data.train={questions}",
-        f"data.validation={held_out}",
-        "rollout.batch_size=2",
-        "cluster.device=cpu",
-    ]
+@pytest.fixture
+def arguments(tmp_path: Path) -> list[str]:
+    """A run that would start: two tiny models and enough questions."""
+    return [str(QUICKSTART), *tiny_settings(tmp_path, families=FAMILIES)]
+
+
+def test_a_dry_run_says_everything_and_makes_nothing(arguments, tmp_path, caplog):
+    arguments = ["--dry-run", *arguments]
     assert main(arguments) == 0
     said = ["needed", "a step: 2 questions x 1 copies"]
     assert all(words in caplog.text for words in said)
     assert "dry run: no faults, no doubts; no run was started or written" in caplog.text
     caplog.clear()
-    faulty = ["data.validation=nowhere.jsonl", "rollout.batch_size=6"]
-    faulty += ["rollout.max_response_tokens=100000", f"society.models=[{model},./nowhere]"]
-    assert main([*arguments, *faulty, "cluster.device=cuda"]) == EXIT_FAULT
-    said = ["nowhere.jsonl cannot", "5 questions, fewer than", "max_response_tokens=100000"]
+    faulty = ["data.validation=nowhere.jsonl", "rollout.batch_size=7", "cluster.device=cuda"]
+    faulty += ["rollout.max_response_tokens=100000"]
+    faulty += [f"society.models=[{tmp_path / 'tied'},./nowhere]"]
+    assert main([*arguments, *faulty]) == EXIT_FAULT
+    said = ["nowhere.jsonl cannot", "6 questions, fewer than", "max_response_tokens=100000"]
     said += ["'./nowhere', which is neither", "cluster.device=cuda: ", "dry run: 5 faults, "]
     assert [words for words in said if words not in caplog.text] == []
     caplog.clear()
-    assert main([*arguments, f"data.validation={questions}"]) == 0
-    assert "doubt: data.validation: 5 of 5 questions are among those of data.train" in caplog.text
+    assert main([*arguments, f"data.validation={tmp_path / 'questions.jsonl'}"]) == 0
+    assert "doubt: data.validation: 6 of 6 questions are among those of data.train" in caplog.text
     assert "dry run: no faults, 1 doubt;" in caplog.text
     assert not (tmp_path / "saves").exists()
 
@@ -77,24 +71,6 @@ def test_memory_is_planned_before_model_data_and_gpus_are_there(tmp_path, monkey
     assert [words for words in said if words not in caplog.text] == []
 
 
-RECORD = {"id": "q/1", "task": "math", "prompt": "1 + 1?", "answer": "2", "source": "test"}
-
-
-@pytest.fixture
-def arguments(tmp_path: Path) -> list[str]:
-    """A run that would start: two tiny models and enough questions."""
-    models = [save_tiny_model(tmp_path / family, family) for family in ("tied", "untied")]
-    questions = tmp_path / "questions.jsonl"
-    questions.write_text("".join(json.dumps(RECORD | {"id": f"q/{i}"}) + "\n" for i in range(30)))
-    return [
-        "configs/quickstart.yaml",
-        f"saves={tmp_path / 'saves'}",
-        f"society.models=[{','.join(models)}]",
-        f"data.train={questions}",
-        f"data.validation={questions}",
-    ]
-
-
 def failure(arguments: list[str], caplog: pytest.LogCaptureFixture) -> str:
     """What a run that must fail says; it must not have begun a run directory."""
     assert main(arguments) == EXIT_FAULT
@@ -104,8 +80,8 @@ def failure(arguments: list[str], caplog: pytest.LogCaptureFixture) -> str:
 
 
 def test_what_cannot_be_is_told_at_once_before_a_run_begins(arguments, caplog):
-    text = failure([*arguments, "validation.num_questions=31", "rollout.batch_size=31"], caplog)
-    said = ("holds 30 questions", "validation.num_questions = 31", "rollout.batch_size")
+    text = failure([*arguments, "validation.num_questions=3", "rollout.batch_size=7"], caplog)
+    said = ("holds 2 questions", "validation.num_questions = 3", "rollout.batch_size")
     assert [part for part in said if part not in text] == []
 
 
@@ -116,9 +92,16 @@ def test_what_cannot_be_is_told_at_once_before_a_run_begins(arguments, caplog):
     ("chat_template.jinja", None, ["{folder} has no chat template", "add chat_template.jinja"]),
     ("tokenizer.json", '{"version": "1.0"}', ["the tokenizer in {folder} cannot be read"]),
     ("config.json", "[1]", ["{folder}", "get the model again"]),
+    (
+        "config.json",
+        {"vocab_size": 100},
+        ["has token 258, but the model knows those below 100"],
+    ),
 )
 def test_a_damaged_model_is_named_with_its_fault(arguments, caplog, tmp_path, name, content, said):
     path = tmp_path / "untied" / name
+    if isinstance(content, dict):
+        content = json.dumps(json.loads(path.read_text()) | content)
     path.unlink()
     if content is not None:
         path.write_text(content)
@@ -127,14 +110,6 @@ def test_a_damaged_model_is_named_with_its_fault(arguments, caplog, tmp_path, na
     assert [part for part in said if part not in text] == []
 
 
-def test_a_tokenizer_of_another_model_is_told_with_the_numbers(arguments, caplog, tmp_path):
-    path = tmp_path / "tied/config.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | {"vocab_size": 100}))
-    text = failure(arguments, caplog)
-    assert "has token 258, but the model knows those below 100 (vocab_size in config.json)" in text
-
-
-CONFIGS = Path(__file__).parents[1] / "configs"
 KEY = "verification.sandbox"
 
 
@@ -148,39 +123,27 @@ def has_namespaces(request, monkeypatch):
     return request.param
 
 
-def test_isolation_is_required_wherever_the_machine_can(has_namespaces):
+def test_isolation_is_required_wherever_the_machine_can_and_nothing_runs_without(has_namespaces):
     expected = "require_namespaces" if has_namespaces else "allow_degraded"
     assert settle_isolation(None, key=KEY) == expected
     assert settle_isolation("allow_degraded", key=KEY) == "allow_degraded"
-
-
-def test_where_namespaces_are_required_nothing_runs_without(has_namespaces):
     if has_namespaces:
         assert settle_isolation("require_namespaces", key=KEY) == "require_namespaces"
         return
     with pytest.raises(SandboxError, match="unshare"):
         Sandbox(isolation="require_namespaces").run("", checker="")
-    with pytest.raises(ValueError, match=f"{KEY}=require_namespaces, but .* cannot run here") as e:
+    said = f"(?s){KEY}=require_namespaces, but .* cannot run here.*{KEY}=allow_degraded"
+    with pytest.raises(ValueError, match=said):
         settle_isolation("require_namespaces", key=KEY)
-    assert f"{KEY}=allow_degraded" in str(e.value)
 
 
 @pytest.mark.parametrize("domain", ["math", "coding"])
 def test_a_run_without_coding_questions_asks_for_no_isolation(tmp_path, monkeypatch, domain):
     monkeypatch.setattr(survey, "settle_isolation", lambda wanted, key: (wanted, key))
     answer = "assert f() == 1" if domain == "coding" else "1"
-    record = {"id": "a", "source": "s", "task": domain, "prompt": "?", "answer": answer}
-    questions = tmp_path / "questions.jsonl"
-    questions.write_text(json.dumps(record) + "\n")
-    config = load_config(
-        CONFIGS / "quickstart.yaml",
-        [
-            f"saves={tmp_path}",
-            f"data.train={questions}",
-            f"data.validation={questions}",
-            "verification.sandbox=allow_degraded",
-        ],
-    )
+    questions = write_records(tmp_path / "questions.jsonl", [record(1, task=domain, answer=answer)])
+    files = [f"data.train={questions}", f"data.validation={questions}", f"saves={tmp_path}"]
+    config = load_config(QUICKSTART, [*files, "verification.sandbox=allow_degraded"])
     expected = ("allow_degraded", KEY) if domain == "coding" else None
     assert survey_run(config).isolation == expected
 

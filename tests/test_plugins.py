@@ -11,9 +11,8 @@ from typing import Any
 import pytest
 from builders import discussion, turn
 from programs import run_to_end
-from small_runs import QUICKSTART, REPOSITORY, record, write_records, written
+from small_runs import QUICKSTART, REPOSITORY, tiny_settings, written
 from tables import cases
-from tiny_models import save_tiny_model
 
 from comas.__main__ import main
 from comas.config import ConfigError
@@ -236,15 +235,9 @@ def test_a_verifier_that_raises_has_failed_at_a_line(tmp_path, caplog):
 
 
 def arguments_of(tmp_path: Path, *overrides: str) -> list[str]:
-    """Those of a dry run of a tiny model on two questions."""
-    save_tiny_model(tmp_path / "tied", "tied")
-    questions = write_records(tmp_path / "train.jsonl", [record(i) for i in range(2)])
-    held_out = write_records(tmp_path / "held_out.jsonl", [record(3)])
-    named = [f"society.models=[{tmp_path / 'tied'}]", f"data.train={questions}"]
-    named += [f"data.validation={held_out}", f"saves={tmp_path / 'saves'}", "data.probe=null"]
-    config = str(QUICKSTART)
-    named += ["rollout.batch_size=2", "cluster.device=cpu", "rollout.max_prompt_tokens=400"]
-    return ["--dry-run", config, *named, *overrides]
+    """Those of a dry run of a tiny model."""
+    settings = tiny_settings(tmp_path, "rollout.max_prompt_tokens=400", *overrides)
+    return ["--dry-run", str(QUICKSTART), *settings]
 
 
 def test_a_dry_run_tries_the_worked_example_and_says_where_it_is(tmp_path, caplog):

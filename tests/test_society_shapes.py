@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from builders import sample
-from small_runs import QUICKSTART, record, write_records
+from small_runs import QUICKSTART, tiny_settings
 from tables import cases
 from tiny_models import save_tiny_model
 
@@ -176,25 +176,24 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run of 3 steps: agents 0 and 1 share a policy, agent 2 has its own model, tokenizer and
     learning rate and is updated every 2 steps, agent 3 is frozen."""
     folder = tmp_path_factory.mktemp("shapes")
-    families = ("tied", "untied", "tied")
+    families = enumerate(("tied", "untied", "tied"))
     models = [
         save_tiny_model(
             folder / f"model_{i}", family, seed=i, backwards=i == 1, max_position_embeddings=4096
         )
-        for i, family in enumerate(families)
+        for i, family in families
     ]
-    questions = write_records(folder / "questions.jsonl", [record(i) for i in range(6)])
-    overrides = [
+    settings = (
         *("society.num_agents=4", "society.policy_of_agent=[0,0,1,2]"),
         f"society.models=[{','.join(models)}]",
         *("society.learning_rates=[1e-3,2e-3,1]", "society.update_every=[1,2,0]"),
-        *(f"data.train={questions}", f"data.validation={questions}", f"saves={folder / 'saves'}"),
-        *("interaction.num_rounds=1", "rollout.batch_size=2", "rollout.max_prompt_tokens=4000"),
-        *("rollout.max_response_tokens=16", "rollout.cpu_kv_cache_mib=32", "cluster.device=cpu"),
+        *("interaction.num_rounds=1", "rollout.max_prompt_tokens=4000"),
+        *("rollout.max_response_tokens=16", "rollout.cpu_kv_cache_mib=32"),
         *("algorithm.mask_truncated=false", "optimization.warmup_steps=0"),
         *("training.num_steps=3", "training.save_every=2", "training.validate_every=3"),
-        *("validation.num_questions=1", "data.probe=null"),
-    ]
+        "validation.num_questions=1",
+    )
+    overrides = tiny_settings(folder, *settings, families=())
     prepared = prepare(load_config(QUICKSTART, overrides))
     with RunDirectory.create(prepared.config) as directory:
         train(prepared, directory)

@@ -45,11 +45,6 @@ class Key:
     default: Any
     rules: Rules
 
-    @property
-    def is_mapping(self) -> bool:
-        """Whether its value is a mapping, any of whose entries may be set by its own name."""
-        return typing.get_origin(without_null(self.kind)) is dict
-
 
 def key(default: Any, **rules: Any) -> Any:
     """Declare a key: its default, and ``Rules`` by their names.
@@ -105,15 +100,6 @@ def chosen_type(kind: Any, name: Any) -> type:
     return found or next(iter(types.values()), kind)
 
 
-def without_null(kind: Any) -> Any:
-    """The type of a key's values, where it may be null as well.
-
-    Example: ``dict[str, int] | None -> dict[str, int]``
-    """
-    kinds = typing.get_args(kind) if isinstance(kind, UnionType) else (kind,)
-    return next(each for each in kinds if each is not type(None))
-
-
 def owner_of(name: str, keys: Mapping[str, Key]) -> str | None:
     """The key that the setting ``name`` is of: itself, or the mapping that it is an entry of.
 
@@ -121,8 +107,12 @@ def owner_of(name: str, keys: Mapping[str, Key]) -> str | None:
     """
     if name in keys:
         return name
-    mappings = (known for known, key in keys.items() if key.is_mapping)
-    return next((known for known in mappings if name.startswith(f"{known}.")), None)
+    owner = next((known for known in keys if name.startswith(f"{known}.")), None)
+    if owner is None:
+        return None
+    kind = keys[owner].kind
+    kinds = typing.get_args(kind) if isinstance(kind, UnionType) else (kind,)
+    return owner if any(typing.get_origin(each) is dict for each in kinds) else None
 
 
 def leaves(values: Mapping[str, Any], section: str = "") -> dict[str, Any]:

@@ -21,29 +21,31 @@ def read_overrides(overrides: Sequence[str]) -> tuple[list[Setting], list[Fault]
     settings: list[Setting] = []
     faults: list[Fault] = []
     for override in overrides:
-        name, equals, text = override.partition("=")
-        if not name or not equals:
-            given = Setting("override", override, COMMAND_LINE)
-            remedy = "write key=value, without spaces around the equals sign"
-            faults.append(Fault((given,), "is not of the form key=value", remedy))
-            continue
-        if name == BASE:
-            remedy = "name that file as CONFIG, or write base: into a file of your own"
-            faults.append(Fault((Setting(name, text, COMMAND_LINE),), "is for files", remedy))
-            continue
         try:
-            value, _ = parse(text)
-            found = leaves({name: value})
-        except (yaml.YAMLError, RecursionError) as error:
-            given = Setting(name, text, COMMAND_LINE)
-            remedy = "close its brackets and quotes, or put all of it into quotes"
-            faults.append(Fault((given,), f"is not YAML: {one_line(error)}", remedy))
-            continue
-        as_written = text.strip() if isinstance(value, bool | int | float) else None
-        settings += [
-            Setting(leaf, value, COMMAND_LINE, written=as_written) for leaf, value in found.items()
-        ]
+            settings += _read_override(override)
+        except ConfigError as error:
+            faults += error.faults
     return settings, faults
+
+
+def _read_override(override: str) -> list[Setting]:
+    name, equals, text = override.partition("=")
+    given = Setting(name, text, COMMAND_LINE)
+    if not name or not equals:
+        given = Setting("override", override, COMMAND_LINE)
+        remedy = "write key=value, without spaces around the equals sign"
+        raise _error(given, "is not of the form key=value", remedy)
+    if name == BASE:
+        remedy = "name that file as CONFIG, or write base: into a file of your own"
+        raise _error(given, "is for files", remedy)
+    try:
+        value, _ = parse(text)
+        found = leaves({name: value})
+    except (yaml.YAMLError, RecursionError) as error:
+        remedy = "close its brackets and quotes, or put all of it into quotes"
+        raise _error(given, f"is not YAML: {one_line(error)}", remedy) from error
+    written = text.strip() if isinstance(value, bool | int | float) else None
+    return [Setting(leaf, each, COMMAND_LINE, written=written) for leaf, each in found.items()]
 
 
 def read_files(path: Path) -> list[list[Setting]]:

@@ -186,7 +186,8 @@ def _judge(config: Config) -> Iterator[Conflict]:
 
 
 def _criticism(config: Config) -> Iterator[Conflict]:
-    """A criticism that the schedule has no place for, or that the reward cannot read."""
+    """A criticism that the schedule has no place for, that the reward cannot read, or that wants
+    another number of evaluations."""
     name, schedule = config.interaction.criticism, config.interaction.schedule
     criticism, scheme = CRITICISMS.find(name), REWARD_SCHEMES.find(config.reward.scheme)
     if schedule in UNCRITICISED_SCHEDULES and name != "none":
@@ -195,25 +196,22 @@ def _criticism(config: Config) -> Iterator[Conflict]:
             f"in a {schedule} nobody criticises",
             "set interaction.criticism to none, and reward.scheme to one that reads no scores",
         )
-    if criticism and scheme and scheme.reads not in (None, criticism.outcome):
-        makers = [n for n, other in CRITICISMS.items() if other.outcome == scheme.reads]
-        yield Conflict(
-            ("reward.scheme", "interaction.criticism"),
-            f"{config.reward.scheme} reads {scheme.reads}, and {name} makes none",
-            f"choose another reward.scheme, or an interaction.criticism of {', '.join(makers)}",
-        )
     if scheme and "judge_logprobs" in scheme.needs and not config.society.judge:
         yield Conflict(
             ("reward.scheme", "society.judge"),
             f"{config.reward.scheme} is made of the judge's log-probs, and there is no judge",
             "set society.judge to its base_url and model, or choose another reward.scheme",
         )
-
-
-def _evaluations_of_criticism(config: Config) -> Iterator[Conflict]:
-    name, number = config.interaction.criticism, config.interaction.num_evaluations
-    if (criticism := CRITICISMS.find(name)) is None:
+    if criticism is None:
         return
+    if scheme and scheme.reads not in (None, criticism.outcome):
+        makers = [n for n, other in CRITICISMS.items() if other.outcome == scheme.reads]
+        yield Conflict(
+            ("reward.scheme", "interaction.criticism"),
+            f"{config.reward.scheme} reads {scheme.reads}, and {name} makes none",
+            f"choose another reward.scheme, or an interaction.criticism of {', '.join(makers)}",
+        )
+    number = config.interaction.num_evaluations
     least, most = criticism.min_evaluations, criticism.max_evaluations
     if number < least or (most is not None and number > most):
         yield Conflict(
@@ -294,7 +292,6 @@ CHECKS: tuple[Callable[[Config], Iterator[Conflict]], ...] = (
     _judge,
     _chats,
     _criticism,
-    _evaluations_of_criticism,
     _excluded,
     option_conflicts,
 )

@@ -41,7 +41,17 @@ def derive_sizes(config: Config, *, num_questions: int) -> Sizes:
         samples_per_agent = 2 * config.rollout.batch_size  # a pair of each question
     agents = Counter(config.policy_of_agent)
     samples = [round(samples_per_agent * agents[p]) for p in range(config.num_policies)]
-    updates = list(zip(samples, config.update_every, strict=True))
+
+    def optimizer_steps(num_samples: int) -> int:
+        batch = config.optimization.train_batch_size
+        return config.optimization.epochs_per_buffer * num_optimizer_steps(num_samples, batch)
+
+    of_update, of_run = [], []
+    for per_step, every in zip(samples, config.update_every, strict=True):
+        whole = optimizer_steps(per_step * every)
+        num_whole, rest = divmod(num_steps, every) if every else (0, 0)
+        of_update.append(whole)
+        of_run.append(num_whole * whole + optimizer_steps(per_step * rest))  # after the last, too
     validate_every, save_every = config.training.validate_every, config.training.save_every
     return Sizes(
         num_questions=num_questions,
@@ -52,13 +62,8 @@ def derive_sizes(config: Config, *, num_questions: int) -> Sizes:
         num_judge_requests=num_judge_requests,
         num_turns=num_turns + num_judge_requests,
         samples_per_policy=tuple(samples),
-        optimizer_steps_per_policy=tuple(
-            _optimizer_steps(config, n, num_steps=every) for n, every in updates
-        ),
-        num_optimizer_steps=tuple(
-            _optimizer_steps_of_run(config, n, every=every, num_steps=num_steps)
-            for n, every in updates
-        ),
+        optimizer_steps_per_policy=tuple(of_update),
+        num_optimizer_steps=tuple(of_run),
         num_validations=1 + math.ceil(num_steps / validate_every),
         num_checkpoints=math.ceil(num_steps / save_every),
     )
@@ -125,19 +130,6 @@ def silent_rewards(config: Config, discussions: Sequence[Discussion]) -> Rewards
 async def _stay_silent(request: Request, *, judged: Collection[str]) -> Generation:
     author = "judge" if request.role in judged else ""
     return Generation((0,), (0,), "", (0.0,), "stop", 0, author=author)
-
-
-def _optimizer_steps(config: Config, samples_per_step: int, *, num_steps: int) -> int:
-    batch = config.optimization.train_batch_size
-    in_an_epoch = num_optimizer_steps(samples_per_step * num_steps, batch)
-    return config.optimization.epochs_per_buffer * in_an_epoch
-
-
-def _optimizer_steps_of_run(config: Config, samples: int, *, every: int, num_steps: int) -> int:
-    """Return those of all updates, of which the last step has one whatever ``every`` is."""
-    num_whole, rest = divmod(num_steps, every) if every else (0, 0)
-    whole = _optimizer_steps(config, samples, num_steps=every)
-    return num_whole * whole + _optimizer_steps(config, samples, num_steps=rest)
 
 
 def _describe_updates(config: Config) -> list[str]:
