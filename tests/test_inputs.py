@@ -78,24 +78,6 @@ def run(tmp_path: Path, config: Config) -> Path:
     return folder
 
 
-def test_what_lies_beside_a_run_moves_with_it(tmp_path):
-    (tmp_path / "saves/quickstart/ab/models/qwen2").mkdir(parents=True)
-    (tmp_path / "saves/run").mkdir()
-    (tmp_path / "mine.jsonl").touch()
-    locations = {
-        QWEN: str(tmp_path / "saves/quickstart/ab/models/qwen2"),
-        "Qwen/Qwen2.5-3B-Instruct": "Qwen/Qwen2.5-3B-Instruct",
-        "mine.jsonl": str(tmp_path / "mine.jsonl"),
-    }
-    run = tmp_path / "saves/run"
-    (run / INPUTS).write_text(inputs_as_json(run, locations))
-    (tmp_path / "saves").rename(tmp_path / "moved")
-    assert read_inputs(tmp_path / "moved/run") == {
-        QWEN: str(tmp_path / "moved/quickstart/ab/models/qwen2"),
-        "mine.jsonl": str(tmp_path / "mine.jsonl"),  # and nothing of the hub
-    }
-
-
 def test_a_resumed_run_goes_on_with_the_society_that_it_began_with(run, config):
     prepared = prepare(dataclasses.replace(config, resume=str(run)))
     society = run.parent / "quickstart/0123456789ab"
@@ -126,12 +108,21 @@ def test_a_run_that_is_moved_alone_finds_the_society_of_the_same_recipe(tmp_path
     society = todays_society(tmp_path / "saves")
     run = tmp_path / "saves/run"
     run.mkdir()
-    (run / INPUTS).write_text(inputs_as_json(run, {QWEN: str(society / "models/qwen2")}))
+    (tmp_path / "mine.jsonl").touch()
+    locations = {
+        QWEN: str(society / "models/qwen2"),
+        "Qwen/Qwen2.5-3B-Instruct": "Qwen/Qwen2.5-3B-Instruct",
+        "mine.jsonl": str(tmp_path / "mine.jsonl"),
+    }
+    (run / INPUTS).write_text(inputs_as_json(run, locations))
     moved = (tmp_path / "elsewhere/deep/run").resolve()
     moved.parent.mkdir(parents=True)
     run.rename(moved)
     before = read_inputs(moved)
-    assert before == {QWEN: f"{tmp_path}/elsewhere/deep/quickstart/{society.name}/models/qwen2"}
+    assert before == {
+        QWEN: f"{tmp_path}/elsewhere/deep/quickstart/{society.name}/models/qwen2",
+        "mine.jsonl": str(tmp_path / "mine.jsonl"),  # and nothing of the hub
+    }
     found = locate([QWEN], saves=tmp_path / "saves", seed=0, found_before=before)
     assert found == {QWEN: str(society / "models/qwen2")}
     with pytest.raises(ValueError, match="makes another"):

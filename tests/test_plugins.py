@@ -44,10 +44,6 @@ CONSTANT = """from comas.types import RewardedDiscussion, Rewards
 
 def half(discussions):
     return Rewards([RewardedDiscussion(d, (0.5,) * len(d.turns)) for d in discussions])
-
-
-def broken(discussions):
-    return discussions["none"]
 """
 
 

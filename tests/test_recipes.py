@@ -50,11 +50,13 @@ def test_the_quick_start_says_only_what_differs_from_the_papers_run():
 
 
 def test_faults_name_the_file_in_which_the_key_stands(tmp_path):
-    base = recipe(tmp_path, "base", "seed: 1\nrollout:\n  batch_size: 0\n")
+    base = recipe(tmp_path, "base", "rollout:\n  vllm_options:\n    seed: 3\n  batch_size: 0\n")
     file = recipe(tmp_path, "own", f"base: {base}\n\npolicy:\n  zero_stage: 9\n")
-    stage, batch = sorted(faults(file=file))
+    stage, batch, option = sorted(faults(file=file))
     assert f"policy.zero_stage = 9  ({file}, line 4)" in stage
-    assert f"rollout.batch_size = 0  ({base}, line 3)" in batch
+    assert f"rollout.batch_size = 0  ({base}, line 4)" in batch
+    assert f"rollout.vllm_options.seed = 3  ({base}, line 3)" in option
+    assert "every request has a seed of its own" in option
 
 
 @cases(
@@ -198,14 +200,6 @@ def test_options_are_set_whole_or_one_by_one_and_kept_with_the_run(tmp_path):
     assert load_config(own, ["rollout.vllm_options={}"]).rollout.vllm_options == {}
     anew = load_config(own, ["rollout.vllm_options={}", "rollout.vllm_options={block_size: 8}"])
     assert anew.rollout.vllm_options == {"block_size": 8}
-
-
-def test_a_fault_names_the_option_its_line_and_the_reason(tmp_path):
-    file = tmp_path / "own.yaml"
-    file.write_text("rollout:\n  vllm_options:\n    enforce_eager: true\n    seed: 3\n")
-    fault = only_fault(file=file)
-    assert f"rollout.vllm_options.seed = 3  ({file}, line 4)" in fault
-    assert "every request has a seed of its own" in fault
 
 
 @cases("override, said", *pairs("config", "an option"))

@@ -266,9 +266,6 @@ def test_adapters_of_one_base_are_a_family_and_whole_models_are_alone():
     assert adapted.families == [(0, 2), (1,)]
     assert adapted.trained_families == [(0, 2)]
     assert adapted.adapter_policies == [0, 2]
-
-
-def test_a_family_counts_as_one_policy_of_the_gpus():
     settings = ("society.num_agents=4", "policy.lora.rank=8", "cluster.device=cuda")
     config = society(*settings, "cluster.policies_per_gpu=1")
     assert gpus_in_all(plan_policy(config, device="cuda"), len(config.families)) == 1

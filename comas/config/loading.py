@@ -44,11 +44,9 @@ def load(
     *,
     check: Check[Schema] | None = None,
 ) -> Schema:
-    """Read ``path``, apply ``overrides`` (``section.key=value``, values in YAML), then ``check``.
-
-    Later settings win: defaults, the files that ``path`` is based on, ``path``, the overrides
-    from left to right. A file, or the command line, that names another type of a section forgets
-    what was set before of keys that this one does not have.
+    """Read the files that ``path`` is based on, ``path`` and ``overrides`` (``section.key=value``,
+    values in YAML), then ``check``. Later settings win; a file, or the command line, that names
+    another type of a section forgets what was set before of keys that this one does not have.
 
     Raises ConfigError with every fault that was found.
     """

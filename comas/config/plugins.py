@@ -39,8 +39,7 @@ class PluginError(ValueError):
 
     def __init__(self, constraint: str, remedy: str) -> None:
         super().__init__(constraint, remedy)  # both, as it may be pickled
-        self.constraint = constraint
-        self.remedy = remedy
+        self.constraint, self.remedy = constraint, remedy
 
     def __str__(self) -> str:
         return f"{self.constraint}; {self.remedy}"

@@ -20,13 +20,8 @@ QUICKSTART_CONFIG = Path("configs/quickstart.yaml")
 
 
 def load_config(path: Path | None, overrides: Sequence[str]) -> Config:
-    """Read ``path``, apply ``overrides`` (``section.key=value``, values in YAML), check all.
-
-    Later values win: defaults, the file, the overrides from left to right. Without a path the
-    file is the one of the run that ``resume=`` names; without that too, the defaults hold.
-
-    Raises ConfigError with every fault that was found.
-    """
+    """Read and check a configuration as ``comas.config.load`` does; without a path, that of the run
+    that ``resume=`` names, or else the defaults."""
     named = [setting for setting in read_overrides(overrides)[0] if setting.key == "resume"]
     if named and not named[-1].value:
         remedy = "write resume=saves/<run>, or leave it out to begin a new run"
