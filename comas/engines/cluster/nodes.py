@@ -121,7 +121,9 @@ def joined(address: str) -> Iterator[None]:
     try:
         if "://" in address:
             raise ValueError("a Ray client cannot hold engines")
-        check_answers(address)
+        with _looking_where_ray_starts():
+            host, _, port = canonicalize_bootstrap_address(address).rpartition(":")
+        socket.create_connection((host, int(port)), timeout=HEAD_TIMEOUT_S).close()
         connect(address)
     except (OSError, RuntimeError, ValueError) as error:
         raise ValueError(
@@ -132,13 +134,6 @@ def joined(address: str) -> Iterator[None]:
         yield
     finally:
         leave()
-
-
-def check_answers(address: str) -> None:
-    """Raise OSError unless somebody listens at ``address``."""
-    with _looking_where_ray_starts():
-        host, _, port = canonicalize_bootstrap_address(address).rpartition(":")
-    socket.create_connection((host, int(port)), timeout=HEAD_TIMEOUT_S).close()
 
 
 def alive_nodes() -> list[Node]:
