@@ -58,4 +58,4 @@ HOSTILE = [
     *(h for k in ("verdict", "channel", "resources", "escapes") for h in _load(k)),
 ]
 OUTSIDE = _load("outside")
-"""Each reaches for things outside, whose names its runner puts in front (hostile_suite.py)."""
+"""Each reaches for things outside, whose names its runner puts in front (test_hostile_suite.py)."""

@@ -105,6 +105,7 @@ def test_a_coding_question_whose_own_solution_fails_is_never_taken(copies, tmp_p
     coding = {one for one in taken(tmp_path) if one.startswith("kodcode")}
     # Odd numbers are medium or hard; the solution of number 3 is wrong.
     assert coding == {f"kodcode-{number:05d}" for number in (1, 5, 7, 9, 11, 13, 15)}
+    assert "gsm8k: 1 rows, but the hub's copy has 1319" in caplog.text
     reason = "coding: its own reference answer is judged wrong"
     assert files_of(tmp_path)["train.jsonl"]["left_out"][reason] == 1
     too_many = ["--train-size", "6", "6", "6", "--validation-size", "3", "2", "3"]

@@ -13,11 +13,8 @@ def count_steps(
 ) -> int:
     """Rollout steps of a run: ``num_steps``, or else the whole batches of all epochs.
 
-    The questions left over at the end of an epoch, fewer than a batch, are not asked in it;
-    with shuffling they are others in every epoch. Example: 2000 questions in batches of 64
-    are 31 steps an epoch, as in the paper, with 16 left over.
-
-    Raises DataError when there are fewer questions than a batch holds.
+    Example: 2000 questions in batches of 64 are 31 steps an epoch, as in the paper; the 16 left
+    over are others in every epoch. Raises DataError when there are fewer than a batch holds.
     """
     if num_questions < batch_size:
         raise DataError(
@@ -31,10 +28,9 @@ def count_steps(
 def draw_batch(
     questions: Sequence[Question], *, step: int, batch_size: int, seed: int
 ) -> list[Question]:
-    """The questions of one step, from 0: a pure function, so a resumed run needs no state.
+    """The questions of one step, from 0: whole batches from a permutation drawn from (seed, epoch).
 
-    Every epoch takes whole batches from a permutation drawn from (seed, epoch). Example: 5
-    questions in batches of 2 make epochs of 2 steps, and step 2 takes the first two of epoch 1.
+    Example: 5 questions in batches of 2 make epochs of 2 steps; step 2 takes the first of epoch 1.
     """
     assert 0 < batch_size <= len(questions), "count_steps reports this to the user"
     epoch, batch = divmod(step, len(questions) // batch_size)
@@ -54,11 +50,8 @@ def draw_further(
 
 
 def fixed_subset(questions: Sequence[Question], num_questions: int | None) -> list[Question]:
-    """The same ``num_questions`` for every seed and step, in the order given; None: all.
-
-    Chosen by a hash of the id, so they are a fair draw even from a file sorted by task.
-    Raises DataError when there are not as many.
-    """
+    """The same ``num_questions`` for every seed and step, chosen by a hash of the id, in the order
+    given; None: all. Raises DataError when there are not as many."""
     if num_questions is None:
         return list(questions)
     if num_questions > len(questions):

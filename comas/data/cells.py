@@ -17,13 +17,9 @@ _PLACE = re.compile(r"-?\d+")
 
 def value_at(row: Mapping[str, Any], column: str) -> Any:
     """Return what ``row`` holds in ``column``: the name of a column, or of what stands within one,
-    with dots between keys and places (from 0; -1 is the last). A key of a list is that of each of
-    its items. None: null, or a number that is not finite.
-
-    Example: in ``{"prompt": [{"role": "user", "content": "1 + 1?"}]}``, ``prompt.-1.content`` is
-    ``"1 + 1?"``, and ``prompt.content`` is ``["1 + 1?"]``.
-
-    Raises LookupError when there is no such column.
+    with dots between keys and places: in ``{"prompt": [{"role": "user", "content": "1 + 1?"}]}``,
+    ``prompt.-1.content`` is ``"1 + 1?"``, and ``prompt.content`` is ``["1 + 1?"]``. None: null, or
+    a number that is not finite. Raises LookupError when there is no such column.
     """
     return given(row[column] if column in row else reduce(_within, column.split("."), row))
 
@@ -49,11 +45,7 @@ def spells_missing(value: Any) -> bool:
 
 def text_of(value: Any, *, key: str, column: str) -> Any:
     """``value``, or the text of a list that holds a single message, as TRL and OpenAI write chats.
-
-    Example: ``[{"role": "user", "content": "1 + 1?"}]`` gives ``"1 + 1?"``.
-
-    Raises ValueError for what holds no text or several, with the setting that reads one of them.
-    """
+    Raises ValueError for what holds no text or several, with the setting that reads one of them."""
     if isinstance(value, list) and len(value) == 1 and has_column(value[0], "content"):
         value = value[0]["content"]
         column = f"{column}.0.content"

@@ -45,8 +45,5 @@ _ITEM: TypeAdapter[ProbeItem] = TypeAdapter(Annotated[ProbeItem, AfterValidator(
 
 
 def load_probe(path: Path) -> list[ProbeItem]:
-    """The items of a JSON list or JSONL.
-
-    Raises DataError that names every faulty one with its location and the reason.
-    """
+    """The items of a JSON list or JSONL; raises DataError as ``sound_records`` does."""
     return sound_records(str(path), read_records(path, _ITEM), example=_EXAMPLE)

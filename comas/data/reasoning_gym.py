@@ -60,10 +60,8 @@ def endless_rules(rules: Data, *, num_questions: int | None) -> Data:
 
 
 def generated_rows(rules: Data) -> list[tuple[str, dict[str, str]]]:
-    """(location, row) of every question, the tasks in turn.
-
-    Raises DataError where the package or a task is missing, or an option is wrong.
-    """
+    """(location, row) of every question, the tasks in turn. Raises DataError where the package or a
+    task is missing, or an option is wrong."""
     tasks = rules.reasoning_gym.tasks
     if rules.reasoning_gym.size is None:
         raise DataError(
@@ -139,7 +137,6 @@ def _rows_or_faults(wanted: Mapping[str, dict[str, Any]]) -> Iterator[dict[str, 
 
 
 def _fault(name: str, options: Mapping[str, Any], known: Mapping[str, Any]) -> str | None:
-    """Return what is wrong with a task and its options, or None."""
     if name not in known:
         close = difflib.get_close_matches(name, known, n=3) or sorted(known)
         return f"{name}: there is no such task; {', '.join(close)} are some"

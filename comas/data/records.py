@@ -215,9 +215,8 @@ def _as_record(row: Any, name: str, *, source: str, rules: Data) -> Any:
     """A row's record, still to be validated; ``name`` is its id if it has none of its own.
 
     Example, with ``data.columns.prompt=question``, ``data.domain=math`` and
-    ``data.answer_after="####"``: ``{"question": "What is 48 + 23?", "answer": "40 + 31 #### 71"}``
-    gives ``{"id": "mine/1", "task": "math", "prompt": "What is 48 + 23?", "answer": "71",
-    "source": "mine"}``.
+    ``data.answer_after="####"``: ``{"question": "48 + 23?", "answer": "40 + 31 #### 71"}`` gives
+    ``{"id": "mine/1", "task": "math", "prompt": "48 + 23?", "answer": "71", "source": "mine"}``.
     """
     if not isinstance(row, Mapping):
         return row
@@ -281,11 +280,8 @@ def _missing(key: str, column: str | None, row: Mapping[str, Any]) -> str:
 
 
 def grouped(faults: Mapping[str, str]) -> list[str]:
-    """One line for each kind of fault, with where it occurs and the first reason in full.
-
-    Example: ``{"line 3": "id 'a' is ...", "line 4": "id 'b' is ..."}`` gives ``["line 3, line 4
-    (2 records, the first of them): id 'a' is ..."]``.
-    """
+    """One line for each kind of fault, with where it occurs and the first reason in full, such as
+    ``"line 3, line 4 (2 records, the first of them): id 'a' is already that of line 2"``."""
     kinds: dict[str, list[str]] = {}
     for location, reason in faults.items():
         kinds.setdefault(_VARYING.sub("_", reason), []).append(location)

@@ -20,9 +20,7 @@ from comas.utils.invocation import program
 
 HUB = "hub:"
 """How the name of a dataset on the hub begins."""
-HUB_NAME = re.compile(
-    r"hub:(?P<path>[^/@]+/[^/@]+)(@(?P<revision>[^/]+))?(/(?P<name>[^/]+)(/(?P<split>[^/]+))?)?"
-)
+HUB_NAME = re.compile(r"hub:([^/@]+/[^/@]+)(?:@([^/]+))?(?:/([^/]+)(?:/([^/]+))?)?")
 HUB_FORM = "hub:OWNER/NAME[@COMMIT][/CONFIG[/SPLIT]], such as hub:openai/gsm8k/main/test"
 DEFAULT_SPLIT = "train"
 
@@ -42,25 +40,16 @@ class Faulty:
 
 
 def read_rows(name: str) -> Iterator[tuple[str, Any]]:
-    """(location, row) of a CSV, Parquet, JSON or JSONL file, or of a dataset on the hub.
+    """(location, row) of a CSV, Parquet, JSON or JSONL file, or of a dataset on the hub, such as
+    ``("row 1", {"question": "Janet's ducks ...", "answer": "... #### 18"})``.
 
     A row is a mapping, ``Faulty``, or whatever else JSON holds. The texts of a CSV stay as they
-    are written there ("007", "NA").
-
-    Example: ``read_rows("hub:openai/gsm8k/main/test")`` begins with ``("row 1", {"question":
-    "Janet's ducks ...", "answer": "... #### 18"})``.
-
-    Raises DataError when it cannot be read.
+    are written there ("007", "NA"). Raises DataError when it cannot be read.
     """
     if name.startswith(HUB):
-        parts = _hub_parts(name)
+        path, revision, config, split = _hub_parts(name)
         return _numbered(
-            hub_rows(
-                parts["path"],
-                config=parts["name"],
-                split=parts["split"] or DEFAULT_SPLIT,
-                revision=parts["revision"],
-            )
+            hub_rows(path, config=config, split=split or DEFAULT_SPLIT, revision=revision)
         )
     path = Path(name)
     match path.suffix.lower():
@@ -73,7 +62,7 @@ def read_rows(name: str) -> Iterator[tuple[str, Any]]:
 
 def source_of(name: str) -> str:
     """The source of records that name none: "openai/gsm8k", or a file's name, "mine"."""
-    return _hub_parts(name)["path"] if name.startswith(HUB) else Path(name).stem
+    return str(_hub_parts(name)[0]) if name.startswith(HUB) else Path(name).stem
 
 
 def json_rows(path: Path) -> Iterator[tuple[str, Any]]:
@@ -119,10 +108,7 @@ def hub_rows(
 
 
 def _utf8(path: Path) -> bytes:
-    """Return the content of a file in UTF-8, without its byte order mark.
-
-    Raises DataError when it cannot be read, or has another encoding.
-    """
+    """Return the content of a file in UTF-8, without its byte order mark; raises DataError."""
     try:
         content = path.read_bytes()
     except OSError as error:
@@ -177,15 +163,12 @@ def _parquet_rows(path: Path) -> Iterator[Mapping[str, Any]]:
         raise _unreadable(path, reason or str(error)) from error
 
 
-def _hub_parts(name: str) -> dict[str, Any]:
-    """The parts of a dataset's name: path, revision, name (of the config) and split.
-
-    Raises DataError when ``name`` is not of the form.
-    """
+def _hub_parts(name: str) -> tuple[Any, ...]:
+    """Path, revision, config and split, None for what is not named; raises DataError."""
     parts = HUB_NAME.fullmatch(name)
     if parts is None:
         raise DataError(f"{name!r} is no dataset of the hub: write it like {HUB_FORM}")
-    return parts.groupdict()
+    return parts.groups()
 
 
 def _numbered(rows: Iterable[Any]) -> Iterator[tuple[str, Any]]:

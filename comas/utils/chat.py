@@ -102,19 +102,15 @@ class ChatEncoder:
         if not chats:
             return []  # which the tokenizer would take for one empty chat
         told = tools_in_words(tools) if tools and not self._takes_tools else ""
-        encoded = self._tokenizer.apply_chat_template(
+        cut = [
             [
-                [
-                    {**each, "content": told * (each is chat[-1]) + self._cut(each["content"])}
-                    for each in chat
-                ]
-                for chat in chats
-            ],
-            add_generation_prompt=True,
-            return_dict=False,
-            tools=list(tools) if tools and not told else None,
-            **self._template_kwargs,
-        )
+                {**each, "content": told * (each is chat[-1]) + self._cut(each["content"])}
+                for each in chat
+            ]
+            for chat in chats
+        ]
+        given = list(tools) if tools and not told else None
+        encoded = self._apply(cut, add_generation_prompt=True, tools=given)
         return [self._without_cuts(token_ids) for token_ids in encoded]
 
     def encode_answer(
@@ -124,14 +120,9 @@ class ChatEncoder:
         answer, up to where the model's next message begins."""
         role = "tool" if by_tool and self._takes_tools else "user"
         said = quoted_answer(answer) if by_tool and role == "user" else answer
-        chat = (("user", "?"), ("assistant", CUT), (role, self._cut(said)))
-        token_ids = self._tokenizer.apply_chat_template(
-            [{"role": role, "content": content} for role, content in chat],
-            add_generation_prompt=True,
-            return_dict=False,
-            **self._template_kwargs,
+        following = self._after_response(
+            {"role": role, "content": self._cut(said)}, add_generation_prompt=True
         )
-        following = token_ids[token_ids.index(self._cut_id) + 1 :]
         if response[-1] in following[:2]:  # the end of its turn, which it holds itself
             following = following[following.index(response[-1]) + 1 :]
         return self._without_cuts(following)
@@ -139,11 +130,7 @@ class ChatEncoder:
     def encode_response(self, response: str) -> list[int]:
         """The token ids of a whole response, ended by what ends its turn in the chat template if
         an engine stops there, or else by the tokenizer's end token."""
-        chat = [{"role": "user", "content": "?"}, {"role": "assistant", "content": CUT}]
-        closed = self._tokenizer.apply_chat_template(
-            chat, return_dict=False, **self._template_kwargs
-        )
-        following = closed[closed.index(self._cut_id) + 1 :]
+        following = self._after_response()
         stops = _stop_ids(self._tokenizer, self._folder)
         end = next((each for each in following if each in stops), stops[0])
         return [*self._tokenizer.encode(response, add_special_tokens=False), end]
@@ -166,6 +153,17 @@ class ChatEncoder:
             for response in responses
         ]
 
+    def _apply(self, chat: Any, **options: Any) -> Any:
+        return self._tokenizer.apply_chat_template(
+            chat, return_dict=False, **options, **self._template_kwargs
+        )
+
+    def _after_response(self, *messages: Message, **options: Any) -> list[int]:
+        """What the chat template writes after a response, with ``messages`` that follow it."""
+        chat = [{"role": "user", "content": "?"}, {"role": "assistant", "content": CUT}, *messages]
+        token_ids = self._apply(chat, **options)
+        return token_ids[token_ids.index(self._cut_id) + 1 :]
+
     @cached_property
     def _takes_tools(self) -> bool:
         """True if the chat template tells of tools, of calls in a form that we read
@@ -173,12 +171,8 @@ class ChatEncoder:
         chat = [{"role": role, "content": f"{role}_says"} for role in ("user", "assistant", "tool")]
         probe = {"name": "probed_tool", "description": "?", "parameters": {"type": "object"}}
         try:
-            told = self._tokenizer.apply_chat_template(
-                chat,
-                tokenize=False,
-                tools=[{"type": "function", "function": probe}],
-                **self._template_kwargs,
-            )
+            tools = [{"type": "function", "function": probe}]
+            told = self._apply(chat, tokenize=False, tools=tools)
         except TemplateError:
             return False
         return all(said in told for said in ("probed_tool", "tool_says")) and any(
@@ -215,9 +209,8 @@ class ChatEncoder:
         return self._marks.sub(_cut_up, normalised) if self._marks.search(normalised) else cut
 
     def _normalised(self, text: str) -> str:
-        if not self._tokenizer.is_fast or self._tokenizer.backend_tokenizer.normalizer is None:
-            return text
-        return self._tokenizer.backend_tokenizer.normalizer.normalize_str(text)
+        normalizer = self._tokenizer.is_fast and self._tokenizer.backend_tokenizer.normalizer
+        return normalizer.normalize_str(text) if normalizer else text
 
     def _without_cuts(self, token_ids: list[int]) -> list[int]:
         return [token_id for token_id in token_ids if token_id != self._cut_id]

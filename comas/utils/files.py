@@ -198,10 +198,8 @@ def read_json(path: Path, kind: TypeAdapter[T], *, remedy: str) -> T:
 
 
 def faults_in_words(error: ValueError) -> str:
-    """Describe, key by key, what is wrong with JSON that should have had another shape.
-
-    Example: ``"seeds.0: Input should be a valid integer, not 'x'; num_tasks: Field required"``
-    """
+    """Describe what is wrong with JSON that should have had another shape:
+    ``"seeds.0: Input should be a valid integer, not 'x'; num_tasks: Field required"``."""
     if not isinstance(error, ValidationError):
         return str(error)
     faults = []

@@ -24,9 +24,7 @@ MODEL_FILES = ("*.safetensors", *DESCRIPTION_FILES)
 """Weights, tokenizer and configuration: all that is downloaded, and all that decides what a
 model says."""
 CARD = "README.md"
-"""The model card: where the model comes from, and its licence."""
 NEEDED = ("config.json", "tokenizer*.json", "*.safetensors")
-"""Patterns of required files."""
 _OBJECT = TypeAdapter(dict[str, Any])
 
 

@@ -42,8 +42,6 @@ def last_boxed(response: str) -> str | None:
 
     The innermost box of nested ones counts; one that is cut off, is empty or holds dots alone does
     not. ``\fbox{...}`` is a box, and so is ``\boxed 5``.
-
-    Example: ``"\boxed{1}, no: \boxed{\frac{1}{2}}, or \boxed{0."`` gives ``"\frac{1}{2}"``.
     """
     boxes = _filled(response)
     return _content(response, boxes[-1]) if boxes else None
@@ -57,10 +55,8 @@ def last_plainly_boxed(response: str) -> str | None:
 
 
 def last_boxed_list(response: str) -> str | None:
-    r"""``last_boxed``, but boxes joined by a comma, "and" or "or" are one list.
-
-    Example: ``"so \boxed{2} or \boxed{5}"`` gives ``"2 or 5"``: who names two answers gave two.
-    """
+    r"""``last_boxed``, but boxes joined by a comma, "and" or "or" are one list: ``"2 or 5"`` of
+    ``"so \boxed{2} or \boxed{5}"``, since who names two answers gave two."""
     boxes = _filled(response)
     first = len(boxes) - 1
     while first > 0 and _are_joined(response, boxes[first - 1], boxes[first]):

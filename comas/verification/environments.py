@@ -30,6 +30,13 @@ _MAKING_S = 900.0
 """Of its start, and of all questions, which may have to be generated."""
 
 
+_INSTALL = (
+    "; install both apart from our packages, of which the library needs other versions: "
+    "python3 -m venv ~/verifiers && ~/verifiers/bin/pip install verifiers {name} && "
+    f"export {PYTHON}=~/verifiers/bin/python"
+)
+
+
 class EnvironmentUseError(ValueError):
     """An environment cannot be used, or did not answer."""
 
@@ -101,19 +108,9 @@ class Environment:
             raise EnvironmentUseError(f"{PREFIX}{self.name}: its process {why}")
         said = json.loads(line)
         if isinstance(said, dict) and "fault" in said:
-            missing = said.get("missing")
-            remedy = f"; {how_to_install(self.name)}" if missing else ""
+            remedy = _INSTALL.format(name=self.name) if said.get("missing") else ""
             raise EnvironmentUseError(f"{PREFIX}{self.name}: {said['fault']}{remedy}")
         return said
-
-
-def how_to_install(name: str) -> str:
-    """Return the commands that bring the library and an environment, apart from our packages."""
-    return (
-        "install both apart from our packages, of which the library needs other versions: "
-        "python3 -m venv ~/verifiers && ~/verifiers/bin/pip install verifiers "
-        f"{name} && export {PYTHON}=~/verifiers/bin/python"
-    )
 
 
 @cache

@@ -71,9 +71,7 @@ def verify_reasoning_gym(response: str, gold: str) -> Verdict:
 
 def try_tasks(golds: Iterable[str]) -> str:
     """Have the first question of every task judged on the task's own answer; returns the tasks.
-
-    Raises ValueError where one is not right, or the sandbox cannot run.
-    """
+    Raises ValueError where one is not right, or the sandbox cannot run."""
     first: dict[str, Gold] = {}
     for gold in map(Gold.read, golds):
         first.setdefault(gold.task, gold)

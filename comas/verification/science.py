@@ -93,7 +93,6 @@ def read_number(text: str) -> tuple[float, ...]:
 
 
 def _unwrap(text: str) -> str:
-    r"""Without the braces around the whole of ``text``, plain or of ``\text``."""
     opening, inner, _ = unwrap(text.removeprefix(r"\text").lstrip())
     return inner if opening == "{" else text
 

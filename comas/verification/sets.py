@@ -26,7 +26,7 @@ _SET_SIGN = re.compile(r"[<>]|\\(?:le|ge|ne|cup|cap|setminus|notin|mathbb|emptys
 _ENDLESS = re.compile(r"\\infty(?![a-zA-Z])")
 
 _NamedSet = tuple[frozenset[str], sympy.Set]
-"""The variable of an inequality, none of an interval; and the set."""
+"""(variable of an inequality, none of an interval; the set)"""
 
 
 def is_set(text: str) -> bool:
@@ -40,10 +40,8 @@ def is_set(text: str) -> bool:
 
 
 def is_equal_set(gold: str, answer: str) -> bool:
-    r"""True if both are sets that hold the same numbers; of two variables, whether it is the same.
-
-    Example: ``is_equal_set(r"(-\infty, 2) \cup (3, \infty)", r"x < 2 \lor x > 3")``
-    """
+    r"""True if both are sets that hold the same numbers, of the same variable if both name one, as
+    ``(-\infty, 2) \cup (3, \infty)`` and ``x < 2 \lor x > 3``."""
     wanted, given = _read_set(gold), _read_set(answer)
     if wanted is None or given is None or len(wanted[0] | given[0]) > 1:
         return False

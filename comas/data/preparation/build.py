@@ -4,22 +4,31 @@ import hashlib
 import json
 import logging
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+import datasets
+from datasets.exceptions import DatasetsError
+
 from comas.data.preparation.blend import Sizes, draw_blend
 from comas.data.preparation.kodcode import KODCODE
-from comas.data.preparation.loading import load_rows, missing_copies
 from comas.data.preparation.manifest import Entry, Manifest
 from comas.data.preparation.math_train import MATH
 from comas.data.preparation.overlap import OverlapIndex
-from comas.data.preparation.record_set import Converted, RecordSet, benchmark_file, convert_rows
+from comas.data.preparation.record_set import (
+    Converted,
+    RecordSet,
+    Row,
+    Source,
+    benchmark_file,
+    convert_rows,
+)
 from comas.data.preparation.webinstruct import WEBINSTRUCT
 from comas.data.records import Record
-from comas.data.rows import DataError
+from comas.data.rows import DataError, hub_rows
 from comas.types import Domain
 from comas.utils.files import json_lines, locked, read_lines
 from comas.verification import Verifier
@@ -194,9 +203,57 @@ def _content(
 
 
 def _convert(job: Job, record_set: RecordSet) -> tuple[list[Converted], Counter[str]]:
-    log.info("%s: getting %s", record_set.name, record_set.source.hub_name)
-    rows = load_rows(record_set.source, local_copies=job.local_copies)
+    name, source = record_set.name, record_set.source
+    log.info("%s: getting %s", name, source.hub_name)
+    rows = load_rows(source, local_copies=job.local_copies)
     converted, left_out = convert_rows(record_set, rows)
     num_rows = len(converted) + left_out.total()
-    log.info("%s: %d of %d rows can be used", record_set.name, len(converted), num_rows)
+    if source.num_rows not in (None, num_rows):
+        log.warning("%s: %d rows, but the hub's copy has %d", name, num_rows, source.num_rows)
+    log.info("%s: %d of %d rows can be used", name, len(converted), num_rows)
     return converted, left_out
+
+
+# ---------------------------------------------------------------- rows
+
+
+def load_rows(source: Source, *, local_copies: Path | None) -> Iterator[Row]:
+    """The rows of ``source``, one after the other; raises DataError."""
+    for config in source.configs:
+        if local_copies is None:
+            name, revision = source.hub_name, source.revision
+            yield from hub_rows(name, config=config, split=source.split, revision=revision)
+        else:
+            yield from _copied_rows(source, config, local_copies)
+
+
+def missing_copies(sources: Iterable[Source], folder: Path) -> list[str]:
+    """The commands that get those of ``sources`` that are not under ``folder``."""
+    return [
+        _download_command(source, folder)
+        for source in sources
+        if not (folder / source.hub_name).is_dir()
+    ]
+
+
+def _download_command(source: Source, folder: Path) -> str:
+    return (
+        f"hf download {source.hub_name} --repo-type dataset --revision {source.revision} "
+        f"--local-dir {folder / source.hub_name}"
+    )
+
+
+def _copied_rows(source: Source, config: str, local_copies: Path) -> Iterator[Row]:
+    folder = local_copies / source.hub_name
+    try:
+        # Streamed, past the library's cache: that takes two folders with the same README.md for
+        # the same dataset, whatever their files hold.
+        yield from datasets.load_dataset(
+            str(folder), name=config, split=source.split, streaming=True
+        )
+    except (OSError, ValueError, KeyError, DatasetsError) as error:
+        raise DataError(
+            f"{source.hub_name}: the local copy {folder} cannot be read as config {config!r}, "
+            f"split {source.split!r} ({type(error).__name__}: {error}; {error.__cause__}). Get it "
+            f"again: {_download_command(source, local_copies)}"
+        ) from error

@@ -36,9 +36,6 @@ def checker_from_pytest(test_code: str) -> str | LeftOut:
 
     The sandbox holds Python's standard library only, so tests that use pytest itself (raises,
     approx, fixtures, parameters) are left out, and so are test classes.
-
-    Example: ``from solution import f`` and ``def test_f(): assert f(2) == 4`` become
-    ``def test_f(): assert f(2) == 4``, an empty line, and ``test_f()``.
     """
     # As Python's parser counts lines.
     test_code = test_code.replace("\r\n", "\n").replace("\r", "\n")

@@ -17,11 +17,7 @@ _WORD = re.compile(r"[^\W_]+")
 
 
 class OverlapIndex:
-    """Questions, and whether another one repeats any of them.
-
-    Example: with "How many legs do 12 dogs and 3 cats have in all?" added,
-    ``has_same("how many legs do 12 dogs and 3 cats have, in all")`` is True.
-    """
+    """Questions, and whether another one repeats any of them."""
 
     def __init__(self) -> None:
         # The words of a text between blanks, so that a run of whole words is a part of it.

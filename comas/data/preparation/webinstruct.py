@@ -53,10 +53,8 @@ def convert(row: Row) -> Item | LeftOut:
 
 
 def split_unit(answer: str) -> tuple[str, str] | None:
-    """(number, unit) of an answer, or None when it is not one number with at most a unit.
-
-    Example: ``split_unit("3.2 x 10^4 kg/m^3") == ("3.2e4", "kg/m^3")``
-    """
+    """(number, unit) of an answer: ``("3.2e4", "kg/m^3")`` of ``3.2 x 10^4 kg/m^3``; None when it
+    is not one number with at most a unit."""
     text = answer.replace("\u2212", "-").replace("$", "").strip().rstrip(".").strip()
     match = _NUMBER_WITH_UNIT.fullmatch(text)
     if match is None:
