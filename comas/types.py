@@ -32,10 +32,7 @@ Metrics = dict[str, float | None]
 
 @dataclass(frozen=True)
 class Question:
-    """What a discussion is about. It carries no answer, except for rewards that read labels.
-
-    Example: ``Question("math/17", "math", "What is 48 + 23?")``
-    """
+    """What a discussion is about. It carries no answer, except for rewards that read labels."""
 
     question_id: str
     domain: Domain
@@ -46,10 +43,7 @@ class Question:
 
 AnswerKey = Mapping[str, str]
 """question_id -> reference answer (for coding: checker code), with the question's columns for a
-verifier that reads them (``comas.verification.forms.parted``); passed to verification only.
-
-Example: ``{"math/17": "71"}``
-"""
+verifier that reads them (``comas.verification.forms.parted``); passed to verification only."""
 
 
 class ToolCall(NamedTuple):
@@ -64,8 +58,7 @@ class ToolCall(NamedTuple):
 
 
 ToolDescription = Mapping[str, Any]
-"""``{"type": "function", "function": {"name": "python", "description": "Run a program.",
-"parameters": {"type": "object", ...}}}``, as in OpenAI's chat API."""
+"""``{"type": "function", "function": {"name": "python", ...}}``, as in OpenAI's chat API."""
 
 
 @dataclass(frozen=True)
@@ -132,10 +125,7 @@ class Continuation(NamedTuple):
 
 
 class Request(NamedTuple):
-    """What an agent is asked for: one response to a prompt, which it sees as a user's message.
-
-    Example: ``Request(2, "What is 48 + 23?", ("step1/math/17/copy0", "r0.s0"), "solution", 7)``
-    """
+    """What an agent is asked for: one response to a prompt, which it sees as a user's message."""
 
     agent_index: int
     prompt: str
@@ -165,8 +155,7 @@ over its limit, or a response that is to be gone on with is. Whatever wraps one 
 class Turn:
     """One agent speaking once. Its parent is the turn that it responds to; a solution has none.
 
-    Example: in round 0 agent 2 evaluates the solution turn "r0.s1":
-    ``Turn("r0.s1.e0", "r0.s1", 0, "evaluation", 2, "List every mistake ...", generation)``
+    Example: ``Turn("r0.s1.e0", "r0.s1", 0, "evaluation", 2, "List every mistake ...", generation)``
     """
 
     turn_id: str
@@ -219,11 +208,7 @@ class Discussion:
 
 @dataclass(frozen=True)
 class RewardedDiscussion:
-    """A discussion with one reward for each turn, in the order of its turns.
-
-    Example: a solution scored 3 of 3, its evaluation and its scoring:
-    ``rewards == (1.0, 0.0, 0.0)``; None marks a turn that is not trained.
-    """
+    """A discussion with a reward for each of its turns, in their order; None: it is not trained."""
 
     discussion: Discussion
     rewards: tuple[float | None, ...]

@@ -173,9 +173,3 @@ def test_a_saved_adapter_opens_in_peft_as_the_trained_one(qwen2, tmp_path):
 def test_layers_that_the_model_lacks_are_an_error_that_names_those_it_has(qwen2):
     with pytest.raises(ValueError, match=r"target_modules: c_attn is no .* choose among down_proj"):
         make_family(qwen2, lora=replace(LORA, target_modules=["q_proj", "c_attn"]))
-
-
-def test_a_whole_model_is_a_family_of_one(qwen2):
-    family = make_family(qwen2, policies=(2,), lora=Lora())
-    stats = family.update({2: BUFFERS[0]}, step=0)
-    assert stats.keys() == {2} and stats[2].num_samples == 11

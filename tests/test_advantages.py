@@ -15,7 +15,6 @@ from comas.policy_optimization.advantages import (
     AdvantageEstimator,
     AdvantageInputs,
     compute_advantages,
-    token_returns,
 )
 from comas.policy_optimization.batching import response_mask
 from comas.types import TrainingSample
@@ -87,12 +86,6 @@ def inputs(rewards, lengths, *, log_ratios=None, groups=None, kl_coef=0.0) -> Ad
 def test_an_estimator_by_hand(name, rewards, lengths, groups, expected):
     found = ESTIMATORS[name].advantages(inputs(rewards, lengths, groups=groups))
     torch.testing.assert_close(found, torch.tensor(expected))
-
-
-def test_the_kl_penalty_accumulates_from_a_token_to_the_end():
-    # beta times log-ratios = [0.2, 0.1]: A_1 = 1 - 0.2 - 0.1 = 0.7, A_2 = 1 - 0.1 = 0.9 (eq. 9).
-    returns = token_returns(inputs([1.0], [2], log_ratios=torch.tensor([[2.0, 1.0]]), kl_coef=0.1))
-    torch.testing.assert_close(returns, torch.tensor([[0.7, 0.9]], dtype=torch.float64))
 
 
 def test_tokens_that_were_not_sampled_count_nowhere():

@@ -7,7 +7,7 @@ from random import Random
 import builders
 import pytest
 import torch
-from builders import discussion, turn
+from builders import discussion, generation, turn
 from hypothesis import given
 from hypothesis import strategies as st
 from tables import cases
@@ -44,13 +44,8 @@ def mask_of(*lengths: int, width: int | None = None) -> torch.Tensor:
     return torch.arange(width or max(lengths)) < torch.tensor(lengths)[:, None]
 
 
-def sample(prompt: int = 2, response: int = 3, **fields: object) -> TrainingSample:
-    tokens = {
-        "prompt_token_ids": tuple(range(10, 10 + prompt)),
-        "response_token_ids": tuple(range(20, 20 + response)),
-        "rollout_logprobs": tuple(-0.5 - i for i in range(response)),
-    }
-    return builders.sample(**tokens | fields)
+def sample(response: int = 3, **fields: object) -> TrainingSample:
+    return builders.sample(**{"response_token_ids": range(response)} | fields)
 
 
 def rewarded(name: str, agents: list[int], rewards: list[float | None]) -> RewardedDiscussion:
@@ -81,15 +76,14 @@ def test_a_sample_holds_what_was_sampled_and_is_left_out_when_truncated(mask_tru
 
 
 def test_a_turn_without_a_sampled_token_is_no_sample_and_others_keep_their_mask():
-    said = Generation((5,), (7, 9), "79", (-0.1, 0.0), "stop", 3, sampled=(True, False))
+    masks = [(True, False), (False, False)]
     turns = [
-        replace(turn(f"r0.s{i}"), generation=replace(said, sampled=sampled))
-        for i, sampled in enumerate([(True, False), (False, False)])
+        replace(turn(f"r0.s{i}"), generation=replace(generation(num_tokens=2), sampled=mask))
+        for i, mask in enumerate(masks)
     ]
     item = RewardedDiscussion(discussion(*turns), (0.5, 0.5))
     [[kept]] = collect_samples([item], policy_of_agent=[0], mask_truncated=True)
-    assert (kept.turn_id, kept.sampled) == ("r0.s0", (True, False))
-    assert said.num_sampled_tokens == 1
+    assert (kept.turn_id, kept.sampled) == ("r0.s0", masks[0])
 
 
 def totals(
@@ -353,14 +347,17 @@ def test_as_few_micro_batches_as_hold_samples_cost_ranks_alike(lengths, limit, r
     assert found == shares
 
 
+@pytest.mark.parametrize("split", [split_into_micro_batches, split_into_rows])
 @given(st.lists(st.integers(1, 50), min_size=1, max_size=40), st.integers(1, 60), st.integers(1, 4))
-def test_ranks_share_all_samples_in_equally_many_micro_batches(lengths, limit, ranks):
-    shares = split_into_micro_batches(lengths, micro_batch_tokens=limit, num_ranks=ranks)
-    batches = [batch for share in shares for batch in share]
-    assert sorted(i for batch in batches for i in batch) == list(range(len(lengths)))
+def test_ranks_share_all_samples_in_equally_many_micro_batches(split, lengths, limit, ranks):
+    shares = split(lengths, micro_batch_tokens=limit, num_ranks=ranks)
+    batches = [[lengths[i] for i in batch] for share in shares for batch in share]
+    assert sorted(i for share in shares for batch in share for i in batch) == [*range(len(lengths))]
     assert len({len(share) for share in shares}) == 1
-    assert all(sum(lengths[i] for i in batch) <= limit or len(batch) == 1 for batch in batches)
     assert len(shares[0]) <= -(-len(lengths) // ranks)
+    pads = split is split_into_rows
+    sizes = [len(batch) * max(batch, default=0) if pads else sum(batch) for batch in batches]
+    assert all(size <= limit or len(b) == 1 for size, b in zip(sizes, batches, strict=True))
 
 
 @cases(
@@ -376,16 +373,6 @@ def test_ranks_share_all_samples_in_equally_many_micro_batches(lengths, limit, r
 )
 def test_rows_are_counted_with_their_padding(lengths, limit, ranks, shares):
     assert split_into_rows(lengths, micro_batch_tokens=limit, num_ranks=ranks) == shares
-
-
-@given(st.lists(st.integers(1, 50), min_size=1, max_size=40), st.integers(1, 60), st.integers(1, 4))
-def test_ranks_share_all_rows_in_equally_many_micro_batches(lengths, limit, ranks):
-    shares = split_into_rows(lengths, micro_batch_tokens=limit, num_ranks=ranks)
-    batches = [batch for share in shares for batch in share]
-    assert sorted(i for batch in batches for i in batch) == list(range(len(lengths)))
-    assert len({len(share) for share in shares}) == 1
-    padded = [len(batch) * max((lengths[i] for i in batch), default=0) for batch in batches]
-    assert all(p <= limit or len(b) == 1 for p, b in zip(padded, batches, strict=True))
 
 
 def test_a_pair_of_padded_rows_is_never_parted():
@@ -430,21 +417,12 @@ def test_samples_of_a_prompt_are_a_group(samples, unit, limit, share, groups):
     assert list(found.items()) == list(groups.items())
 
 
-def test_a_predicted_token_has_the_temperature_of_its_sample():
-    tool = sample(response_token_ids=(7, 9, 1), sampled=(True, False, True))
-    short = sample(response_token_ids=(3,))
-    batch = batching.assemble([tool, short], device=CPU, temperature=[0.5, 2.0])
-    assert batch.temperature.tolist() == [0.5, 0.5, 2.0]
-    assert batching.assemble([], device=CPU, temperature=[]).temperature.tolist() == []
-    assert batching.assemble([tool], device=CPU, temperature=0.7).temperature == 0.7
+TOOL = sample(prompt_token_ids=(5, 8), response_token_ids=(7, 9, 1), sampled=(True, False, True))
+SHORT = sample(prompt_token_ids=(5,), response_token_ids=(3,))
 
 
 def test_only_sampled_tokens_are_predicted():
-    tool = sample(
-        prompt_token_ids=(5, 8), response_token_ids=(7, 9, 1), sampled=(True, False, True)
-    )
-    short = sample(prompt_token_ids=(5,), response_token_ids=(3,))
-    batch = batching.assemble([tool, short], device=CPU)
+    batch = batching.assemble([TOOL, SHORT], device=CPU)
     assert batch.input_ids.tolist() == [[5, 8, 7, 9, 1, 5, 3]]
     assert batch.position_ids.tolist() == [[0, 1, 2, 3, 4, 0, 1]]
     assert (batch.boundaries.tolist(), batch.longest) == ([0, 5, 7], 5)
@@ -454,14 +432,17 @@ def test_only_sampled_tokens_are_predicted():
     assert (batch.key_boundaries.tolist(), batch.most_keys) == ([0, 5, 7], 5)
 
 
+def test_a_predicted_token_has_the_temperature_of_its_sample():
+    batch = batching.assemble([TOOL, SHORT], device=CPU, temperature=[0.5, 2.0])
+    assert batch.temperature.tolist() == [0.5, 0.5, 2.0]
+    assert batching.assemble([], device=CPU, temperature=[]).temperature.tolist() == []
+    assert batching.assemble([TOOL], device=CPU, temperature=0.7).temperature == 0.7
+
+
 def test_samples_of_a_prompt_lie_behind_one_copy_of_it():
-    tool = sample(
-        prompt_token_ids=(5, 8), response_token_ids=(7, 9, 1), sampled=(True, False, True)
-    )
-    other = sample(prompt_token_ids=(5,), response_token_ids=(3,))
-    short = sample(prompt_token_ids=(5, 8), response_token_ids=(6,))
-    batch = batching.assemble([tool, other, short], device=CPU, share_prompts=True)
-    # The shared prompt, the response of tool, other, the response of short.
+    other = sample(prompt_token_ids=(5, 8), response_token_ids=(6,))
+    batch = batching.assemble([TOOL, SHORT, other], device=CPU, share_prompts=True)
+    # The shared prompt, the first response, SHORT, the response of ``other``.
     assert batch.input_ids.tolist() == [[5, 8, 7, 9, 1, 5, 3, 6]]
     assert batch.position_ids.tolist() == [[0, 1, 2, 3, 4, 0, 1, 2]]
     assert (batch.boundaries.tolist(), batch.longest) == ([0, 2, 5, 7, 8], 3)

@@ -17,10 +17,8 @@ EXPANDABLE = "expandable_segments:True"
 
 
 def rank_allocator(environment: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """The allocator's settings for a rank on a GPU; those in ``environment`` take precedence.
-
-    None on WSL2, whose drivers refuse such segments on many GPUs (pytorch issue 192330).
-    """
+    """Return the allocator's settings for a rank on a GPU: none where ``environment`` has some, or
+    on WSL2, whose drivers refuse such segments on many GPUs (pytorch issue 192330)."""
     is_wsl = "microsoft" in platform.uname().release.lower()
     if is_wsl or any(name in environment for name in VARIABLES):
         return {}

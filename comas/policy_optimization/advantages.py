@@ -14,18 +14,7 @@ from comas.types import TrainingSample
 
 @dataclass(frozen=True)
 class AdvantageInputs:
-    """One policy's whole buffer of N responses, padded on the right to T tokens.
-
-    Example: two responses of 2 and 1 tokens, the first rewarded, without a reference model::
-
-        AdvantageInputs(
-            rewards=tensor([1.0, 0.0]),
-            mask=tensor([[True, True], [True, False]]),
-            log_ratios=tensor([[0.0, 0.0], [0.0, 0.0]]),
-            groups=[("math/17", "solution"), ("math/17", "solution")],
-            kl_coef=0.0,
-        )
-    """
+    """One policy's whole buffer of N responses, padded on the right to T tokens."""
 
     rewards: torch.Tensor
     """[N]: r(o), one per response."""
@@ -34,7 +23,7 @@ class AdvantageInputs:
     log_ratios: torch.Tensor
     """[N, T]: log(pi_theta / pi_ref) of each token; zeros without a reference model."""
     groups: Sequence[Hashable]
-    """[N]: key of the group that each response belongs to."""
+    """[N]: key of each response's group, such as ``("math/17", "solution")``."""
     kl_coef: float
     """beta of the KL penalty."""
     memory: dict[Hashable, float] = field(default_factory=dict)
@@ -84,12 +73,7 @@ def token_returns(inputs: AdvantageInputs) -> torch.Tensor:
     places = torch.arange(inputs.mask.shape[1], device=inputs.mask.device)
     last_token = (places * inputs.mask).amax(dim=1, keepdim=True)
     token_rewards = token_rewards.scatter_add(1, last_token, inputs.rewards.double()[:, None])
-    returns = torch.zeros_like(token_rewards)
-    running = torch.zeros_like(token_rewards[:, 0])
-    for t in range(token_rewards.shape[1] - 1, -1, -1):
-        running = token_rewards[:, t] + running
-        returns[:, t] = running
-    return returns
+    return token_rewards.flip(1).cumsum(1).flip(1)
 
 
 def whiten(values: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
@@ -174,11 +158,8 @@ def compute_advantages(
     algorithm: ReinforcePP | Grpo | Custom,
     memory: dict[Hashable, float],
 ) -> torch.Tensor:
-    """Advantages [N, T] of one policy's whole buffer, times ``algorithm.role_weights``.
-
-    ``log_ratios`` [N, T] are those to the reference model; ``memory`` is what the estimator has
-    kept from the policy's earlier updates.
-    """
+    """Return the advantages [N, T] of one policy's whole buffer, times ``algorithm.role_weights``;
+    arguments are as in ``AdvantageInputs``."""
     estimator = ADVANTAGE_ESTIMATORS[algorithm.estimator]
     group_by = estimator.group_by if algorithm.group_by is None else algorithm.group_by
     rewards = torch.tensor([sample.reward for sample in samples], dtype=torch.float32)
@@ -194,5 +175,5 @@ def compute_advantages(
     weights = algorithm.role_weights
     if not weights:
         return advantages
-    sample_weights = torch.tensor([weights.get(sample.role, 1.0) for sample in samples])
-    return advantages * sample_weights.to(advantages).unsqueeze(1)
+    sample_weights = [[weights.get(sample.role, 1.0)] for sample in samples]
+    return advantages * torch.tensor(sample_weights).to(advantages)

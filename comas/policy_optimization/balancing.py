@@ -28,8 +28,8 @@ def group_samples(
 ) -> dict[tuple[int, ...], int]:
     """Return groups of samples that go into the same micro batch: indices -> tokens in all.
 
-    A group is a unit (see ``split_into_steps``), of one prompt; with ``share_prompts`` it is
-    several of them, as many as surely are within ``limit`` tokens, and ``MOST_COPIES`` samples.
+    A group is a unit (see ``split_into_steps``); with ``share_prompts`` it is as many of one prompt
+    as surely are within ``limit`` tokens, and ``MOST_COPIES`` samples.
 
     Example: prompts a, b, a, a of 4 tokens, responses of 1, 2, 3, 2, and a limit of 10:
     (10 - 4) // 3 = 2 samples behind a, so {(0, 2): 4 + 1 + 3, (3,): 4 + 2, (1,): 4 + 2}.
@@ -78,23 +78,15 @@ def divide_samples(
 
 
 def split_into_micro_batches(
-    lengths: Sequence[int],
-    *,
-    micro_batch_tokens: int,
-    num_ranks: int,
+    lengths: Sequence[int], *, micro_batch_tokens: int, num_ranks: int
 ) -> list[list[list[int]]]:
     """Share samples over ranks by cost: indices as [rank][micro batch][sample].
 
-    Args:
-        lengths: prompt plus response tokens of each sample.
-        micro_batch_tokens: tokens that a micro batch holds at most; a sample above the budget is a
-            micro batch of its own.
-
-    Every rank gets the same number of micro batches, the last ones possibly empty: ranks call
-    the model equally often, as the collectives of ZeRO-3 need. It is the smallest number for
-    which the samples, longest first and each to the micro batch of the least cost that has
-    room, all find a place. The ranks' n-th micro batches are of like cost, since ZeRO-3 makes
-    them wait for each other, and so are the ranks' sums.
+    ``lengths`` are prompt plus response tokens; a sample above ``micro_batch_tokens`` is a micro
+    batch of its own. Every rank gets the same number of micro batches, the last ones possibly
+    empty, as the collectives of ZeRO-3 need: the smallest for which the samples, longest first and
+    each to the micro batch of the least cost that has room, all find a place. The ranks' n-th micro
+    batches are of like cost, since ZeRO-3 makes them wait for each other, and so are their sums.
 
     Example: lengths [9, 2, 8, 3, 4], 9 tokens a micro batch, 2 ranks: 9 | 8 | 4 | 3 + 2, so
     rank 0 has [[0], [4]], rank 1 has [[2], [3, 1]].

@@ -1,9 +1,8 @@
 """A buffer into optimiser steps, and the samples of a micro batch into tensors."""
 
-import math
 from array import array
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
@@ -17,14 +16,13 @@ from comas.types import TrainingSample
 
 
 def num_optimizer_steps(num_samples: int, train_batch_size: int | None) -> int:
-    """Optimiser steps in one epoch over a buffer: the number that makes their sizes closest
-    to ``train_batch_size`` (None: one step).
+    """Return the optimiser steps in one epoch over a buffer: the number that makes their sizes
+    closest to ``train_batch_size`` (None: one step).
 
     Example: 150 samples by 64 are 2 steps (75 each), 165 are 3 (55 each).
     """
-    if train_batch_size is None:
-        return min(num_samples, 1)
-    return min(num_samples, max(1, math.floor(num_samples / train_batch_size + 0.5)))
+    num_steps = 1 if train_batch_size is None else int(num_samples / train_batch_size + 0.5)
+    return min(num_samples, max(1, num_steps))
 
 
 def split_into_steps(
@@ -40,12 +38,10 @@ def split_into_steps(
     size = None if train_batch_size is None else max(1, train_batch_size // unit)
     num_steps = num_optimizer_steps(len(order), size)
     bounds = [round(i * len(order) / num_steps) for i in range(num_steps + 1)] if order else [0]
-    return [samples_of(order[start:end], unit) for start, end in pairwise(bounds)]
-
-
-def samples_of(units: Iterable[int], unit: int) -> list[int]:
-    """Sample indices of ``units``. Example: units 2 and 0 of 2 samples each are [4, 5, 0, 1]."""
-    return [index * unit + i for index in units for i in range(unit)]
+    return [
+        [number * unit + i for number in order[start:end] for i in range(unit)]
+        for start, end in pairwise(bounds)
+    ]
 
 
 @dataclass(frozen=True)

@@ -91,8 +91,7 @@ class Surrogate(NamedTuple):
 
 @dataclass(frozen=True)
 class Targets:
-    """What the loss compares log-probs with: constants of an update, for a whole buffer or some of
-    its rows."""
+    """What the loss compares log-probs with, for a whole buffer or some of its rows."""
 
     mask: torch.Tensor
     """[N, T] bool: True = trained response token."""
@@ -103,7 +102,7 @@ class Targets:
     policy_logprobs: torch.Tensor | None
     """[N, T]: log pi_theta before the update; None where no pass of its own computed it."""
     reference_logprobs: torch.Tensor | None
-    """[N, T]: log pi_ref; None without a reference model."""
+    """[N, T]: log pi_ref, if there is a reference model."""
     rollout_logprobs: torch.Tensor
     """[N, T]: those of the engine that sampled, 0 where padded."""
 
@@ -116,12 +115,10 @@ class Targets:
 def policy_loss(
     logprobs: torch.Tensor, *, targets: Targets, totals: StepTotals, algorithm: Algorithm
 ) -> Surrogate:
-    """A micro batch's share of the loss: that over advantages, plus the KL penalty where the
+    """Return a micro batch's share of the loss: that over advantages, plus the KL penalty where the
     estimator has it in the loss; or the DPO loss of pairs, each a chosen and a rejected response.
 
-    ``logprobs`` are [B, R], ``targets`` those of the same rows. ``algorithm.loss`` says what the
-    loss of a token is, ``algorithm.rollout_correction`` how it is weighed, and
-    ``algorithm.loss_aggregation`` how the tokens are averaged.
+    ``logprobs`` are [B, R], ``targets`` those of the same rows.
     """
     reference, mask = targets.reference_logprobs, targets.mask
     none = torch.zeros((), device=mask.device)
@@ -203,11 +200,9 @@ def approximate_kl(
 
 
 def needs_pass_beforehand(algorithm: Algorithm, *, num_optimizer_steps: int) -> bool:
-    """True if the policy's log-probs before the update take a forward pass of their own.
-
-    Advantages that hold the KL penalty need them, and importance ratios, unless the old log-probs
-    are the rollout engine's, or there is one optimiser step, whose own pass gives the same.
-    """
+    """True if the policy's log-probs before the update take a forward pass of their own: for
+    advantages that hold the KL penalty, and for importance ratios, unless the old log-probs are the
+    rollout engine's, or there is one optimiser step, whose own pass gives the same."""
     if isinstance(algorithm, Dpo):
         return False
     penalises_rewards = ADVANTAGE_ESTIMATORS[algorithm.estimator].kl_loss is None

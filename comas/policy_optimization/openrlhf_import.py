@@ -11,12 +11,9 @@ PACKAGE = "openrlhf.models"
 def openrlhf_module(name: str) -> ModuleType:
     """Import ``openrlhf.models.<name>`` ("loss" or "utils"); works without FlashAttention.
 
-    The package's own ``__init__`` imports its Actor, and with it FlashAttention, which has
-    no CPU build. The two modules need none of that, so they are imported under an empty
-    package of the same name and path, which is removed afterwards. Where the package is
-    already imported, or FlashAttention is installed, this is a plain import.
-
-    Call it inside functions only: "utils" imports DeepSpeed.
+    The package's own ``__init__`` imports its Actor, and with it FlashAttention, which has no CPU
+    build: without it, both are imported under an empty package of the same name and path, which is
+    removed afterwards. Call it inside functions only: "utils" imports DeepSpeed.
     """
     full_name = f"{PACKAGE}.{name}"
     if full_name in sys.modules:

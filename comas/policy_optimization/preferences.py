@@ -13,12 +13,9 @@ from comas.types import TrainingSample
 def preference_pairs(
     samples: Sequence[TrainingSample],
 ) -> list[tuple[TrainingSample, TrainingSample]]:
-    """(chosen, rejected) of every prompt: an agent's responses with the highest and the lowest
-    reward, the first said where several have it.
-
-    Candidates are responses of one agent to the same prompt token ids, as the copies of a
-    discussion have them in its first round. Equal rewards, and so a lone response, give no pair.
-    The order is that of the prompts' first responses.
+    """Return (chosen, rejected) of every prompt, in order: of an agent's responses to the same
+    prompt token ids those with the highest and the lowest reward, the first said where several have
+    it. Equal rewards, and so a lone response, give no pair.
 
     Example: rewards 0.2, 0.8, 0.8, 0.4 of four answers to a question: the second and the first.
     """

@@ -1,5 +1,4 @@
-"""Truncated importance sampling: tokens weigh what the policy before the update would have given
-them over what the rollout engine did. Loaded where ``algorithm.rollout_correction`` asks for it."""
+"""Truncated importance sampling, loaded where ``algorithm.rollout_correction`` asks for it."""
 
 import torch
 

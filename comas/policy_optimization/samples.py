@@ -11,23 +11,21 @@ def collect_samples(
     policy_of_agent: Sequence[int],
     mask_truncated: bool,
 ) -> list[list[TrainingSample]]:
-    """Collect everything each policy said, in any role, into its buffer D_k.
+    """Collect everything each policy said, in any role, into its buffer D_k, in order.
 
     A turn without a reward or without a sampled token is left out, and with ``mask_truncated``
     also a response cut off by the token limit: it counts neither in the loss nor in any mean of an
-    estimator. The order is that of the discussions and their turns.
-
-    Example: agents 0 and 1 share policy 0, so ``policy_of_agent == [0, 0, 1]``; a discussion
-    in which agents 0, 1, 2 spoke once each gives buffers of 2 and 1 samples.
+    estimator.
     """
     buffers: list[list[TrainingSample]] = [[] for _ in range(max(policy_of_agent) + 1)]
     for item in rewarded:
         for turn, reward in zip(item.discussion.turns, item.rewards, strict=True):
-            truncated = turn.generation.finish_reason == "length"
+            said = turn.generation
+            truncated = said.finish_reason == "length"
             if reward is None or (mask_truncated and truncated):
                 continue
             assert not turn.is_given, f"{turn.turn_id}: nobody said it, so it has no reward"
-            if turn.generation.num_sampled_tokens == 0:
+            if said.num_sampled_tokens == 0:
                 continue
             buffers[policy_of_agent[turn.agent_index]].append(
                 TrainingSample(
@@ -37,23 +35,18 @@ def collect_samples(
                     turn_id=turn.turn_id,
                     round_index=turn.round_index,
                     role=turn.role,
-                    prompt_token_ids=turn.generation.prompt_token_ids,
-                    response_token_ids=turn.generation.response_token_ids,
-                    rollout_logprobs=turn.generation.rollout_logprobs,
+                    prompt_token_ids=said.prompt_token_ids,
+                    response_token_ids=said.response_token_ids,
+                    rollout_logprobs=said.rollout_logprobs,
                     reward=reward,
-                    sampled=turn.generation.sampled,
+                    sampled=said.sampled,
                 )
             )
     return buffers
 
 
 class Buffers:
-    """The samples that each policy gathers between its updates; a frozen one gathers none.
-
-    Example: policies that are updated every 1, every 2 and every 0 steps (frozen), in a run of 3
-    steps. Step 1 takes {0: step 1}; step 2 takes {0: step 2, 1: steps 1 and 2}; step 3, which is
-    the last, takes {0: step 3, 1: step 3}.
-    """
+    """The samples that each policy gathers between its updates; a frozen one gathers none."""
 
     def __init__(self, update_every: Sequence[int]) -> None:
         """``update_every``: steps from one update of each policy to the next; 0 for none."""
@@ -63,17 +56,13 @@ class Buffers:
     def add(self, samples: Sequence[Sequence[TrainingSample]]) -> None:
         """Add what each policy said in a step."""
         for gathered, every, said in zip(self._gathered, self._update_every, samples, strict=True):
-            if every > 0:
-                gathered += said
+            gathered += said if every > 0 else []
 
     def take_due(self, step: int, *, num_steps: int) -> dict[int, list[TrainingSample]]:
-        """Policy -> its buffer, of those that are updated in ``step``; they begin anew."""
-        due = [
-            policy
-            for policy, every in enumerate(self._update_every)
-            if every > 0 and (step % every == 0 or step == num_steps)
-        ]
-        taken = {policy: self._gathered[policy] for policy in due}
-        for policy in due:
-            self._gathered[policy] = []
-        return taken
+        """Return policy -> its buffer, of those that are updated in ``step``, as all are in the
+        last; they begin anew."""
+        due = {}
+        for policy, every in enumerate(self._update_every):
+            if every > 0 and (step % every == 0 or step == num_steps):
+                due[policy], self._gathered[policy] = self._gathered[policy], []
+        return due

@@ -74,9 +74,9 @@ class Checkpoints:
 
     def newest(self) -> tuple[int, Path] | None:
         """Return (step, folder) of the newest that is as it was written, for this run and by this
-        user, and pass over others with a warning. None if there is none at all.
+        user; None if there is none at all. Others are passed over with a warning.
 
-        Raises ValueError when there are some, but none that can be loaded.
+        Raises ValueError when none of them can be loaded.
         """
         refused: list[ValueError] = []
         for step, folder in reversed(steps_in(self.folder)):
@@ -100,8 +100,7 @@ class Checkpoints:
         return None
 
     def checked(self, step: int) -> Path:
-        """Return the checkpoint of ``step``; raises ValueError where it is not there, not as it was
-        written, or not of this user and run."""
+        """Return the checkpoint of ``step``. Raises ValueError where ``newest`` passes it over."""
         folder = self.folder / step_name(step)
         self._check(step, folder)
         return folder
@@ -134,7 +133,7 @@ _SEAL = TypeAdapter(_Seal)
 
 def check_seal(folder: Path, key: bytes, *, run: str, step: int) -> None:
     """Compare ``folder`` with its seal, and only then ask who wrote it: what is damaged is never
-    to be loaded, whoever is trusted. Nothing that the seal names is opened.
+    loaded, whoever is trusted. Nothing that the seal names is opened.
 
     Raises:
         DamagedError: it is empty or no folder, files are missing, changed or added, it is of

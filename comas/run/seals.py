@@ -27,9 +27,8 @@ logger = logging.getLogger(__name__)
 SEAL_NAME = "seal.json"
 CONFIG = "config.yaml"
 INPUTS = "inputs.json"
-"""Where the run found the models and questions that ``CONFIG`` names: a name such as
-``quickstart/models/qwen2`` leads elsewhere when the recipe behind it changes, but a run goes on
-with what it began with."""
+"""Where the run found the models and questions that ``CONFIG`` names: ``quickstart/models/qwen2``
+leads elsewhere when its recipe changes, but a run goes on with what it began with."""
 SOURCES = "sources"
 """The folder that keeps the user's own files as they were; nothing in it is ever run."""
 KEY_BYTES = 32
@@ -50,11 +49,8 @@ def key_path() -> Path:
 
 
 def user_key() -> bytes:
-    """Return this user's key, which is made where there is none.
-
-    Raises FileError, with the path and what to do, where it can neither be read nor made, or is
-    damaged: an empty key is known to everybody.
-    """
+    """Return this user's key, which is made where there is none. Raises FileError where it can
+    neither be read nor made, or is damaged: an empty key is known to everybody."""
     path = key_path()
     try:
         if not path.exists():
@@ -98,10 +94,7 @@ def write_signed(path: Path, content: Mapping[str, Any], key: bytes) -> None:
 
 def read_signed(path: Path, kind: TypeAdapter[Any], key: bytes | None) -> tuple[Any, bool]:
     """Return what ``write_signed`` wrote, as ``kind``, and whether the signature is that of
-    ``key``.
-
-    Raises DamagedError where it cannot be read.
-    """
+    ``key``. Raises DamagedError where it cannot be read."""
     try:
         content = read_json(path, _OBJECT, remedy="")
         found = kind.validate_python(content)
@@ -121,8 +114,8 @@ def _signature(content: Mapping[str, Any], key: bytes) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class Origin:
-    """Contents of a run's seal: a resume acts on the files that it tells of before any checkpoint
-    is looked at (``CONFIG`` may name a Ray cluster to join)."""
+    """Contents of a run's seal: of files on which a resume acts before it looks at checkpoints
+    (``CONFIG`` may name a Ray cluster to join)."""
 
     run: str
     """Made up as the run begins, and kept wherever its folder is moved."""
@@ -150,10 +143,8 @@ def read_origin(run: Path, key: bytes | None) -> tuple[Origin | None, str | None
 
 
 def check_origin(run: Path, *, resume_changed: bool, resume_foreign: bool) -> None:
-    """Ask whose run this is, and whether its files were edited, before anybody acts on them.
-
-    Raises ValueError, with the key that lets the run go on all the same.
-    """
+    """Raise ValueError, with the key that lets the run go on all the same, if it is another user's
+    or its files were edited."""
     origin, doubt = read_origin(run, user_key())
     if doubt is not None:
         if not resume_foreign:
@@ -167,16 +158,13 @@ def check_origin(run: Path, *, resume_changed: bool, resume_foreign: bool) -> No
 
 
 def edits(run: Path, origin: Origin) -> Changes:
-    """Return which files have changed since the seal was written, which are read and never run."""
+    """Return which files have changed since the seal was written; none is run."""
     changes: dict[str, tuple[str, str]] = {}
     for name, sealed in origin.files.items():
         path = run / name  # of a whole path it is that path
-        now = hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else "gone"
+        now = hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else None
         if now != sealed:
-            changes[name] = (
-                f"sha256 {sealed[:12]}",
-                now if now == "gone" else f"sha256 {now[:12]}",
-            )
+            changes[name] = (f"sha256 {sealed[:12]}", f"sha256 {now[:12]}" if now else "gone")
     return changes
 
 
@@ -209,11 +197,8 @@ def in_words(changes: Changes) -> str:
 
 
 def inputs_as_json(run: Path, locations: Mapping[str, str]) -> str:
-    """The file's text: the location of every name that leads to a file or folder, and not to the
-    hub.
-
-    What lies beside the run, under the same ``saves``, may be moved together with it.
-    """
+    """Return the file's text: the location of every name that leads to a file or folder, relative
+    to the run if it lies beside it, under the same ``saves``: they may be moved together."""
     noted = {}
     for name, location in locations.items():
         path = Path(location).resolve()
@@ -224,10 +209,8 @@ def inputs_as_json(run: Path, locations: Mapping[str, str]) -> str:
 
 
 def read_inputs(run: Path) -> dict[str, str]:
-    """Name -> location, as ``inputs_as_json`` notes them; a run of an older version has none.
-
-    Raises FileError when the file is damaged.
-    """
+    """Return name -> location, as ``inputs_as_json`` notes them; a run of an older version has
+    none. Raises FileError when the file is damaged."""
     path = run / INPUTS
     remedy = "Delete it to have the names of config.yaml looked up anew (with resume_changed=true)"
     noted = read_json(path, _INPUTS, remedy=remedy) if path.is_file() else {}

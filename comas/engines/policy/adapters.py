@@ -17,7 +17,6 @@ from comas.engines.policy.loading import load_response_model
 from comas.engines.policy.model import ResponseModel
 from comas.engines.policy.trainer import PolicyTrainer
 from comas.policy_optimization.batching import MicroBatch
-from comas.types import TrainingSample, UpdateStats
 from comas.utils.model_description import copy_tokenizer
 from comas.utils.model_folder import adapted_layers, folder_of
 
@@ -36,14 +35,8 @@ class SharedBase:
     """
 
     def __init__(
-        self,
-        model_path: str,
-        policy: Policy,
-        *,
-        policies: Sequence[int],
-        seed: int,
+        self, model_path: str, policy: Policy, *, policies: Sequence[int], seed: int
     ) -> None:
-        """``model_path`` is a folder or a hub name, as adapters that are saved will name it."""
         self._folder = folder_of(model_path)
         self.model = load_response_model(self._folder, policy)
         self.model.requires_grad_(False)
@@ -76,7 +69,7 @@ class SharedBase:
         self._peft.set_adapter(_name(policy))
 
     def without_adapter(self, batch: MicroBatch) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return log-probs and entropies of the base model itself, as ``ResponseModel`` does."""
+        """Return what ``ResponseModel`` does, of the base model itself."""
         self._peft.base_model.disable_adapter_layers()
         try:
             return self.model(batch)
@@ -111,17 +104,8 @@ class SharedBase:
 
 
 class AdapterTrainer(PolicyTrainer):
-    """Trains one adapter of a base model that other adapters share, with an optimiser of its own.
-
-    Other adapters of the base are trained in between. The reference of a KL penalty is the base
-    itself. On a GPU that is shared with a rollout engine all states stay: beside the base they are
-    small.
-
-    Args:
-        base: holds the adapter of ``index`` among others.
-        index: the policy.
-        others: arguments of ``PolicyTrainer``.
-    """
+    """Trains the adapter ``index`` of a base model that others share, with an optimiser of its own,
+    while it is active. The reference of a KL penalty is the base itself."""
 
     _is_whole = False
 
@@ -131,33 +115,11 @@ class AdapterTrainer(PolicyTrainer):
         base.activate(index)
         super().__init__(model_path, **others)
 
-    def update(self, samples: Sequence[TrainingSample], *, step: int) -> UpdateStats:
-        """Update the adapter as ``PolicyTrainer`` updates a whole model."""
-        self._shared.activate(self._index)
-        return super().update(samples, step=step)
-
-    def response_logprobs(self, samples: Sequence[TrainingSample]) -> list[list[float]]:
-        """Return the log-probs of each response's tokens under the adapted model."""
-        self._shared.activate(self._index)
-        return super().response_logprobs(samples)
-
-    def save_checkpoint(self, folder: Path) -> None:
-        """Write the state of the adapter alone."""
-        self._shared.activate(self._index)  # DeepSpeed leaves out what is frozen
-        super().save_checkpoint(folder)
-
     def save_model(self, folder: Path) -> None:
         """Write the adapter in PEFT's format, with tokenizer and chat template of the base."""
         if self._rank == 0:
             self._shared.save(self._index, folder)
         distributed.barrier()
-
-    def offload_states(self) -> None:
-        """Give back what the allocator holds unused."""
-        torch.cuda.empty_cache()
-
-    def reload_states(self) -> None:
-        """Do nothing, as no state has left the GPU."""
 
     def _load_model(self) -> ResponseModel:
         return self._shared.model

@@ -32,9 +32,8 @@ def packed_attention(
     Args:
         query: [1, heads, L, D]; key and value may have fewer heads, each for a group.
         attention_mask: None, as transformers makes no mask for an implementation of this name.
-        cu_seq_lens_q: [B + 1], where each sample begins, and L.
-        max_length_q: tokens of the longest sample. These two, and those of the keys, have the
-            names that transformers gives them for FlashAttention.
+        cu_seq_lens_q: [B + 1], where each sample begins, and L; named as for FlashAttention.
+        max_length_q: tokens of the longest sample.
         key_places: of samples that share prompts, see ``MicroBatch``.
 
     Returns the output [1, L, heads, D], and no weights.

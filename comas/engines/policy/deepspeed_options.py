@@ -18,11 +18,7 @@ BUCKET_ELEMENTS: dict[Device, int] = {"cuda": 500_000_000, "cpu": 50_000_000}
 
 
 def process_environment(device: Device, *, threads: int) -> dict[str, str]:
-    """Environment variables a policy rank's process has to be started with.
-
-    It has so many ``threads``, on GPU for an optimiser in host memory; left unset, Ray makes that
-    one.
-    """
+    """Return the environment variables that a policy rank's process has to be started with."""
     return {
         "DS_ACCELERATOR": device,
         **thread_environment(threads),
@@ -32,12 +28,8 @@ def process_environment(device: Device, *, threads: int) -> dict[str, str]:
 
 
 def join_group(device: Device, *, rank: int, world_size: int, rendezvous: Path) -> torch.device:
-    """Join the process group of a policy's ranks, which meet at a file that is empty or not there
-    yet; returns the rank's device.
-
-    A process belongs to one group for life: a later call with the same rank and size joins
-    nothing anew.
-    """
+    """Join the process group of a policy's ranks, unless this process already has, and return the
+    rank's device. They meet at a file that is empty or not there yet."""
     os.environ["DS_ACCELERATOR"] = device
     # Ray shows each rank its own GPU only, so the local rank is 0 on every rank.
     os.environ.update(RANK=str(rank), WORLD_SIZE=str(world_size), LOCAL_RANK="0")
@@ -65,10 +57,10 @@ def join_group(device: Device, *, rank: int, world_size: int, rendezvous: Path) 
 def deepspeed_config(
     policy: Policy, optimization: Optimization, *, device: Device, num_trained: int
 ) -> dict[str, Any]:
-    """DeepSpeed's configuration of the engine of a policy that trains so many parameters.
+    """Return DeepSpeed's configuration for a policy that trains so many parameters.
 
-    Micro batches vary in number, so the trainer marks the boundary of each optimiser step
-    itself; DeepSpeed's own batch sizes are placeholders. ``policy.deepspeed_options`` come last.
+    The trainer marks the end of each optimiser step itself: DeepSpeed's batch sizes are
+    placeholders. ``policy.deepspeed_options`` come last.
     """
     stage = policy.zero_stage
     assert stage is not None, "the preflight chooses a stage where the configuration has none"

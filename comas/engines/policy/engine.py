@@ -29,15 +29,13 @@ Compute = Callable[[MicroBatch], tuple[torch.Tensor, torch.Tensor]]
 
 
 class PolicyEngine:
-    """One rank of one policy's DeepSpeed group; its methods are collective over the ranks
-    unless they say otherwise.
+    """One rank of one policy's DeepSpeed group; its methods are collective over the ranks.
 
     Args:
         model_path: the base model, a folder or a hub name.
         device: on "cuda" the rank owns the one GPU it can see.
         rendezvous: the file at which the ranks of the group meet; empty, or not there yet.
-        num_optimizer_steps: expected of the whole run; ``optimization.lr_schedule`` says whether
-            it has to be known.
+        num_optimizer_steps: expected of the whole run, for a learning rate that falls.
 
     Raises:
         ValueError: the model cannot be used.
@@ -141,7 +139,6 @@ class PolicyEngine:
         self._engine.offload_states(pin_memory=self._device.type == "cuda")
         for model in self._resident:
             model.to("cpu")
-        torch.cuda.empty_cache()
 
     def reload_states(self) -> None:
         """Undo ``offload_states``."""

@@ -14,11 +14,10 @@ from comas.utils.processes import return_free_memory
 
 
 class FamilyTrainer:
-    """Trains the policies of a family; methods are collective over its ranks unless they say
-    otherwise.
+    """Trains the policies of a family, one after another; methods are collective over its ranks.
 
     A family is one policy with a model of its own, or several that are LoRA adapters of the same
-    model, which is then held once. They are trained one after another.
+    model, which is then held once.
 
     Args:
         optimizations: trained policy -> its settings.
@@ -40,6 +39,7 @@ class FamilyTrainer:
         **others: Any,
     ) -> None:
         others |= {"policy": policy, "seed": seed}
+        self._base: SharedBase | None = None
         if policy.lora.rank is not None:
             self._base = SharedBase(model_path, policy, policies=list(optimizations), seed=seed)
         self.trainers: dict[int, PolicyTrainer] = {}
@@ -51,7 +51,7 @@ class FamilyTrainer:
             }
             self.trainers[index] = (
                 PolicyTrainer(model_path, **options)
-                if policy.lora.rank is None
+                if self._base is None
                 else AdapterTrainer(model_path, base=self._base, index=index, **options)
             )
 
@@ -60,7 +60,7 @@ class FamilyTrainer:
     ) -> dict[int, UpdateStats]:
         """Update the policies of ``buffers``, each on its own: policy -> result."""
         stats = {
-            policy: self.trainers[policy].update(samples, step=step)
+            policy: self._active(policy).update(samples, step=step)
             for policy, samples in sorted(buffers.items())
         }
         return_free_memory()
@@ -69,21 +69,23 @@ class FamilyTrainer:
     def response_logprobs(
         self, buffers: Mapping[int, Sequence[TrainingSample]]
     ) -> dict[int, list[list[float]]]:
-        """The log-probs of each response's tokens, by policy of this family in ``buffers``."""
+        """Return the log-probs of each response's tokens, by policy of this family in
+        ``buffers``."""
         return {
-            policy: trainer.response_logprobs(buffers[policy])
-            for policy, trainer in self.trainers.items()
+            policy: self._active(policy).response_logprobs(buffers[policy])
+            for policy in self.trainers
             if policy in buffers
         }
 
     def adapter(self, policy: int) -> dict[str, torch.Tensor]:
         """Return the weights of the adapter of ``policy``, under PEFT's names, on the CPU."""
+        assert self._base is not None
         return self._base.weights(policy)
 
     def save_checkpoint(self, folder: Path) -> None:
         """Write the states of every policy: ``folder/policy_<i>``."""
-        for policy, trainer in self.trainers.items():
-            trainer.save_checkpoint(folder / f"policy_{policy}")
+        for policy in self.trainers:
+            self._active(policy).save_checkpoint(folder / f"policy_{policy}")
 
     def load_checkpoint(self, folder: Path) -> None:
         """Continue where ``save_checkpoint`` was called. Raises ValueError when one is missing."""
@@ -95,15 +97,23 @@ class FamilyTrainer:
         self.trainers[policy].save_model(folder)
 
     def offload_states(self) -> None:
-        """Leave a GPU that is shared with a rollout engine, until ``reload_states``."""
-        for trainer in self.trainers.values():
+        """Leave a GPU that is shared with a rollout engine, until ``reload_states``; a base and its
+        adapters stay, whose states are small beside it."""
+        for trainer in self.trainers.values() if self._base is None else ():
             trainer.offload_states()
+        self.release_cache()
 
     def reload_states(self) -> None:
         """Undo ``offload_states``."""
-        for trainer in self.trainers.values():
+        for trainer in self.trainers.values() if self._base is None else ():
             trainer.reload_states()
 
     def release_cache(self) -> None:
-        """Give the GPU back what the allocator holds unused."""
+        """Give back what the allocator of the GPU holds unused."""
         torch.cuda.empty_cache()
+
+    def _active(self, policy: int) -> PolicyTrainer:
+        """The trainer of ``policy``, whose adapter is the active one from now on."""
+        if self._base is not None:
+            self._base.activate(policy)
+        return self.trainers[policy]

@@ -20,8 +20,7 @@ from comas.engines.policy.padded import PaddedModel
 def load_response_model(folder: Path, policy: Policy) -> ResponseModel:
     """Load a causal language model in full, as ``policy`` wants it.
 
-    Plain loading on every rank, never under DeepSpeed's zero.Init: that may fill shards
-    with wrong weights.
+    Never under DeepSpeed's zero.Init, which may fill shards with wrong weights.
 
     Raises:
         ValueError: its files lack weights, or it cannot be trained (see ``check_trainable``).

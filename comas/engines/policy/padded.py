@@ -42,8 +42,8 @@ class OwnHead(nn.Module):
     """All that a language model does after its last layer, as log-probs of given tokens.
 
     Logits are there for half of ``CHUNK_SIZE`` tokens at once, and are computed again in the
-    backward pass. Like ``ResponseHead`` it holds the output layer's weights, for ZeRO-3 to gather
-    them once for all pieces, whose number differs from rank to rank.
+    backward pass. It holds the output layer's weights, which ZeRO-3 gathers once for all pieces:
+    their number differs from rank to rank.
     """
 
     def __init__(self, language_model: PreTrainedModel) -> None:
@@ -62,8 +62,7 @@ class OwnHead(nn.Module):
     def forward(
         self, hidden: torch.Tensor, token_ids: torch.Tensor, temperature: float | torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return the log-probs [n] of ``token_ids`` [n] after the last hidden states [n, H], and
-        the entropies [n] of their distributions, which are not differentiable."""
+        """Return what ``ResponseHead`` does."""
         temperatures = torch.as_tensor(temperature, device=hidden.device).expand(len(hidden))
         parts = (each.split(CHUNK_SIZE // 2) for each in (hidden, token_ids, temperatures))
         pieces = [

@@ -1,7 +1,7 @@
 """What an update reports, summed over its micro batches."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from torch import distributed
@@ -17,13 +17,15 @@ class UpdateSums:
 
     logprobs: torch.Tensor
     """[N, T]: log-probs of the first optimiser step's samples, which are from before the update."""
-    counts: torch.Tensor
-    """[4]: loss, entropy in nats, and how many tokens were clipped and corrected."""
-    gradient_norms: list[float | None]
+    gradient_norms: list[float | None] = field(default_factory=list)
     """Of each optimiser step; None: it was skipped."""
     num_tokens: int = 0
     learning_rate: float = 0.0
     """The learning rate of the last optimiser step."""
+
+    def __post_init__(self) -> None:
+        self.counts = self.logprobs.new_zeros(4)
+        """Loss, entropy in nats, and how many tokens were clipped and corrected."""
 
     def add(self, surrogate: Surrogate, entropies: torch.Tensor) -> None:
         """Count a micro batch with its entropies [B, R], 0 where padded."""

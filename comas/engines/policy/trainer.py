@@ -67,12 +67,12 @@ class PolicyTrainer(PolicyEngine):
         self._reference = self._load_reference() if algorithm.uses_reference else None
 
     def update(self, samples: Sequence[TrainingSample], *, step: int) -> UpdateStats:
-        """Update the policy on its whole buffer; every rank is given all of it.
+        """Update the policy on its whole buffer, which every rank is given.
 
-        Advantages are computed by every rank over the whole buffer (eq. 9 and 10); then each
-        optimiser step lowers the loss of its samples (eq. 11), of which a rank puts its share
-        through the model. An empty buffer, or under dpo one without a pair, changes nothing.
-        Raises FloatingPointError when the weights are not finite.
+        Every rank computes all advantages (eq. 9 and 10); then each optimiser step lowers the loss
+        of its samples (eq. 11), of which a rank puts its share through the model. An empty buffer,
+        or under dpo one without a pair, changes nothing. Raises FloatingPointError when the weights
+        are not finite.
         """
         if isinstance(self._algorithm, Dpo):
             samples = list(chain(*preference_pairs(samples)))
@@ -80,8 +80,7 @@ class PolicyTrainer(PolicyEngine):
             return UpdateStats(learning_rate=self._engine.get_lr()[0])
         steps = self._optimizer_steps(len(samples), step=step)
         targets = self._targets(samples, num_steps=len(steps))
-        empty = torch.zeros(targets.mask.shape, device=self._device)
-        sums = UpdateSums(empty, torch.zeros(4, device=self._device), [])
+        sums = UpdateSums(torch.zeros_like(targets.rollout_logprobs))
         for indices in steps:
             self._optimizer_step(samples, indices, targets, sums)
         self._check_finite(step=step)

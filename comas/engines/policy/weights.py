@@ -56,14 +56,8 @@ def _kept_buffers(model: PreTrainedModel) -> Iterator[NamedTensor]:
 
 
 def save_model(model: PreTrainedModel, folder: Path, *, base: Path, rank: int) -> None:
-    """Write the model in Hugging Face format, described as ``base`` is (collective).
-
-    Rank 0 holds the whole model in host memory while it writes.
-    """
-    weights = {}
-    for name, weight in named_weights(model):
-        if rank == 0:
-            weights[name] = weight.cpu()
+    """Write the model in Hugging Face format, described as ``base`` is (collective)."""
+    weights = {name: weight.cpu() for name, weight in named_weights(model) if rank == 0}
     if rank == 0:
         folder.mkdir(parents=True, exist_ok=True)
         model.save_pretrained(folder, state_dict=weights)
