@@ -27,7 +27,7 @@ def rank_allocator(environment: Mapping[str, str] = os.environ) -> dict[str, str
 
 @contextmanager
 def fixed_segments() -> Iterator[None]:
-    """Memory of a GPU that is allocated meanwhile can be opened by any process of this user.
+    """Allocate memory of a GPU that any process of this user can open.
 
     Trap: a segment that grows is handed over by the system call pidfd_getfd, which a container
     without privileges refuses (pytorch issue 165685).

@@ -106,7 +106,9 @@ def written_aside(folder: Path) -> Iterator[Path]:
             partial.rename(folder)
             sync(folder.parent)
     finally:
-        remove(partial)
+        # After Ctrl-C ranks may still write into it; opening the run removes what is left.
+        with suppress(OSError):
+            remove(partial)
 
 
 def new_folder(parent: Path, stem: str) -> Path:

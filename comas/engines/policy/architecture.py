@@ -15,8 +15,6 @@ NOT_PLAIN = ("attn_logit_softcapping", "final_logit_softcapping", "logit_scale",
 last hidden states times one matrix."""
 NOISE = ("dropout", "pdrop", "jitter")
 """What names of settings have in them that make a model in training another than in sampling."""
-
-
 OTHER_IN_TRAINING = {
     "phimoe": "draws its experts at random while it is trained",
     "cohere2": "has windows that are a token shorter in transformers than in vLLM",
@@ -27,13 +25,12 @@ OTHER_IN_TRAINING = {
 def check_trainable(model: PreTrainedModel) -> None:
     """Raise ValueError, with the reason, of a model whose log-probs cannot be those that it samples
     with, one token after another."""
-    config, reason = model.config, None
+    config = model.config
+    reason = OTHER_IN_TRAINING.get(config.model_type)
     text = config.get_text_config(decoder=True)
     is_decoder = getattr(text, "is_decoder", None) is not False or config.model_type in PACKABLE
     if getattr(text, "use_bidirectional_attention", None) in (True, "all") or not is_decoder:
         reason = "lets tokens attend to later ones"
-    else:
-        reason = OTHER_IN_TRAINING.get(config.model_type)
     if reason is not None:
         raise ValueError(
             f"{config.name_or_path} ({config.model_type}) {reason}, and cannot be trained: choose "
