@@ -180,11 +180,8 @@ class Turn:
 
 @dataclass(frozen=True)
 class Discussion:
-    """Everything said about one question in one independent copy of the discussion.
-
-    Example: two rounds of the sequential schedule give the turns
-    ``r0.s0, r0.s0.e0, r0.s0.e0.t0, r1.s0, r1.s0.e0, r1.s0.e0.t0``, whichever came first.
-    """
+    """Everything said about one question in one copy of the discussion, depth first:
+    ``r0.s0, r0.s0.e0, r0.s0.e0.t0, r1.s0, r1.s0.e0, r1.s0.e0.t0``."""
 
     discussion_id: str
     question: Question

@@ -151,8 +151,8 @@ def policy_loss(
 
 
 def idle_samples(indices: Sequence[int], *, targets: Targets, algorithm: Algorithm) -> list[int]:
-    """Return those of ``indices`` without a gradient: their advantages are all 0, and the loss is a
-    multiple of them, which is known of the clipped surrogate without a KL penalty."""
+    """Return those of ``indices`` without a gradient: their advantages, of which the clipped
+    surrogate is a multiple, are all 0, and there is no KL penalty."""
     advantages, reference = targets.advantages, targets.reference_logprobs
     if advantages is None or isinstance(algorithm, Dpo) or algorithm.loss != "clipped_surrogate":
         return []
@@ -164,8 +164,7 @@ def idle_samples(indices: Sequence[int], *, targets: Targets, algorithm: Algorit
 def aggregate(
     losses: torch.Tensor, mask: torch.Tensor, *, aggregation: str, totals: StepTotals
 ) -> torch.Tensor:
-    """A micro batch's share of the mean of ``losses`` [B, R] over the whole optimiser step, as
-    ``algorithm.loss_aggregation`` says."""
+    """Return a micro batch's share of the mean of ``losses`` [B, R] over the optimiser step."""
     longest = totals.num_samples * totals.max_response_tokens
     return openrlhf_module("loss").aggregate_loss(
         losses,

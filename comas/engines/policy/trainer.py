@@ -177,7 +177,7 @@ class PolicyTrainer(PolicyEngine):
     def _micro_batches(
         self, samples: Sequence[TrainingSample], indices: Sequence[int]
     ) -> list[list[int]]:
-        """This rank's micro batches of ``indices``: as many on every rank, some perhaps empty."""
+        """This rank's micro batches of ``indices``; every rank has as many, some perhaps empty."""
         shares = divide_samples(
             [samples[i] for i in indices],
             micro_batch_tokens=self._policy.micro_batch_tokens,
