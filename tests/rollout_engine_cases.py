@@ -188,6 +188,12 @@ def test_logprobs_are_those_of_the_distribution_sampled_from(bench, temperature)
         assert largest_difference(model, generation, temperature) < 1e-4
 
 
+def test_temperature_zero_takes_the_likeliest_token(bench):
+    greedy = bench.generate("What is 48 + 23?", seed=0, temperature=0.0)
+    assert greedy == bench.generate("What is 48 + 23?", seed=1, temperature=0.0)
+    assert largest_difference(load(bench), greedy) < 1e-4
+
+
 def test_token_ids_are_the_chat_template_s_and_the_text_is_their_decoding(bench):
     tokenizer = AutoTokenizer.from_pretrained(bench.folder)
     prompt = "a != b , c . é"
