@@ -2,8 +2,8 @@
 
 Source: sampling for learnability (arXiv 2502.12272), which prefers questions that a verifier sees
 solved sometimes, but not always; agreement takes the place of success here. Found: nothing yet, it
-ran for three steps. What all solve is asked less, and what all get wrong alike as well: nobody sees
-what is right.
+ran with scripted agents alone. What all solve is asked less, and what all get wrong alike as well:
+nobody sees what is right.
 """
 
 from collections import Counter

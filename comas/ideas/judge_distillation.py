@@ -1,6 +1,7 @@
 """Distillation from ``society.judge``, who is not trained and teaches all agents on what they say.
 
-Source: as of ``comas/ideas/distillation.py`` (GKD, arXiv 2306.13649). Found: nothing yet.
+Source: as of ``comas/ideas/distillation.py`` (GKD, arXiv 2306.13649). Found: nothing yet, it
+ran for three steps.
 """
 
 from collections.abc import Sequence
