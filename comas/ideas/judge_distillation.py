@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from comas.ideas.distillation import paid_by_likelihood
 from comas.policy_optimization.samples import collect_samples
-from comas.reward_formulation import JudgeLogprobs, ResponseLogprobs, RewardScheme
+from comas.reward_formulation import JudgeLogprobs, ResponseLogprobs, RewardScheme, of_agents
 from comas.types import Discussion, RewardedDiscussion, Rewards
 
 
@@ -28,10 +28,7 @@ def judge_distillation_reward(
     the judge: 1.5.
     """
     turns = {(d.discussion_id, turn.turn_id): turn for d in discussions for turn in d.turns}
-    said = [
-        RewardedDiscussion(d, tuple(None if turn.is_given else 0.0 for turn in d.turns))
-        for d in discussions
-    ]
+    said = [of_agents(RewardedDiscussion(d, (0.0,) * len(d.turns))) for d in discussions]
     num_agents = 1 + max(turn.agent_index for turn in turns.values())
     [samples] = collect_samples(said, policy_of_agent=[0] * num_agents, mask_truncated=False)
     taught = judge_logprobs([turns[s.discussion_id, s.turn_id].generation for s in samples])
