@@ -12,6 +12,7 @@ from random import Random
 
 import psutil
 
+from comas.engines.cluster.supervision import HEARTBEAT_TIMEOUT_S
 from comas.utils.terminal import ENDING, EXIT_INTERRUPTED, EXIT_MACHINE
 from scripts.chaos.trial import PATIENCE_S, Trial, TrialError, freeze
 
@@ -29,7 +30,8 @@ NAMES = {
 VICTIM_S = 60.0
 LONGEST_GAP_S = 1.0
 """Between two signals."""
-FROZEN_DRIVER_S = 20.0
+FROZEN_DRIVER_S = HEARTBEAT_TIMEOUT_S + 20
+"""Longer than engines may give no sign of life."""
 
 
 def strike(number: signal.Signals, kind: str, run: Trial, rng: Random) -> None:
