@@ -60,6 +60,14 @@ def tiny_settings(folder: Path, *settings: str, families: tuple[str, ...] = ("ti
     ]
 
 
+def scripted_settings(saves: Path, questions: Path, *settings: str) -> list[str]:
+    """Overrides that make a run one of scripted agents, with three of ``questions`` a step."""
+    return [
+        *(f"saves={saves}", f"data.train={questions}", f"data.validation={questions}"),
+        *("data.probe=null", "cluster.device=cpu", "rollout.batch_size=3", *settings),
+    ]
+
+
 def make_run(root: Path, *overrides: str, num_trained: int = 2, num_held_out: int = 1) -> Path:
     """A run of two tiny agents, each trained from a model of its own; returns its directory."""
     models = [root / family for family in FAMILIES]

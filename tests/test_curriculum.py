@@ -9,7 +9,7 @@ from random import Random
 import pytest
 from builders import discussion, turn
 from scripted_agents import KilledAgents, play
-from small_runs import QUICKSTART, record, write_records
+from small_runs import QUICKSTART, record, scripted_settings, write_records
 from test_scripted_runs import left_by
 
 from comas.ideas.curriculum import LEAST_WEIGHT, agreement, choose, curriculum, weight
@@ -64,16 +64,7 @@ class DividedAgents(KilledAgents):
 @pytest.fixture
 def settings(saves, tmp_path):
     questions = write_records(tmp_path / "questions.jsonl", map(record, range(8)))
-    return [
-        f"saves={saves}",
-        f"data.train={questions}",
-        f"data.validation={questions}",
-        "data.probe=null",
-        "cluster.device=cpu",
-        "rollout.batch_size=3",
-        "training.num_steps=6",
-        "training.save_every=2",
-    ]
+    return scripted_settings(saves, questions, "training.num_steps=6", "training.save_every=2")
 
 
 @pytest.mark.stack

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from builders import discussion, turn
 from scripted_agents import KilledAgents, play
-from small_runs import QUICKSTART, record, write_records
+from small_runs import QUICKSTART, record, scripted_settings, write_records
 from test_scripted_runs import left_by
 
 from comas.data import draw_batch, draw_further
@@ -139,18 +139,8 @@ def test_a_refilled_run_that_is_killed_ends_as_one_that_nobody_disturbed(
     saves, tmp_path, monkeypatch
 ):
     questions = write_records(tmp_path / "questions.jsonl", map(record, range(12)))
-
-    settings = (
-        f"saves={saves}",
-        f"data.train={questions}",
-        f"data.validation={questions}",
-        "data.probe=null",
-        "cluster.device=cpu",
-        "rollout.batch_size=3",
-        "training.num_steps=4",
-        "training.save_every=2",
-        REFILLED,
-    )
+    length = ("training.num_steps=4", "training.save_every=2")
+    settings = scripted_settings(saves, questions, *length, REFILLED)
     whole = play(monkeypatch, load_config(QUICKSTART, [*settings, "name=whole"]), MoodyAgents())
     config = load_config(QUICKSTART, [*settings, "name=killed"])
     killed = play(monkeypatch, config, MoodyAgents(killed_in=4))
