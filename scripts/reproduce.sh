@@ -20,7 +20,7 @@ interruption the same command goes on, also within a run.
 
   only=[comas,muted]   these experiments alone
   seeds=[0,1]          other seeds
-  num_steps=5          shorter runs, to try a study out
+  settings="training.num_steps=5"   what every experiment adds: here for trying a study out
   experiments.mine="mine.yaml algorithm.kl_coef=0.1"
                        one more experiment: a configuration, and settings
   metrics=[reward/solution]     what is compared, by its name in metrics.jsonl

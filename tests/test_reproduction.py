@@ -22,6 +22,7 @@ from comas.reproduction.results import (
     Record,
     RunResult,
     ends,
+    machine_of,
     pooled,
     read_records,
     read_result,
@@ -57,7 +58,14 @@ def begin(run: PlannedRun, *, finished: bool = True, trained: float = 0.5, setti
     (folder / "config.yaml").write_text(config_as_yaml(config))
     rows = [{"step": 0, SAMPLED: 0.2, GREEDY: 0.4}, {"step": 1, SAMPLED: 0.3, GREEDY: trained}]
     (folder / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    versions = [{"started": "2099-01-01", "git": {"commit": "0123456789", "dirty": False}}]
+    versions = [
+        {
+            "started": "2099-01-01",
+            "git": {"commit": "0123456789", "dirty": False},
+            "cpu": "ours",
+            "gpus": ["NVIDIA H200, 143771 MiB"],
+        }
+    ]
     (folder / "versions.json").write_text(json.dumps(versions))
     if finished:
         (folder / "models/step").write_text("1\n")
@@ -90,7 +98,7 @@ def test_a_configuration_lies_beside_its_study(tmp_path):
     study = replace(
         Study(),
         experiments={"a": "mine.yaml training.num_steps=7 'rollout.system_prompt=a b'"},
-        num_steps=2,
+        settings="training.num_steps=2",
     )
     run = plan_runs(study, tmp_path, tmp_path)[0]
     assert run.config == tmp_path / "mine.yaml"
@@ -117,7 +125,7 @@ def test_the_plan_knows_what_is_finished_and_refuses_a_run_of_other_settings(tmp
 
 @pytest.mark.stack
 def test_what_has_begun_is_resumed_and_what_fails_is_told_with_its_log(tmp_path, monkeypatch):
-    planned = plan(tmp_path, "only=[muted]", "seeds=[0,1,2]", "num_steps=9")
+    planned = plan(tmp_path, "only=[muted]", "seeds=[0,1,2]", "settings=training.num_steps=9")
     begin(planned[0])
     begun = begin(planned[1], finished=False)
     training = tmp_path / "training"
@@ -242,6 +250,9 @@ def test_a_report_is_of_the_runs_that_are_finished_and_names_the_others(tmp_path
     page = (tmp_path / "results/report.md").read_text()
     assert "| comas | 40.0 ± 0.0 | 50.0 ± 0.0 |  |" in page and f"## {SAMPLED}" in page
     assert "**Not finished: muted (seed 1).**" in page and "; code 0123456. **Not" in page
+    assert [each.machine for each in read_records(tmp_path / "results")] == ["NVIDIA H200"]
+    begin(planned[3], setting="cluster.device=cpu", finished=False)
+    assert machine_of(planned[3].folder) == "ours"
     # What another machine has made stands beside it, and is never overwritten.
     theirs = Record(
         "theirs", "2026-02-02", [result("muted", 1, 0.4, 0.4), result("muted", 7, 0, 1)]
@@ -275,7 +286,13 @@ def test_the_run_under_way_ends_with_its_driver(tmp_path, monkeypatch):
 
 @pytest.mark.slow
 def test_runs_are_made_once_and_reported(saves, tmp_path):
-    words = ["only=[comas]", "seeds=[0]", "num_steps=1", f"saves={saves}", f"results={tmp_path}"]
+    words = [
+        "only=[comas]",
+        "seeds=[0]",
+        "settings=training.num_steps=1",
+        f"saves={saves}",
+        f"results={tmp_path}",
+    ]
 
     def start() -> str:
         command = ["bash", "scripts/reproduce.sh", *words]

@@ -2,6 +2,7 @@
 
 import argparse
 import logging
+from collections import defaultdict
 from collections.abc import Sequence
 from datetime import date
 from pathlib import Path
@@ -9,10 +10,17 @@ from pathlib import Path
 from comas.config import load
 from comas.config.paths import find, names_file
 from comas.reproduction.report import comparison_table, write_report
-from comas.reproduction.results import Record, pooled, read_records, read_result, write_record
+from comas.reproduction.results import (
+    Record,
+    RunResult,
+    machine_of,
+    pooled,
+    read_records,
+    read_result,
+    write_record,
+)
 from comas.reproduction.runs import PlannedRun, make_runs, plan_runs
 from comas.reproduction.study import Study, find_conflicts
-from comas.run.provenance import cpu_name
 from comas.utils.files import explaining_errors
 from comas.utils.terminal import command, run_command
 
@@ -60,18 +68,16 @@ def save_report(study: Study, runs: Sequence[PlannedRun], target: Path) -> Path:
     Raises:
         ValueError: none is finished.
     """
-    made = [
-        read_result(folder, run.experiment, seed=run.seed, metrics=study.metrics)
-        for run in runs
-        if (folder := run.finished)
-    ]
+    made = defaultdict[str, list[RunResult]](list)
+    for run in runs:
+        if folder := run.finished:
+            result = read_result(folder, run.experiment, seed=run.seed, metrics=study.metrics)
+            made[machine_of(folder)].append(result)
     with explaining_errors(target):
         target.mkdir(parents=True, exist_ok=True)
-    here = Record(cpu_name(), f"{date.today():%Y-%m-%d}", made)
-    records = read_records(target)
-    if made:
-        write_record(target, here)
-        records = [here, *(record for record in records if record.file != here.file)]
+    here = [Record(name, f"{date.today():%Y-%m-%d}", results) for name, results in made.items()]
+    files = {write_record(target, record).name for record in here}
+    records = [*here, *(record for record in read_records(target) if record.file not in files)]
     results = pooled(records, study.chosen, study.seeds)
     if not results:
         raise ValueError(f"no run is finished, and {target} has no numbers: nothing to report")

@@ -10,7 +10,9 @@ from typing import TypeAlias
 
 from pydantic import TypeAdapter
 
-from comas.run.provenance import commits_of
+from comas.config import load
+from comas.config.schema import Config
+from comas.run.provenance import commits_of, read_processes
 from comas.run.records import METRICS, VALIDATIONS, Row, read_rows
 from comas.run.validation import GREEDY, SAMPLED
 from comas.types import Metrics
@@ -117,9 +119,19 @@ def ends(rows: Sequence[Row], metric: str) -> tuple[float | None, float | None]:
     return fmean(before) if before else None, fmean(after) if after else None
 
 
-def write_record(folder: Path, record: Record) -> None:
-    """Write the numbers of a machine, so that those of several can stand in one report."""
+def machine_of(folder: Path) -> str:
+    """The GPU on which the run in ``folder`` was finished; without one, the processor."""
+    process = read_processes(folder)[-1]
+    uses_gpus = load(Config, folder / "config.yaml", []).cluster.device != "cpu"
+    gpus: list[str] = process["gpus"] if uses_gpus else []
+    return gpus[0].partition(",")[0] if gpus else str(process["cpu"])
+
+
+def write_record(folder: Path, record: Record) -> Path:
+    """Write the numbers of a machine, so that those of several can stand in one report; returns
+    the file."""
     write_text(folder / record.file, json.dumps(asdict(record), indent=1) + "\n")
+    return folder / record.file
 
 
 def read_records(folder: Path) -> list[Record]:

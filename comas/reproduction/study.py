@@ -25,8 +25,8 @@ class Study:
     """Each experiment is run once with each."""
     only: list[str] | None = key(None, example=["comas", "muted"])
     """Names of experiments; null: all."""
-    num_steps: int | None = key(None, at_least=1, example=5)
-    """Steps of every run; null: as its configuration says. For trying a study out."""
+    settings: str = key("")
+    """What every experiment adds: ``training.num_steps=5``, say, to try the study out."""
     saves: str | None = key(None, example="saves/mine")
     """Folder of the runs; null: saves/studies/ and the name of the study's file."""
     results: str | None = key(None, example="results/mine")
@@ -48,8 +48,10 @@ def find_conflicts(study: Study) -> Iterator[Conflict]:
     known = ", ".join(study.experiments)
     if not study.experiments:
         yield Conflict(("experiments",), "names none", 'write experiments.mine="mine.yaml"')
+    if study.settings and not words_of(study.settings):
+        yield Conflict(("settings",), "has a quote that is not closed", "close it")
     for name, command in study.experiments.items():
-        if not _words(command):
+        if not words_of(command):
             remedy = f'write it like experiments.{name}="configs/quickstart.yaml seed=1"'
             yield Conflict(("experiments",), f"{name} must be a command's words, as text", remedy)
         if not FOLDER_NAME.fullmatch(name):
@@ -68,7 +70,7 @@ def find_conflicts(study: Study) -> Iterator[Conflict]:
         yield Conflict(("seeds",), "must hold seeds from 0 on, each once", remedy)
 
 
-def _words(command: Any) -> list[str]:
+def words_of(command: Any) -> list[str]:
     """Split a command as a shell does; empty where it is none."""
     try:
         return shlex.split(command) if isinstance(command, str) else []

@@ -46,6 +46,8 @@ def write_model(gguf: Path, output: Path) -> None:
     tokenizer.eos_token_id = read.config.eos_token_id
     tokenizer.pad_token_id = read.config.pad_token_id
     tokenizer.clean_up_tokenization_spaces = False  # made for WordPiece; it eats spaces of text
+    if hasattr(read.config, "quantization_config"):  # else transformers 5.17 saves it never again
+        del read.config.quantization_config
     model = AutoModelForCausalLM.from_config(read.config, dtype=torch.bfloat16)
     model.load_state_dict(read.state_dict())
     with written_aside(output) as partial:
