@@ -9,7 +9,9 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 from builders import discussion, sample, turn
+from safetensors.torch import save_file
 from scripted_agents import ScriptedAgents
 from small_runs import FAMILIES, QUICKSTART, REPOSITORY, make_run, record, write_records
 from tables import cases
@@ -23,6 +25,7 @@ from comas.preflight.survey import prepare
 from comas.trial import goes_on, in_part
 from comas.trial.costs import Costs, relative_spread
 from comas.trial.judging import Estimate, Opinion, Source, assess, auc, judgments, value_said
+from comas.trial.rounding import SAMPLED, share_moved
 from comas.trial.signal import advice, learnable, never_ends, verdict
 from comas.types import Generation, Request, UpdateStats
 from comas.utils.terminal import EXIT_FAULT, EXIT_MACHINE
@@ -278,7 +281,7 @@ def test_a_trial_tells_who_sees_and_keeps_nothing(arguments, tmp_path, monkeypat
 @cases(
     "overrides, says",
     (["reward.scheme=majority", "interaction.criticism=none"], "the reward of this society"),
-    (["reward.scheme=verifier"], "the reward is made of verdicts, which tell right"),
+    (["reward.scheme=verifier", "policy.dtype=bfloat16"], "the reward is made of verdicts"),
     (["interaction.schedule=debate", "interaction.criticism=none", "reward.scheme=maporl"],
      "the reward is made of verdicts"),
     (["society.num_agents=1", "society.models=[{model}]", "interaction.num_rounds=1"],
@@ -293,6 +296,18 @@ def test_societies_without_judges_of_their_own_are_told_what_can_be_told(
     assert command.main(["--trial", *arguments, *(o.format(model=model) for o in overrides)]) == 0
     [told] = [line for line in caplog.messages if line.startswith("verdict: ")]
     assert says in told
+    assert ("to another number in bfloat16" in caplog.text) == (
+        "policy.dtype=bfloat16" in overrides
+    )
+
+
+def test_a_change_below_half_of_the_last_bit_is_rounded_away(tmp_path):
+    # Behind 1.0 comes 1 + 2^-7, before it 1 - 2^-8; beside 2^-9 they are 2^-16 and 2^-17 away.
+    weights = torch.tensor([1.0, 2**-9]).repeat_interleave(SAMPLED)
+    save_file({"a": weights, "b": torch.ones(2, 3)}, tmp_path / "model.safetensors")
+    assert share_moved(tmp_path, 2**-8 * 1.01) == 1
+    assert share_moved(tmp_path, 2**-9 * 1.01) == pytest.approx(4 / 6)
+    assert share_moved(tmp_path, 2**-18 * 1.01) == pytest.approx(1 / 6)
 
 
 def test_a_lost_engine_ends_a_trial_without_a_word_of_resuming(arguments, monkeypatch, caplog):

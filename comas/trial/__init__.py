@@ -19,6 +19,7 @@ from comas.run.metrics.step import Stopwatch
 from comas.run.prepared import Prepared
 from comas.run.validation import validate_agents
 from comas.trial.costs import Costs, describe_costs
+from comas.trial.rounding import describe_rounding
 from comas.trial.signal import Batch, describe_signal
 from comas.types import Discussion, TrainingSample, UpdateStats
 from comas.utils.progress import progress_bar
@@ -67,6 +68,7 @@ def try_out(
     told = describe_costs(costs, agents.memory_peaks(), prepared)
     return [
         *describe_signal(batches, update.buffers, update.stats, config=config),
+        *describe_rounding(prepared),
         "",
         "what does it cost? as long as responses keep their lengths" + partly * (tried < whole),
         *in_columns([[f"  {name}", words] for name, words in told]),
