@@ -20,7 +20,8 @@ interruption the same command goes on, also within a run.
 
   only=[comas,muted]   these experiments alone
   seeds=[0,1]          other seeds
-  settings="training.num_steps=5"   what every experiment adds: here for trying a study out
+  settings="training.num_steps=5"
+                       added to every experiment: here shorter runs, to try a study out
   experiments.mine="mine.yaml algorithm.kl_coef=0.1"
                        one more experiment: a configuration, and settings
   metrics=[reward/solution]     what is compared, by its name in metrics.jsonl

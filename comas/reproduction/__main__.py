@@ -76,7 +76,9 @@ def save_report(study: Study, runs: Sequence[PlannedRun], target: Path) -> Path:
     with explaining_errors(target):
         target.mkdir(parents=True, exist_ok=True)
     here = [Record(name, f"{date.today():%Y-%m-%d}", results) for name, results in made.items()]
-    files = {write_record(target, record).name for record in here}
+    for record in here:
+        write_record(target, record)
+    files = {record.file for record in here}
     records = [*here, *(record for record in read_records(target) if record.file not in files)]
     results = pooled(records, study.chosen, study.seeds)
     if not results:

@@ -127,11 +127,9 @@ def machine_of(folder: Path) -> str:
     return gpus[0].partition(",")[0] if gpus else str(process["cpu"])
 
 
-def write_record(folder: Path, record: Record) -> Path:
-    """Write the numbers of a machine, so that those of several can stand in one report; returns
-    the file."""
+def write_record(folder: Path, record: Record) -> None:
+    """Write the numbers of a machine, so that those of several can stand in one report."""
     write_text(folder / record.file, json.dumps(asdict(record), indent=1) + "\n")
-    return folder / record.file
 
 
 def read_records(folder: Path) -> list[Record]:
