@@ -51,8 +51,7 @@ def main(ids: list[str]) -> int:
         sys.exit("\n".join(unmade))
     num_caught = 0
     with TemporaryDirectory(prefix="seeded-faults-") as folder:
-        copy = Path(folder)
-        copy_checkout(copy)
+        copy_checkout(copy := Path(folder))
         for stack in {fault.stack for fault in faults}:
             if failure := run_tests(copy, [fault for fault in faults if fault.stack == stack]):
                 sys.exit(f"without any fault: {failure}")
@@ -68,9 +67,10 @@ def main(ids: list[str]) -> int:
 
 
 def copy_checkout(folder: Path) -> None:
-    """Copy the tracked files into ``folder``."""
+    """Copy the tracked files into ``folder``, for everybody: tests also run as another user."""
+    folder.chmod(0o755)
     listed = subprocess.check_output(["git", "ls-files", "-z"], cwd=CHECKOUT, text=True)
-    for name in filter(None, listed.split("\0")):
+    for name in listed.split("\0")[:-1]:
         if (CHECKOUT / name).is_file():
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(CHECKOUT / name, folder / name)

@@ -9,7 +9,7 @@ from small_runs import REPOSITORY
 from tables import cases
 
 from comas.reproduction.intervals import interval
-from comas.reproduction.report import comparison_table, mean_and_spread
+from comas.reproduction.report import comparison_table, mean_and_spread, questions_more
 from comas.reproduction.results import pooled, read_records
 
 RESULTS = REPOSITORY / "results"
@@ -36,7 +36,7 @@ Runs = dict[str, dict[int, dict]]
 
 def numbers(study: str) -> Runs:
     found: Runs = {}
-    for file in sorted((RESULTS / STUDIES[study]).glob("*.json")):
+    for file in sorted((RESULTS / STUDIES.get(study, study)).glob("*.json")):
         for run in json.loads(file.read_text())["runs"]:
             found.setdefault(run["experiment"], {})[run["seed"]] = run
     return found
@@ -124,3 +124,18 @@ def test_tables_of_finished_studies_are_of_the_numbers(study, page):
         lasting = (RESULTS / "lasting.md").read_text()
         for name in ("constant", "approving", "shuffled", "comas"):
             assert f"{fmean(gains(numbers(study), name).values()):.1f}" in lasting
+
+
+def test_the_page_of_smollm2_is_of_the_numbers():
+    page = (RESULTS / "smollm2.md").read_text()
+    in_float32, in_bfloat16 = (
+        pooled(read_records(RESULTS / "studies" / folder), numbers(f"studies/{folder}"), (0, 1))
+        for folder in ("smollm2", "smollm2_bfloat16")
+    )
+    for name, runs in in_float32.items():
+        [row] = [line for line in page.splitlines() if line.startswith(f"| `{name}`: ")]
+        cells = [cell.strip() for cell in row.split("|")[2:-1]]
+        assert cells[:2] == [f"{100 * run.after[SAMPLED]:.1f}" for run in runs.values()]
+        for cell, results in ((cells[2], in_float32), (cells[4], in_bfloat16)):
+            more = name != "shuffled" and questions_more(results, name, "shuffled")
+            assert cell == (str(more).replace("+", "") if more else "")

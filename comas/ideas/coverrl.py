@@ -1,8 +1,8 @@
 """CoVerRL: scorers are paid for agreeing with a vote of the solutions, solvers by the scorers.
 
 Source: arXiv 2603.17775 trains a verifier by majority-voted answers while it learns to see what the
-majority gets wrong; that evaluations are paid with the scoring that they lead to, and solutions by
-scores alone, is our choice. Not studied yet.
+majority gets wrong; that scorings pay evaluations, and scores solutions, is our choice. SmolLM2's
+scorers did not learn to see, but agreed on one score, 2026-11-27 (results/smollm2.md).
 """
 
 from collections.abc import Sequence
