@@ -99,7 +99,7 @@ def test_one_that_cannot_be_used_is_refused_with_the_reason():
             load_questions(f"verifiers:{name}")
         return str(caught.value)
 
-    assert "No module named 'nope'; install both apart from our packages" in refused("nope")
+    assert "No module named 'nope'; install the library and the package" in refused("nope")
     assert "/test is no part of it; write verifiers:x/eval" in refused("x/test")
     if IS_NEW:
         assert "its taskset has no part to evaluate on" in refused(f"{SUMS}/eval")

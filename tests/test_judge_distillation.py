@@ -47,10 +47,11 @@ SAID = Generation((5, 6), (7, 8, 9), "Yes\u00e9", (-0.1,) * 3, "stop", 0)
 def test_its_log_probs_are_those_of_a_responses_tokens_after_the_prompt():
     called = replace(SAID, sampled=(True, False, True))
     with echo() as server:
-        assert client_of(server.base_url).logprobs([SAID, called]) == [
-            [-0.5, -0.75, -1.0],
-            [-0.5, 0.0, -1.0],
-        ]
+        client = client_of(server.base_url)
+        assert client.logprobs([SAID, called]) == [[-0.5, -0.75, -1.0], [-0.5, 0.0, -1.0]]
+    counted = client.take_metrics()
+    assert (counted["judge/requests"], counted["judge/prompt_tokens"]) == (2, 2 * 5)
+    assert counted["judge/truncated_rate"] is None
     body = server.requests[0]
     assert body["prompt"] == [5, 6, 7, 8, 9]
     assert (body["echo"], body["logprobs"], body["max_tokens"]) == (True, 1, 1)

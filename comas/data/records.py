@@ -33,7 +33,6 @@ _EXAMPLE = json.dumps(
 RECORDS = Data()
 """How files of records are read: their columns have the names of the keys."""
 
-
 _UNSEEN = {"Zs", "Zl", "Zp", "Cc", "Cf"}
 """Unicode's categories of what leaves the paper white: spaces, and controls such as U+200B."""
 _VARYING = re.compile(r"'(?:[^'\\]|\\.)*'|\"[^\"]*\"|\d[\d,]*")

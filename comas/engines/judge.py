@@ -140,6 +140,8 @@ class JudgeClient:
             raise ValueError(
                 _without(f"society.judge cannot read it: {error}", self._key)
             ) from None
+        self._counts["requests"] += 1
+        self._counts["prompt_tokens"] += len(token_ids)
         spelled, logprobs = zip(*scored[len(said.prompt_token_ids) :], strict=True)
         if _letters(said.response_text) not in _letters("".join(spelled)):
             raise ValueError(
@@ -175,9 +177,11 @@ class JudgeClient:
     def take_metrics(self) -> Metrics:
         """Return what was asked since the last call."""
         counts, self._counts = self._counts, defaultdict(float)
-        asked = counts["requests"]
+        answers = counts["answers"]
         metrics: Metrics = {f"judge/{name}": counts[name] for name in COUNTS}
-        return metrics | {"judge/truncated_rate": counts["truncated"] / asked if asked else None}
+        return metrics | {
+            "judge/truncated_rate": counts["truncated"] / answers if answers else None
+        }
 
     def _client(self) -> Client:
         """Return the client of the running event loop."""
@@ -191,6 +195,7 @@ class JudgeClient:
 
     def _count(self, reply: Reply) -> None:
         self._counts["requests"] += 1
+        self._counts["answers"] += 1
         self._counts["prompt_tokens"] += reply.prompt_tokens
         self._counts["response_tokens"] += reply.completion_tokens
         self._counts["truncated"] += reply.finish_reason == "length"

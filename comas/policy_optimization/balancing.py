@@ -12,7 +12,6 @@ ATTENTION_SPAN = 32_768
 about 12 times the hidden size (per layer 24 h^2 operations a token against 2 h a token and
 token before it), more with grouped heads; here that of a 3B model."""
 
-
 MOST_COPIES = 8
 """Samples behind one copy of a prompt: attention holds its keys and values for each of them. (With
 a prompt of 70 tokens and responses of 25, 8 leave 36 % of the tokens, any number of them 26 %.)"""

@@ -41,7 +41,6 @@ T = TypeVar("T")
 WaitForVerdicts = Callable[[], Verdicts]
 """Waits for the verdicts on all solutions of a batch."""
 
-
 Discuss = Callable[..., list[Discussion]]
 Reward = Callable[..., tuple[Rewards, WaitForVerdicts]]
 

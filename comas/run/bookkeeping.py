@@ -2,6 +2,7 @@
 
 import logging
 import math
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 
@@ -106,9 +107,11 @@ class Bookkeeping:
         )
         self._report(metrics | self._agents.recoveries.take_metrics(self._step))
         if due(every=config.training.save_every) or self._run.best_step() == self._step:
+            started = time.monotonic()
             with self._run.checkpoint_folder(self._step) as folder:
                 self._batches.save(folder)
                 self._agents.save_checkpoint(folder)
+            log.info("checkpoint of step %d: %.1f s", self._step, time.monotonic() - started)
 
     def save_models(self) -> None:
         """Write every agent's model as it is after the last step that was made."""

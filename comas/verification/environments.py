@@ -29,10 +29,9 @@ _TIMEOUT_S = 100.0
 _MAKING_S = 900.0
 """Of its start, and of all questions, which may have to be generated."""
 
-
 _INSTALL = (
-    "; install both apart from our packages, of which the library needs other versions: "
-    "python3 -m venv ~/verifiers && ~/verifiers/bin/pip install verifiers {name} && "
+    "; install the library and the package of {name} apart from ours, which are other versions: "
+    "python3 -m venv ~/verifiers && ~/verifiers/bin/pip install verifiers PACKAGE && "
     f"export {PYTHON}=~/verifiers/bin/python"
 )
 

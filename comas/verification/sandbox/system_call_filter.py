@@ -23,7 +23,6 @@ _CALLS = yaml.safe_load(Path(__file__).with_name("system_calls.yaml").read_text(
 NEW_NAMESPACES = [flag for name, flag in vars(system).items() if name.startswith("CLONE_NEW")]
 """Flags of clone."""
 
-
 _OPENINGS = (("open", 1), ("openat", 2))
 _O_TMPFILE = os.O_TMPFILE & ~os.O_DIRECTORY
 _F_SETOWN_EX, _F_SETPIPE_SZ, _PR_SET_THP_DISABLE, _PR_SCHED_CORE = 15, 1031, 41, 62
