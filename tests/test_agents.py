@@ -47,7 +47,7 @@ def society_config(*, num_each: int = 2, tensor_parallel: int = 1, **society: ob
             gradient_checkpointing=False,
         ),
         optimization=Optimization(learning_rate=1e-2, warmup_steps=0, train_batch_size=None),
-        cluster=Cluster(device="cpu", call_timeout_s=120),
+        cluster=Cluster(device="cpu", call_timeout_s=300),
     )
 
 

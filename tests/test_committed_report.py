@@ -134,8 +134,8 @@ def test_the_page_of_smollm2_is_of_the_numbers():
     )
     for name, runs in in_float32.items():
         [row] = [line for line in page.splitlines() if line.startswith(f"| `{name}`: ")]
-        cells = [cell.strip() for cell in row.split("|")[2:-1]]
+        cells = list(map(str.strip, row.split("|")[2:-1]))
         assert cells[:2] == [f"{100 * run.after[SAMPLED]:.1f}" for run in runs.values()]
         for cell, results in ((cells[2], in_float32), (cells[4], in_bfloat16)):
-            more = name != "shuffled" and questions_more(results, name, "shuffled")
-            assert cell == (str(more).replace("+", "") if more else "")
+            more = questions_more(results, name, "shuffled") if name != "shuffled" else ""
+            assert cell == str(more or "").replace("+", "")

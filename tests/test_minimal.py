@@ -92,6 +92,7 @@ def test_a_quoted_response_writes_no_structure():
     assert " ".join(prompt) == "# Problem 1 + 2 # Solution I add: No mistakes. Find mistakes:"
 
 
+@pytest.mark.slow
 @pytest.mark.stack
 def test_the_society_unlearns_its_habit():
     result = run_to_end(sys.executable, "-m", "comas.minimal", check=True)

@@ -202,14 +202,12 @@ def test_every_config_has_all_that_it_needs_once_its_models_and_questions_are_he
     assert found.sizes is not None and found.sizes.num_steps == 1
 
 
-ON_THE_STACK = {
-    "quickstart": "whole models, parallel, scored",
-    "quickstart_lora": "adapters",
-    "quickstart/srlm": "pairs, self-rated",
-    "quickstart/frozen_seat": "a policy that is never updated",
-    "comas": "sequential",
-}
-"""Configuration -> in what its engines differ from those of the others."""
+ON_THE_STACK = [  # configurations whose engines differ
+    *("quickstart", "quickstart_lora"),  # whole models; adapters
+    pytest.param("quickstart/srlm", marks=pytest.mark.slow),  # pairs, self-rated
+    pytest.param("quickstart/frozen_seat", marks=pytest.mark.slow),  # never updated
+    pytest.param("comas", marks=pytest.mark.slow),  # four agents, sequential
+]
 
 
 @pytest.mark.stack

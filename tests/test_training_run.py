@@ -111,6 +111,7 @@ def test_the_run_directory_holds_what_a_researcher_needs(finished, saves):
     assert (saves / "latest").resolve() == run_directory
 
 
+@pytest.mark.slow
 def test_a_run_that_loses_an_engine_and_then_its_driver_ends_as_if_it_had_not(finished, saves):
     """SIGKILL of a rollout engine after step 1, and of the driver after step 3."""
     undisturbed, _ = finished
