@@ -137,9 +137,9 @@ def test_the_verdict_goes_by_the_interval_and_what_to_try_by_who_sees(judges, sa
 
 def test_of_what_sees_the_best_is_to_be_tried():
     found = {"reward": source("reward", 0.5, 0.4, 0.6), "vote": source("vote", 0.7, 0.6, 0.8)}
-    found["likelihood"] = source("likelihood", 0.8, 0.7, 0.9)
-    assert advice(found).startswith("reward.scheme=comas.ideas.likelihood:likelihood, as likel")
-    found["likelihood"] = source("likelihood", 0.8, 0.4, 0.9)
+    found |= {"weighed vote": source("w", 0.8, 0.7, 0.9), "likelihood": source("l", 0.9, 0.8, 1)}
+    assert advice(found).startswith("reward.scheme=comas.ideas.scored_majority:scored_majority, as")
+    found["weighed vote"] = source("w", 0.8, 0.4, 0.9)
     assert advice(found).startswith("reward.scheme=majority")
 
 
