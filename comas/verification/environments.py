@@ -30,7 +30,7 @@ _MAKING_S = 900.0
 """Of its start, and of all questions, which may have to be generated."""
 
 _INSTALL = (
-    "; install the library and the package of {name} apart from ours, which are other versions: "
+    "; install the library and the package of {name} apart from ours, as versions differ: "
     "python3 -m venv ~/verifiers && ~/verifiers/bin/pip install verifiers PACKAGE && "
     f"export {PYTHON}=~/verifiers/bin/python"
 )
