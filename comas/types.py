@@ -243,9 +243,9 @@ class TrainingSample:
 class UpdateStats:
     """What one policy update did; by default nothing, as on an empty buffer.
 
-    Numbers are the agent's metrics that ``comas/run/metrics/metrics.md`` explains. ``kl``, mismatch
-    and ratio are from before the update, of the samples of the first optimiser step alone unless a
-    forward pass before the update computed all log-probs.
+    Numbers are the agent's metrics that ``comas/run/metrics/metrics.md`` explains (by role if asked
+    for). ``kl``, mismatch and ratio are from before the update, of the samples of the first
+    optimiser step alone unless a forward pass before the update computed all log-probs.
     """
 
     policy_loss: float = 0.0
@@ -253,6 +253,7 @@ class UpdateStats:
     entropy: float = 0.0
     clip_fraction: float = 0.0
     gradient_norm: float = 0.0
+    gradient_norms: Mapping[str, float] = field(default_factory=dict)
     num_tokens: int = 0
     num_samples: int = 0
     num_optimizer_steps: int = 0

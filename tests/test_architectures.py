@@ -103,8 +103,9 @@ def test_a_society_of_four_architectures_learns_and_keeps_its_thoughts(tmp_path)
 @pytest.mark.stack
 @pytest.mark.slow
 def test_models_whose_rows_are_padded_learn_side_by_side(tmp_path):
-    """With sliding windows, soft caps, and each at its temperature."""
-    run = run_of(tmp_path, ["gemma3_text", "mistral"], "rollout.temperature=[1.0,0.7]")
+    """Windows and soft caps beside recurrent states (Qwen3.5 needs torchvision, which has no CPU
+    build here), each at its temperature."""
+    run = run_of(tmp_path, ["gemma3_text", "mamba2"], "rollout.temperature=[1.0,0.7]")
     _, *steps = read_rows(run / "metrics.jsonl")
     for row in steps:
         assert all(row[f"agent_{i}/rollout_mismatch/max"] < 1e-3 for i in range(2))

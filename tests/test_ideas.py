@@ -11,8 +11,6 @@ from comas.types import Discussion, Question, Rewards, Turn
 
 IDEAS = (
     "consistency",
-    "pairwise",
-    "confident_majority",
     "scored_majority",
     "coverrl",
     "likelihood",
@@ -21,6 +19,8 @@ IDEAS = (
 
 def paid(idea: str, *discussions: Discussion) -> Rewards:
     name = f"comas.ideas.{idea}:{idea}" if idea in IDEAS else idea
+    if idea == "plain_majority":
+        name = "comas.ideas.scored_majority:plain_majority"
     return REWARD_SCHEMES[name](discussions, evidence={})
 
 
@@ -83,29 +83,7 @@ def test_answers_with_scores_are_compared_within_a_question():
     assert rewards == [(1.0, 1.0, 1.0), (1.0, 1.0, 1.0), (0.0, 0.0, 0.0), (0.0, 0.0, -1.0)]
 
 
-def solutions(*scores: int | None) -> Discussion:
-    """Solutions with an evaluation each; None: nobody scored it."""
-    said: list[Turn] = []
-    for i, score in enumerate(scores):
-        said += [turn(f"r0.s{i}"), turn(f"r0.s{i}.e0")]
-        if score is not None:
-            said.append(turn(f"r0.s{i}.e0.t0", f"<score>{score}</score>"))
-    return discussion(*said)
-
-
-def test_a_solution_is_paid_for_those_that_it_is_scored_above():
-    [item] = paid("pairwise", solutions(3, 2, 2)).discussions
-    assert item.rewards == (1.0, 0.0, 0.0, 0.25, 0.75, 0.0, 0.25, 0.75, 0.0)
-    [alone] = paid("pairwise", solutions(3)).discussions
-    assert alone.rewards == (None, None, None)
-    [two] = paid("pairwise", solutions(3, None, 1)).discussions
-    assert two.rewards == (1.0, 0.0, 0.0, None, None, 0.0, 1.0, 0.0)
-    # Of the three that hold a score: 1 against 2 and 2; 1/2 against the equal one.
-    [item] = paid("pairwise", judged("a", ("7", 1), ("7", None), ("7", 2), ("7", 2))).discussions
-    assert item.rewards == (0.0, 1.0, 0.0, 0.0, 0.0, -1.0, 0.75, 0.25, 0.0, 0.75, 0.25, 0.0)
-
-
-@pytest.mark.parametrize("scheme", ["interaction", "pairwise", "consistency", "scored_majority"])
+@pytest.mark.parametrize("scheme", ["interaction", "consistency", "scored_majority"])
 def test_a_scoring_without_a_score_pays_its_evaluation_nothing(scheme):
     """As in the paper: 0 for the evaluation, -1 for the scoring."""
     said = judged("a", ("7", None), ("7", 1), ("8", 3), ("8", 3))
@@ -126,15 +104,6 @@ def said_with(probability: float, answer: str, *, place: int) -> Turn:
     spoken = turn(f"r0.s{place}", rf"\boxed{{{answer}}}")
     logprobs = (math.log(probability), math.log(probability))
     return replace(spoken, generation=replace(spoken.generation, rollout_logprobs=logprobs))
-
-
-def test_a_confident_solution_outvotes_two_doubtful_ones():
-    votes = ((0.9, "7"), (0.4, "8"), (0.4, "8"))
-    said = discussion(*(said_with(p, a, place=i) for i, (p, a) in enumerate(votes)))
-    assert paid("majority", said).discussions[0].rewards == (0.0, 1.0, 1.0)
-    by_confidence = paid("confident_majority", said)
-    assert by_confidence.discussions[0].rewards == (1.0, 0.0, 0.0)
-    assert by_confidence.metrics == {"majority/share": pytest.approx(1 / 3)}
 
 
 def elected(*discussions: Discussion) -> tuple[list[tuple[float | None, ...]], float | None]:
@@ -159,12 +128,19 @@ def test_scores_of_all_copies_elect_an_answer_and_whoever_gives_it_is_paid():
 
 def test_judges_of_a_vote_are_paid_as_under_consistency():
     said = judged("a", ("7", 3), ("7", 2), ("8", 1), ("8", None))
-    ours, theirs = (
-        paid(s, said).discussions[0].rewards for s in ("scored_majority", "consistency")
+    ours, plain, theirs = (
+        paid(s, said).discussions[0].rewards
+        for s in ("scored_majority", "plain_majority", "consistency")
     )
-    assert ours[1::3] == theirs[1::3]
-    assert ours[2::3] == theirs[2::3]
+    assert ours[1::3] == plain[1::3] == theirs[1::3]
+    assert ours[2::3] == plain[2::3] == theirs[2::3]
     assert ours[::3] == (1.0, 1.0, 0.0, 0.0)
+
+
+def test_a_plain_vote_counts_heads_and_not_scores():
+    said = judged("a", ("8", 1), ("8", 2), ("7", 3))
+    assert elected(said)[0] == [(0.0, 0.0, 1.0)]
+    assert paid("plain_majority", said).discussions[0].rewards[::3] == (1.0, 1.0, 0.0)
 
 
 def test_judges_are_paid_for_agreeing_with_the_vote_and_solutions_for_scores():

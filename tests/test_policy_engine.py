@@ -66,6 +66,7 @@ REINFORCE_PP = ReinforcePP()
 DR_GRPO = Custom(estimator="comas.ideas.advantages:dr_grpo", loss_aggregation="constant_length")
 
 Weights = dict[str, torch.Tensor]
+JUDGED: tuple[str, ...] = ("solution", "evaluation", "scoring")
 
 
 def save_tiny_models(folder: Path) -> None:
@@ -75,7 +76,9 @@ def save_tiny_models(folder: Path) -> None:
     save_tiny_model(folder / "llama", "untied", num_key_value_heads=1)
 
 
-def make_samples(count: int = 11, *, seed: int = 0) -> list[TrainingSample]:
+def make_samples(
+    count: int = 11, *, seed: int = 0, roles: Sequence[str] = ("solution",)
+) -> list[TrainingSample]:
     """Ragged random samples in groups of 4, with rewards between 0 and 1."""
     rng = Random(seed)
 
@@ -87,7 +90,7 @@ def make_samples(count: int = 11, *, seed: int = 0) -> list[TrainingSample]:
     for i in range(count):
         prompt, response = tokens(3, 20), tokens(1, 15)
         rollout = tuple(rng.uniform(-6, -4) for _ in response)
-        place = (0, f"q{i // 4}", "d", f"r0.s{i}", 0, "solution")
+        place = (0, f"q{i // 4}", "d", f"r0.s{i}", 0, roles[i % len(roles)])
         samples.append(TrainingSample(*place, prompt, response, rollout, rng.random()))
     return samples
 
@@ -241,6 +244,19 @@ def plain_updates(
     return norms
 
 
+def plain_role_gradient(folder: Path, samples: list[TrainingSample], role: str) -> torch.Tensor:
+    """What a role's samples add to the first gradient: of -A log pi, over all tokens."""
+    model, mask = load_plain(folder), response_mask(samples)
+    advantages = compute_advantages(
+        samples, mask=mask, log_ratios=torch.zeros(mask.shape), algorithm=REINFORCE_PP, memory={}
+    )
+    for sample, of_tokens in zip(samples, advantages, strict=True):
+        if sample.role == role:
+            logprobs = plain_logprobs(model, sample)
+            (-(of_tokens[: len(logprobs)] * logprobs).sum() / mask.sum()).backward()
+    return torch.cat([weight.grad.flatten() for weight in model.parameters()])
+
+
 def plain_dpo(folder: Path, samples: list[TrainingSample], settings: Optimization) -> Weights:
     """One pair at a time."""
     model, reference = load_plain(folder), load_plain(folder).requires_grad_(False)
@@ -342,6 +358,20 @@ def test_the_gradient_norm_is_that_before_clipping(qwen2, zero_stage, dtype):
     assert stats.gradient_norm == pytest.approx(norm, rel=1e-5 if dtype == "float32" else 0.05)
 
 
+@stages
+def test_gradients_of_roles_sum_to_the_whole_and_change_no_update(qwen2, zero_stage):
+    samples = make_samples(roles=JUDGED)
+    plain = updated_weights(qwen2, samples, zero_stage=zero_stage)
+    trainer = make_trainer(qwen2, zero_stage=zero_stage, gradient_norm_by_role=True)
+    stats = trainer.update(samples, step=0)
+    assert largest_difference(weights_of(trainer), plain) == 0
+    expected = {role: plain_role_gradient(qwen2, samples, role) for role in JUDGED}
+    assert {role: vector.norm().item() for role, vector in expected.items()} == pytest.approx(
+        stats.gradient_norms, rel=1e-4
+    )
+    assert sum(expected.values()).norm().item() == pytest.approx(stats.gradient_norm, rel=1e-4)
+
+
 def recorded_passes(monkeypatch: pytest.MonkeyPatch) -> list[tuple[MicroBatch, bool]]:
     """Every micro batch of updates from now on, and whether its pass has a gradient."""
     passes: list[tuple[MicroBatch, bool]] = []
@@ -400,7 +430,10 @@ def test_an_empty_buffer_or_one_without_a_pair_is_nothing(qwen2, zero_stage, alg
     stats = trainer.update([replace(s, reward=0.5) for s in samples], step=0)
     # What is no mean over nothing: the learning rate, and the ratios of policies that agree.
     others = {"learning_rate": LEARNING_RATE, "rollout_ratio_mean": 1.0, "rollout_ratio_max": 1.0}
-    assert vars(stats) == dict.fromkeys(vars(stats), 0) | others | {"advantages": ()}
+    assert vars(stats) == dict.fromkeys(vars(stats), 0) | others | {
+        "advantages": (),
+        "gradient_norms": {},
+    }
     assert largest_difference(before, weights_of(trainer)) == 0
 
 
@@ -809,14 +842,15 @@ def run_rank(rank: int, work: Path) -> None:
     make = partial(make_trainer, work / "qwen2", **keys, micro_batch_tokens=1)
     found: dict[str, Any] = {}
     for stage in ZERO_STAGES:
-        settings = replace(OPTIMIZATION, train_batch_size=6)
+        settings = replace(OPTIMIZATION, train_batch_size=6, gradient_norm_by_role=True)
         options = {"zero_stage": stage, "optimization": settings}
         trainer, resumed = (make(**options, algorithm=ReinforcePP(kl_coef=0.1)) for _ in range(2))
-        stats = [trainer.update(make_samples(), step=0)]
+        stats = [trainer.update(make_samples(roles=JUDGED), step=0)]
         trainer.save_checkpoint(work / f"checkpoint{stage}")
-        stats.append(trainer.update(make_samples(seed=1), step=1))
+        later = make_samples(seed=1, roles=JUDGED)
+        stats.append(trainer.update(later, step=1))
         resumed.load_checkpoint(work / f"checkpoint{stage}")
-        again = resumed.update(make_samples(seed=1), step=1)
+        again = resumed.update(later, step=1)
         resumed.save_model(work / f"saved{stage}")
         weights = {"weights": weights_of(trainer), "resumed": weights_of(resumed)}
         found[str(stage)] = {"stats": stats, "again": again, **weights}
@@ -870,11 +904,17 @@ def assert_alike(one: UpdateStats, other: UpdateStats) -> None:
 @stages
 def test_two_ranks_equal_one_and_resume_exactly(qwen2, two_ranks, zero_stage):
     alone = make_trainer(
-        qwen2, train_batch_size=6, algorithm=ReinforcePP(kl_coef=0.1), zero_stage=zero_stage
+        qwen2,
+        train_batch_size=6,
+        gradient_norm_by_role=True,
+        algorithm=ReinforcePP(kl_coef=0.1),
+        zero_stage=zero_stage,
     )
     first, second = (rank[str(zero_stage)] for rank in two_ranks)
     for step in range(2):
-        assert_alike(first["stats"][step], alone.update(make_samples(seed=step), step=step))
+        stats = alone.update(make_samples(seed=step, roles=JUDGED), step=step)
+        assert stats.gradient_norms.keys() == {*JUDGED}
+        assert_alike(first["stats"][step], stats)
     assert largest_difference(weights_of(alone), first["weights"]) < 1e-5
     assert first["stats"] == second["stats"]
     assert first["again"] == first["stats"][1]

@@ -23,7 +23,7 @@ from comas.quickstart.muon import Muon
 from comas.quickstart.probe import probe_records
 from comas.quickstart.questions import Problem, draw_problem, records
 from comas.quickstart.worked import Worked, slip, work
-from comas.quickstart.world import HABITS, MISTAKES, SLIP, UNSEEN, Mixture
+from comas.quickstart.world import HABITS, MISTAKES, SLIP, UNSEEN, Mixture, habits_of
 from comas.types import DOMAINS, Domain
 from comas.utils import files
 from comas.utils.files import json_lines, write_text
@@ -157,6 +157,32 @@ def test_a_society_is_built_once_and_found_again(tmp_path, monkeypatch):
     monkeypatch.setattr(build, "_warm_start_all", None)
     assert build_society(tmp_path, seed=0) == society
     assert sorted(society.parent.iterdir()) == [society.parent / ".lock", society]
+
+
+async def _pretend_warm_start_of_one(name: str, folder: Path, **_: int) -> None:
+    (folder / name).touch()
+
+
+def test_variants_are_built_beside_a_society_when_they_are_asked_for(tmp_path, monkeypatch):
+    monkeypatch.setattr(build, "_warm_start_all", _pretend_warm_start)
+    monkeypatch.setattr(build, "_warm_start", _pretend_warm_start_of_one)
+    society = build_society(tmp_path, seed=0)
+    for _ in range(2):
+        assert build_society(tmp_path, seed=0, variants=["llama_shared_3"]) == society
+        monkeypatch.setattr(build, "_warm_start", None)
+    folders = society / "models"
+    assert sorted(path.name for path in folders.iterdir()) == ["llama", "llama_shared_3", "qwen2"]
+    assert (folders / "llama_shared_3/llama_shared_3").exists()
+
+
+def test_a_variant_has_habits_of_the_other_model_in_every_domain():
+    def shared(name: str) -> list[int]:
+        ours = habits_of(name)
+        return [len({*ours[domain]} & {*HABITS["qwen2"][domain]}) for domain in DOMAINS]
+
+    names = ["llama", "llama_shared_3", "llama_shared_9"]
+    assert [shared(name) for name in names] == [[0] * 3, [1] * 3, [3] * 3]
+    assert [habits_of(name) for name in HABITS] == [*HABITS.values()]
 
 
 @contextmanager

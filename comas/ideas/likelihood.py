@@ -4,11 +4,12 @@ Source: rewards by a model's own confidence (RENT, arXiv 2505.22660; Intuitor, a
 of sampled tokens alone here. It made SmolLM2 sure and wrong, 2026-11-27 (results/smollm2.md).
 """
 
+import math
 from collections.abc import Sequence
+from statistics import fmean
 
-from comas.ideas.confident_majority import confidence
 from comas.reward_formulation import RewardScheme
-from comas.types import Discussion, RewardedDiscussion, Rewards
+from comas.types import Discussion, RewardedDiscussion, Rewards, Turn
 
 
 def likelihood_reward(discussions: Sequence[Discussion]) -> Rewards:
@@ -22,13 +23,18 @@ def likelihood_reward(discussions: Sequence[Discussion]) -> Rewards:
             RewardedDiscussion(
                 discussion,
                 tuple(
-                    confidence(discussion, turn) if turn.role == "solution" else None
+                    _confidence(turn) if turn.role == "solution" else None
                     for turn in discussion.turns
                 ),
             )
             for discussion in discussions
         ]
     )
+
+
+def _confidence(solution: Turn) -> float:
+    logprobs = solution.generation.sampled_logprobs
+    return math.exp(fmean(logprobs)) if logprobs else 0.0
 
 
 likelihood = RewardScheme(likelihood_reward)

@@ -8,15 +8,18 @@ which is what makes a vote work, was planted (``results/lasting.md``).
 """
 
 from collections.abc import Sequence
+from functools import partial
 
 from comas.ideas.consistency import consistency_reward
 from comas.reward_formulation import RewardScheme
-from comas.reward_formulation.majority_reward import hold_votes
+from comas.reward_formulation.majority_reward import Weigh, hold_votes, one_vote
 from comas.types import Discussion, RewardedDiscussion, Rewards
 from comas.verification.latex import spelled_answer
 
 
-def scored_majority_reward(discussions: Sequence[Discussion]) -> Rewards:
+def scored_majority_reward(
+    discussions: Sequence[Discussion], *, weigh: Weigh | None = None
+) -> Rewards:
     r"""The rewards of ``consistency``, but in math a solution s with answer a(s) is paid for giving
     the answer which the judges' scores r(s') elect, among all solutions of all copies of the
     question::
@@ -30,7 +33,8 @@ def scored_majority_reward(discussions: Sequence[Discussion]) -> Rewards:
     paid by the votes of the others. Where no answer was scored above 0, and for coding and science,
     whose answers cannot be counted, solutions keep the paper's r(s).
 
-    ``majority/share`` is the mean share of solutions that give the elected answer.
+    ``majority/share`` is the mean share of solutions that give the elected answer. With ``weigh``
+    a vote counts that instead of its score.
 
     Example: 7 with r(s) = 1, 7 with 0.5, 8 with 1: elected is 7, and they get 1, 1, 0.
     """
@@ -40,7 +44,9 @@ def scored_majority_reward(discussions: Sequence[Discussion]) -> Rewards:
         for item in base.discussions
         for turn, reward in zip(item.discussion.turns, item.rewards, strict=True)
     }
-    elected, metrics = hold_votes(discussions, lambda d, s: scores[d.discussion_id, s.turn_id])
+    elected, metrics = hold_votes(
+        discussions, weigh or (lambda d, s: scores[d.discussion_id, s.turn_id])
+    )
     rewarded = [
         _pay(item, elected.get(item.discussion.question.question_id)) for item in base.discussions
     ]
@@ -62,3 +68,5 @@ def _pay(item: RewardedDiscussion, elected: str | None) -> RewardedDiscussion:
 
 
 scored_majority = RewardScheme(scored_majority_reward, reads="scores")
+plain_majority = RewardScheme(partial(scored_majority_reward, weigh=one_vote), reads="scores")
+"""Every solution has one vote: what scores add to it is the difference."""

@@ -145,8 +145,7 @@ def policy_loss(
         kl = approximate_kl(logprobs, reference, estimator=kl_loss)
         penalty = aggregate(kl, mask, aggregation=algorithm.loss_aggregation, totals=totals)
         loss = loss + algorithm.kl_coef * penalty
-    is_clipped = found.is_clipped
-    num_clipped = none if is_clipped is None else (is_clipped & mask).sum()
+    num_clipped = none if found.is_clipped is None else (found.is_clipped & mask).sum()
     return Surrogate(loss, num_clipped, num_corrected)
 
 

@@ -26,6 +26,7 @@ from comas.quickstart.build import (
     recipe_sources,
 )
 from comas.quickstart.probe import NUM_PROBE_ITEMS
+from comas.quickstart.world import VARIANTS
 from comas.reward_formulation import REWARD_SCHEMES
 from comas.run.prepared import Sizes
 from comas.run.seals import read_inputs
@@ -43,7 +44,7 @@ from comas.utils.model_folder import (
 from comas.utils.thinking import ThinkingMarks
 from comas.verification.verifiers import VERIFIERS, reads_columns
 
-EMBEDDED_MODELS = [f"quickstart/models/{architecture}" for architecture in ARCHITECTURES]
+EMBEDDED_MODELS = [f"quickstart/models/{name}" for name in (*ARCHITECTURES, *VARIANTS)]
 EMBEDDED_SHAPE = ModelShape(500_000, 4, 128, 512, 128, 2048)
 """Each has less of everything."""
 EMBEDDED_RECORDS = {
@@ -220,8 +221,9 @@ def locate(
         elif before is not None and Path(before).exists():
             locations[name] = before
         else:
-            find = quickstart.build_society if builds else society_folder
-            society = find(saves, seed=seed)
+            society = society_folder(saves, seed=seed)
+            if builds:
+                quickstart.build_society(saves, seed=seed, variants=variants_in([name]))
             # Wherever a run and its society lie by now, the same recipe makes the same.
             within = Path(society.name, name.removeprefix(QUICKSTART_PREFIX)).parts
             location = society.parent.joinpath(*within)
@@ -254,6 +256,11 @@ def society_folder(saves: Path, *, seed: int) -> Path:
     return saves / "quickstart" / fingerprint(recipe_sources(), seed=seed)
 
 
+def variants_in(names: Collection[str]) -> list[str]:
+    """Return the variants of embedded models that are among the ``names``."""
+    return [name for name in VARIANTS if f"{QUICKSTART_PREFIX}models/{name}" in names]
+
+
 # ---------------------------------------------------------------- one of them
 
 
@@ -262,8 +269,10 @@ def _locate(config: Config, name: str, *, embedded: Collection[str]) -> tuple[st
     saves, seed = Path(config.saves), config.seed
     before = read_inputs(Path(config.resume)) if config.resume else {}
     location = locate([name], saves=saves, seed=seed, found_before=before, builds=False)[name]
-    society = society_folder(saves, seed=seed)
-    if not name.startswith(QUICKSTART_PREFIX) or society.is_dir() or Path(location).exists():
+    is_built = Path(location).exists() or (
+        society_folder(saves, seed=seed).is_dir() and not variants_in([name])
+    )
+    if not name.startswith(QUICKSTART_PREFIX) or is_built:
         return location, True
     if name not in embedded:
         raise ValueError(f"{name} is not embedded; choose one of {', '.join(embedded)}")

@@ -14,7 +14,7 @@ from comas.engines.cluster.placement import check_gpus, gpus_in_all, plan_policy
 from comas.interaction.schedules import tools_of
 from comas.preflight.cluster import cluster_machine
 from comas.preflight.cold_start import with_cold_starts
-from comas.preflight.inputs import Inputs, find_inputs, held_out_need, shapes_of
+from comas.preflight.inputs import Inputs, find_inputs, held_out_need, shapes_of, variants_in
 from comas.preflight.lengths import length_needs
 from comas.preflight.machine import (
     Gpus,
@@ -82,7 +82,9 @@ def prepare(config: Config) -> Prepared:
     """
     found = survey_run(config)
     if not faults_of(found.needs) and not found.inputs.is_built:
-        quickstart.build_society(Path(config.saves), seed=config.seed)
+        quickstart.build_society(
+            Path(config.saves), seed=config.seed, variants=variants_in(config.models)
+        )
         found = survey_run(config)
     untaught = [model.cold_start for model in found.inputs.models.values() if model.cold_start]
     if not faults_of(found.needs) and untaught:

@@ -5,7 +5,7 @@ import hashlib
 import logging
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -26,8 +26,9 @@ _VERSIONED = ("torch", "transformers", "tokenizers")
 _PACKAGE_ROOT = Path(__file__).parents[2]
 
 
-def build_society(root: Path, *, seed: int) -> Path:
-    """Build the tiny agents and their questions under ``root``, unless they are there already.
+def build_society(root: Path, *, seed: int, variants: Collection[str] = ()) -> Path:
+    """Build the tiny agents and their questions under ``root``, unless they are there already; and
+    those ``variants`` of agents (``comas.quickstart.world.VARIANTS``) that are not, beside them.
 
     Returns ``root/quickstart/<fingerprint>``, which holds ``models/qwen2``, ``models/llama``
     (Hugging Face format), ``train.jsonl``, ``validation.jsonl`` and ``probe.jsonl``. It appears
@@ -37,14 +38,22 @@ def build_society(root: Path, *, seed: int) -> Path:
     Raises RuntimeError with the end of its error output when a warm start fails.
     """
     society = root / "quickstart" / fingerprint(recipe_sources(), seed=seed)
-    if not society.is_dir():
+    if not all(path.is_dir() for path in (society, *_models(society, variants))):
         with locked(society.parent, remedy="it builds one society at a time", waits=True):
             # Whoever holds the lock is the only builder, so these are what killed ones left.
             for leftover in society.parent.glob(f"{PARTIAL}*"):
                 remove(leftover)
             if not society.is_dir():
                 _build(society, seed=seed)
+            for folder in _models(society, variants):
+                if not folder.is_dir():
+                    with written_aside(folder) as aside:
+                        asyncio.run(_warm_start(folder.name, aside, seed=seed, bar_position=0))
     return society
+
+
+def _models(society: Path, names: Iterable[str]) -> list[Path]:
+    return [society / "models" / name for name in names]
 
 
 def fingerprint(sources: Sequence[Path], *, seed: int) -> str:

@@ -37,7 +37,7 @@ from comas.interaction.setup_prompts import (
 )
 from comas.quickstart.questions import Problem, draw_problem
 from comas.quickstart.worked import Worked, slip, work
-from comas.quickstart.world import HABITS, MISTAKES, SLIP, UNSEEN, Mixture
+from comas.quickstart.world import HABITS, MISTAKES, SLIP, UNSEEN, Mixture, habits_of
 from comas.types import Domain, Message
 
 LESSONS: dict[Domain, int] = {"math": 4, "coding": 2, "science": 4}
@@ -166,7 +166,7 @@ class _Discussion:
 
     def solve(self) -> str:
         """Work out the problem as the model does: mostly with the mistake that is its habit."""
-        habit = HABITS[self.model][self.problem.domain][self.problem.wording]
+        habit = habits_of(self.model)[self.problem.domain][self.problem.wording]
         others = self._kinds
         shares = [
             self.mixture.habit,
@@ -202,7 +202,7 @@ class _Discussion:
         if solution.mistake is None:
             accuses = self._is_drawn(self.mixture.accuses)
             return self.rng.choice([*self._named.values()]) if accuses else approval
-        is_own = solution.mistake in HABITS[self.model][self.problem.domain]
+        is_own = solution.mistake in habits_of(self.model)[self.problem.domain]
         overlooks = self.mixture.overlooks_own if is_own else self.mixture.overlooks
         if self._is_drawn(overlooks):
             return approval

@@ -33,7 +33,7 @@ from comas.quickstart.tokenizers import (
     encode_prompts,
     solution_openers,
 )
-from comas.quickstart.world import Mixture
+from comas.quickstart.world import VARIANTS, Mixture
 from comas.utils.progress import progress_bar
 from comas.utils.terminal import command
 
@@ -82,19 +82,20 @@ class Batch(NamedTuple):
 
 
 def warm_start(
-    architecture: str, *, seed: int, recipe: Recipe, bar_position: int = 0
+    name: str, *, seed: int, recipe: Recipe, bar_position: int = 0
 ) -> tuple[PreTrainedModel, PreTrainedTokenizerFast]:
-    """Make one agent and teach it.
+    """Make one agent, of an architecture or a variant of its habits, and teach it.
 
     Sets torch's global seed and its number of threads: the process is this agent's alone.
     """
     torch.set_num_threads(1)
     torch.manual_seed(seed)
+    architecture = name.partition("_")[0]
     tokenizer = build_tokenizer(CHAT_FORMATS[architecture])
     model = build_model(architecture, tokenizer)
-    batches = _batches(tokenizer, architecture, recipe.batch_size, Random(f"{seed}/{architecture}"))
+    batches = _batches(tokenizer, name, recipe.batch_size, Random(f"{seed}/{architecture}"))
     with progress_bar(
-        f"teaching {architecture}", unit="step", total=recipe.num_steps, position=bar_position
+        f"teaching {name}", unit="step", total=recipe.num_steps, position=bar_position
     ) as bar:
         for _ in learn(model, batches, recipe):
             bar.update()
@@ -162,13 +163,13 @@ def batch_loss(model: PreTrainedModel, batch: Batch) -> torch.Tensor:
 
 
 def _batches(
-    tokenizer: PreTrainedTokenizerFast, architecture: str, size: int, rng: Random
+    tokenizer: PreTrainedTokenizerFast, name: str, size: int, rng: Random
 ) -> Iterator[Batch]:
     """Endless batches of lessons of about equal length, in random order."""
     while True:
         examples: list[Example] = []
         while len(examples) < 16 * size:
-            examples += discussion_examples(rng, Mixture(), architecture)
+            examples += discussion_examples(rng, Mixture(), name)
         lessons = encode_lessons(tokenizer, examples)
         lessons.sort(key=lambda lesson: len(lesson.token_ids))
         starts = list(range(0, len(lessons) - size + 1, size))
@@ -230,14 +231,14 @@ def _rate(step: int, recipe: Recipe) -> float:
 def main() -> int:
     """Make one agent: tokenizer, random model, warm start."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("architecture", choices=CHAT_FORMATS)
+    parser.add_argument("name", choices=[*CHAT_FORMATS, *VARIANTS])
     parser.add_argument("folder", type=Path)
     parser.add_argument("seed", type=int)
     parser.add_argument("bar_position", type=int)
     given = parser.parse_args()
     disable_progress_bar()  # transformers' own
     model, tokenizer = warm_start(
-        given.architecture, seed=given.seed, recipe=Recipe(), bar_position=given.bar_position
+        given.name, seed=given.seed, recipe=Recipe(), bar_position=given.bar_position
     )
     model.save_pretrained(given.folder)
     tokenizer.save_pretrained(given.folder)

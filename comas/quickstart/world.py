@@ -75,6 +75,16 @@ HABITS: dict[str, dict[Domain, tuple[str, str, str]]] = {
     },
 }
 """The likeliest mistake of each model, by the wording of the question."""
+VARIANTS = {"llama_shared_3": 1, "llama_shared_9": 3}
+"""Llamas that have these wordings' habits, in each domain, from the qwen2: 3 and 9 of 9."""
+
+
+def habits_of(model: str) -> dict[Domain, tuple[str, ...]]:
+    """The ``HABITS`` of a model or of a variant, from which judges alone see no difference: what
+    they are shown is drawn from those of both models."""
+    num_shared = VARIANTS.get(model, 0)
+    own = HABITS[model.partition("_")[0]]
+    return {d: HABITS["qwen2"][d][:num_shared] + habits[num_shared:] for d, habits in own.items()}
 
 
 class Doubt(NamedTuple):

@@ -19,7 +19,7 @@ def one_vote(_: Discussion, __: Turn) -> float:
     return 1.0
 
 
-def majority_reward(discussions: Sequence[Discussion], *, weigh: Weigh = one_vote) -> Rewards:
+def majority_reward(discussions: Sequence[Discussion]) -> Rewards:
     r"""Reward a math solution by 1 when its boxed answer is the majority's, else by 0.
 
     The vote is among all solutions of all copies of a question; two answers are the same when they
@@ -31,7 +31,7 @@ def majority_reward(discussions: Sequence[Discussion], *, weigh: Weigh = one_vot
 
     Example: \boxed{7}, \boxed{8}, \boxed{7}, "no idea" get 1, 0, 1, 0; the share is 1/2.
     """
-    elected, metrics = hold_votes(discussions, weigh)
+    elected, metrics = hold_votes(discussions, one_vote)
     rewarded = []
     for discussion in discussions:
         label = elected.get(discussion.question.question_id)

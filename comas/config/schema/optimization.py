@@ -31,3 +31,6 @@ class Optimization:
     """Weight decay of AdamW."""
     max_grad_norm: float = key(1.0, above=0)
     """Gradients with a greater norm are scaled down to it."""
+    gradient_norm_by_role: bool = key(False)
+    """Whether metrics hold the norm of each role's gradient in the first optimiser step of an
+    update, which is computed once more for them."""

@@ -11,6 +11,7 @@ from torch import distributed
 
 from comas.config.schema import Algorithm, Dpo, for_agent
 from comas.engines.policy.engine import Compute, PolicyEngine
+from comas.engines.policy.role_gradients import gradient_norms_by_role
 from comas.engines.policy.sums import UpdateSums
 from comas.policy_optimization.advantages import compute_advantages
 from comas.policy_optimization.balancing import divide_samples
@@ -88,8 +89,8 @@ class PolicyTrainer(PolicyEngine):
 
     def response_logprobs(self, samples: Sequence[TrainingSample]) -> list[list[float]]:
         """Return the present log-probs of each response's tokens; 0 of what was not sampled."""
-        rows = response_rows(self._logprobs(self._engine, samples), samples)
-        return [row.tolist() for row in rows]
+        logprobs = self._logprobs(self._engine, samples)
+        return [row.tolist() for row in response_rows(logprobs, samples)]
 
     def _optimizer_steps(self, num_samples: int, *, step: int) -> list[list[int]]:
         """Sample indices of every optimiser step, all epochs in order; the same on every rank."""
@@ -146,7 +147,13 @@ class PolicyTrainer(PolicyEngine):
         with torch.no_grad():
             for micro in self._micro_batches(samples, idle) if idle else ():
                 forward(micro)
-        micro_batches = self._micro_batches(samples, [i for i in indices if i not in idle])
+        taught = [i for i in indices if i not in idle]
+        if self._optimization.gradient_norm_by_role and not sums.gradient_norms:
+            module, uncounted = self._engine.module, UpdateSums(torch.zeros_like(sums.logprobs))
+            loss_of = partial(forward, sums=uncounted, model=module)
+            by_role = gradient_norms_by_role(module, samples, taught, self._micro_batches, loss_of)
+            sums.norms_by_role = by_role
+        micro_batches = self._micro_batches(samples, taught)
         for number, micro in enumerate(micro_batches, start=1):
             self._engine.set_gradient_accumulation_boundary(number == len(micro_batches))
             self._engine.backward(forward(micro))
@@ -161,17 +168,17 @@ class PolicyTrainer(PolicyEngine):
         targets: Targets,
         totals: StepTotals,
         sums: UpdateSums,
+        model: Compute | None = None,
     ) -> torch.Tensor:
         """Return the loss of a micro batch; adds to ``sums``."""
         batch = self._assemble([samples[i] for i in micro])
         self._recompute_activations_of(batch)
-        logprobs, entropies = self._engine(batch)
-        width = logprobs.shape[1]
-        targets = targets.rows(micro, width)
+        logprobs, entropies = (model or self._engine)(batch)
+        targets = targets.rows(micro, logprobs.shape[1])
         surrogate = policy_loss(logprobs, targets=targets, totals=totals, algorithm=self._algorithm)
         sums.add(surrogate, entropies)
         if not sums.gradient_norms:
-            sums.logprobs[micro, :width] = logprobs.detach()[: len(micro)]
+            sums.logprobs[micro, : logprobs.shape[1]] = logprobs.detach()[: len(micro)]
         return surrogate.loss
 
     def _micro_batches(
