@@ -17,7 +17,7 @@ from comas.config.faults import ConfigError
 from comas.preflight.configuration import load_config
 from comas.reproduction import __main__ as reproduction
 from comas.reproduction.intervals import interval
-from comas.reproduction.report import comparison_table, question_table
+from comas.reproduction.report import comparison_table, question_table, share_table
 from comas.reproduction.results import (
     Record,
     RunResult,
@@ -203,6 +203,13 @@ def test_experiments_are_compared_seed_by_seed():
     ]
     with pytest.raises(ValueError, match="no run has the metric validation/acuracy"):
         comparison_table(results, "validation/acuracy", reference="comas")
+    del results["other"]
+    assert share_table(results, GREEDY, bound="comas").splitlines()[2:] == [
+        # 2 of 30, 1 of 20, 3 of 25: mean 7.89, standard deviation 3.66, times 4.303 / sqrt(3) is
+        # 9.1, and for two at once, t(0.9875, 2) being 6.205, 13.1.
+        "| muted | 7.9 | [-1.2, 17.0] | [-5.2, 21.0] | 6.7, 5.0, 12.0 |",
+        "| alone | 83.3 | [-inf, inf] | [-inf, inf] | 83.3 |",
+    ]
 
 
 def test_answers_are_compared_question_by_question(tmp_path):
@@ -240,7 +247,7 @@ def test_answers_are_compared_question_by_question(tmp_path):
 
 def test_a_report_is_of_the_runs_that_are_finished_and_names_the_others(tmp_path, caplog):
     where = [f"saves={tmp_path / 'saves'}", f"results={tmp_path / 'results'}"]
-    words = ["--report", *TWO, f"metrics=[{GREEDY},{SAMPLED}]", *where]
+    words = ["--report", *TWO, "bound=comas", f"metrics=[{GREEDY},{SAMPLED}]", *where]
     assert reproduction.main(words) == EXIT_FAULT
     assert "no run is finished" in caplog.text
     planned = plan(tmp_path, *TWO)
@@ -249,6 +256,7 @@ def test_a_report_is_of_the_runs_that_are_finished_and_names_the_others(tmp_path
     assert reproduction.main(words) == 0
     page = (tmp_path / "results/report.md").read_text()
     assert "| comas | 40.0 ± 0.0 | 50.0 ± 0.0 |  |" in page and f"## {SAMPLED}" in page
+    assert "the rise of validation/greedy/accuracy under comas each" in page
     assert "**Not finished: muted (seed 1).**" in page and "; code 0123456. **Not" in page
     assert [each.machine for each in read_records(tmp_path / "results")] == ["NVIDIA H200"]
     begin(planned[3], setting="cluster.device=cpu", finished=False)

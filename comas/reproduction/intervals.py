@@ -30,8 +30,9 @@ class Interval(NamedTuple):
         return f"{self.mean:+.1f} [{self.low:+.1f}, {self.high:+.1f}]"
 
 
-def interval(differences: Sequence[float]) -> Interval:
-    """Return the two-sided 95 % interval of the mean (Student's t); endless of one difference.
+def interval(differences: Sequence[float], *, num_comparisons: int = 1) -> Interval:
+    """Return the two-sided 95 % interval of the mean (Student's t); endless of one difference. With
+    ``num_comparisons`` it is so much wider that all of them hold at once (Bonferroni).
 
     Example: 1, 2, 3 have the mean 2, the standard deviation 1 and t(0.975, 2) = 4.303, so the
     interval is 2 ± 4.303 / sqrt(3): -0.484 to 4.484.
@@ -39,5 +40,9 @@ def interval(differences: Sequence[float]) -> Interval:
     mean, num = fmean(differences), len(differences)
     if num < 2:
         return Interval(mean, -inf, inf)
-    half = float(stdtrit(num - 1, 0.5 + CONFIDENCE / 2)) * stdev(differences) / sqrt(num)
+    half = (
+        float(stdtrit(num - 1, 1 - (1 - CONFIDENCE) / 2 / num_comparisons))
+        * stdev(differences)
+        / sqrt(num)
+    )
     return Interval(mean, mean - half, mean + half)

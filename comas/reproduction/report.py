@@ -16,6 +16,10 @@ LEGEND = """\
 Means over seeds ± their standard deviation, at the beginning and at the end of a run; and by how
 much more a metric rose than in {reference}, in runs of the same seed, with the 95 % interval of the
 mean (Student's t, not adjusted for their number). Bold: the interval excludes 0."""
+LEGEND_OF_SHARES = """\
+How much of the rise of {metric} under {bound} each experiment has with the same seed, in percent:
+the mean over seeds, its 95 % interval (Student's t), and one so wide that those of all experiments
+hold at once (Bonferroni)."""
 LEGEND_OF_QUESTIONS = """\
 Likeliest answers at the end of a run: how many are right, in percent, over agents and seeds; and
 how many more than of the reference with the same seeds, with the 95 % interval of the mean over
@@ -36,6 +40,10 @@ def write_report(study: Study, results: Results, records: Sequence[Record], targ
         f"## {metric}\n\n{comparison_table(results, metric, reference=study.reference)}"
         for metric in study.metrics
     ]
+    if study.bound is not None:
+        shares = share_table(results, study.metrics[0], bound=study.bound)
+        legend = LEGEND_OF_SHARES.format(bound=study.bound, metric=study.metrics[0])
+        tables.append(f"## Share of the bound's gain\n\n{legend}\n\n{shares}")
     if questions := question_table(results, reference=study.reference):
         tables.append(f"## Question by question\n\n{LEGEND_OF_QUESTIONS}\n\n{questions}")
     sections = [
@@ -68,6 +76,28 @@ def comparison_table(results: Results, metric: str, *, reference: str) -> str:
     if not rows:
         raise ValueError(f"no run has the metric {metric}; metrics.jsonl of a run has all names")
     return markdown(["experiment", "before", "after", f"rise over {reference}"], rows)
+
+
+def share_table(results: Results, metric: str, *, bound: str) -> str:
+    """Return the table of shares of the bound's gain, in percent, by experiment; its seeds are
+    those that both have.
+
+    Example: gains of 40 and 30 with two seeds, and 50 and 40 of the bound: shares of 80 and 75.
+    """
+    rows = []
+    for name, runs in results.items():
+        both = [
+            (run.change(metric), results[bound][seed].change(metric))
+            for seed, run in runs.items()
+            if seed in results.get(bound, {})
+        ]
+        if both and name != bound:
+            shares = [100 * (gain or 0.0) / whole for gain, whole in both if whole]
+            told = [interval(shares, num_comparisons=num) for num in (1, len(results) - 1)]
+            ends = (f"[{each.low:.1f}, {each.high:.1f}]" for each in told)
+            by_seed = ", ".join(f"{share:.1f}" for share in shares)
+            rows.append([name, f"{told[0].mean:.1f}", *ends, by_seed])
+    return markdown(["experiment", "share", "interval", "of all at once", "by seed"], rows)
 
 
 def question_table(results: Results, *, reference: str) -> str:

@@ -19,6 +19,8 @@ class Study:
     """Name -> what would follow ``scripts/train_comas.sh``: a configuration, then settings."""
     compare_with: str | None = key(None, example="comas")
     """The experiment that all others are compared with; null: the first."""
+    bound: str | None = key(None, example="verifier")
+    """The experiment whose gain the others' gains are told as a share of; null: none."""
     metrics: list[str] = key(["validation/greedy/accuracy", "validation/accuracy"])
     """What is compared, by its name in metrics.jsonl."""
     seeds: list[int] = key([0, 1, 2, 3, 4])
@@ -56,7 +58,7 @@ def find_conflicts(study: Study) -> Iterator[Conflict]:
             yield Conflict(("experiments",), f"{name} must be a command's words, as text", remedy)
         if not FOLDER_NAME.fullmatch(name):
             yield Conflict(("experiments",), f"{name} {FOLDER_NAME_IN_WORDS}", "rename it")
-    for asked, names in (("only", study.only or []), ("compare_with", [study.compare_with])):
+    for asked, names in _named(study).items():
         if unknown := [str(name) for name in names if name and name not in study.experiments]:
             yield Conflict(
                 (asked,),
@@ -68,6 +70,12 @@ def find_conflicts(study: Study) -> Iterator[Conflict]:
     if not study.seeds or len(set(study.seeds)) < len(study.seeds) or min(study.seeds) < 0:
         remedy = "write them like seeds=[0,1,2]"
         yield Conflict(("seeds",), "must hold seeds from 0 on, each once", remedy)
+
+
+def _named(study: Study) -> dict[str, list[str | None]]:
+    """Key -> experiments that it names."""
+    only: list[str | None] = [*(study.only or [])]
+    return {"only": only, "compare_with": [study.compare_with], "bound": [study.bound]}
 
 
 def words_of(command: Any) -> list[str]:
