@@ -57,6 +57,14 @@ def test_parallel_deals_evaluations_and_scorings_evenly_in_each_round():
     assert sorted(counts.values()) == [2, 3, 3]
 
 
+def test_each_role_may_have_an_agent_of_its_own():
+    schedule = "comas.ideas.role_policies:one_for_each_role"
+    for discussion in discuss(schedule=schedule, num_evaluations=2):
+        speakers = {(turn.role, turn.agent_index) for turn in discussion.turns}
+        assert speakers == {("solution", 0), ("evaluation", 1), ("scoring", 2)}
+        assert roles(discussion) == {"solution": 3, "evaluation": 6, "scoring": 6}
+
+
 def test_sequential_draws_every_agent_about_equally_often_for_every_role():
     speakers = draw_speakers(Random(1), num_agents=4, rules=Interaction(num_rounds=4000))
     critics = [critic for _, critics_of_round in speakers for critic in critics_of_round]

@@ -3,6 +3,7 @@
 
 import asyncio
 from collections.abc import Callable, Coroutine, Sequence
+from functools import partial
 from itertools import product
 from random import Random
 from typing import Any
@@ -38,26 +39,24 @@ def sequential(
     evaluate it, and a drawn scorer weighs each evaluation (section 3 of the paper). Solver and
     evaluator see the last kappa rounds; a scoring never enters the history.
     """
-    return [_discuss_in_turn(discussion, num_agents=num_agents) for discussion in discussions]
+    draw = partial(draw_speakers, num_agents=num_agents, rules=rules)
+    return [take_turns(discussion, draw(discussion.rng)) for discussion in discussions]
 
 
 def draw_speakers(
     rng: Random, *, num_agents: int, rules: Interaction
 ) -> list[tuple[int, list[Critics]]]:
     """Draw the solver of every round and the critics of each of its evaluations, uniformly."""
-
-    def draw() -> int:
-        return rng.randrange(num_agents)
-
+    draw = partial(rng.randrange, num_agents)
     return [
         (draw(), [Critics(draw(), draw()) for _ in range(rules.num_evaluations)])
         for _ in range(rules.num_rounds)
     ]
 
 
-async def _discuss_in_turn(discussion: OpenDiscussion, *, num_agents: int) -> None:
+async def take_turns(discussion: OpenDiscussion, rounds: list[tuple[int, list[Critics]]]) -> None:
+    """Hold a discussion of one solution per round, by the solvers and critics of ``rounds``."""
     rules = discussion.rules
-    rounds = draw_speakers(discussion.rng, num_agents=num_agents, rules=rules)
     past_rounds: list[list[HistoryItem]] = []
     for round_index, (solver, critics) in enumerate(rounds):
         shown = past_rounds[-rules.horizon :] if rules.horizon else []
