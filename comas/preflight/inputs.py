@@ -269,14 +269,11 @@ def _locate(config: Config, name: str, *, embedded: Collection[str]) -> tuple[st
     saves, seed = Path(config.saves), config.seed
     before = read_inputs(Path(config.resume)) if config.resume else {}
     location = locate([name], saves=saves, seed=seed, found_before=before, builds=False)[name]
-    is_built = Path(location).exists() or (
-        society_folder(saves, seed=seed).is_dir() and not variants_in([name])
-    )
-    if not name.startswith(QUICKSTART_PREFIX) or is_built:
+    if not name.startswith(QUICKSTART_PREFIX) or Path(location).exists():
         return location, True
     if name not in embedded:
         raise ValueError(f"{name} is not embedded; choose one of {', '.join(embedded)}")
-    return location, False
+    return location, society_folder(saves, seed=seed).is_dir() and not variants_in([name])
 
 
 def _find_model(config: Config, name: str) -> FoundModel:
