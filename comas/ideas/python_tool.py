@@ -4,7 +4,8 @@ Source: ToRA (arXiv 2309.17452), where a solution is made of text, programs and 
 ReTool (arXiv 2504.11536), which trains that by reinforcement. ``configs/ideas/python_tool.yaml``
 has an example. Found (November 2026): a tiny agent of the quick-start to which a cold start had
 shown 3,000 solutions with a call answered 100 of 100 held-out sums greedily; the one that it began
-as, without the tool, 13. What training adds has not been studied.
+as, without the tool, 13. SmolLM2, after 48 such solutions: 98, without 8. What training adds has
+not been studied.
 """
 
 from comas.ideas.tools import ToolError, as_tool, with_tools
