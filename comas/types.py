@@ -253,7 +253,7 @@ class UpdateStats:
     entropy: float = 0.0
     clip_fraction: float = 0.0
     gradient_norm: float = 0.0
-    gradient_norms: Mapping[str, float] = field(default_factory=dict)
+    gradient_norm_by_role: Mapping[str, float] = field(default_factory=dict)
     num_tokens: int = 0
     num_samples: int = 0
     num_optimizer_steps: int = 0

@@ -367,7 +367,7 @@ def test_gradients_of_roles_sum_to_the_whole_and_change_no_update(qwen2, zero_st
     assert largest_difference(weights_of(trainer), plain) == 0
     expected = {role: plain_role_gradient(qwen2, samples, role) for role in JUDGED}
     assert {role: vector.norm().item() for role, vector in expected.items()} == pytest.approx(
-        stats.gradient_norms, rel=1e-4
+        stats.gradient_norm_by_role, rel=1e-4
     )
     assert sum(expected.values()).norm().item() == pytest.approx(stats.gradient_norm, rel=1e-4)
 
@@ -432,7 +432,7 @@ def test_an_empty_buffer_or_one_without_a_pair_is_nothing(qwen2, zero_stage, alg
     others = {"learning_rate": LEARNING_RATE, "rollout_ratio_mean": 1.0, "rollout_ratio_max": 1.0}
     assert vars(stats) == dict.fromkeys(vars(stats), 0) | others | {
         "advantages": (),
-        "gradient_norms": {},
+        "gradient_norm_by_role": {},
     }
     assert largest_difference(before, weights_of(trainer)) == 0
 
@@ -913,7 +913,7 @@ def test_two_ranks_equal_one_and_resume_exactly(qwen2, two_ranks, zero_stage):
     first, second = (rank[str(zero_stage)] for rank in two_ranks)
     for step in range(2):
         stats = alone.update(make_samples(seed=step, roles=JUDGED), step=step)
-        assert stats.gradient_norms.keys() == {*JUDGED}
+        assert stats.gradient_norm_by_role.keys() == {*JUDGED}
         assert_alike(first["stats"][step], stats)
     assert largest_difference(weights_of(alone), first["weights"]) < 1e-5
     assert first["stats"] == second["stats"]

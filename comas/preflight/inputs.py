@@ -221,9 +221,8 @@ def locate(
         elif before is not None and Path(before).exists():
             locations[name] = before
         else:
-            society = society_folder(saves, seed=seed)
-            if builds:
-                quickstart.build_society(saves, seed=seed, variants=variants_in([name]))
+            build = partial(quickstart.build_society, variants=variants_in([name]))
+            society = (build if builds else society_folder)(saves, seed=seed)
             # Wherever a run and its society lie by now, the same recipe makes the same.
             within = Path(society.name, name.removeprefix(QUICKSTART_PREFIX)).parts
             location = society.parent.joinpath(*within)

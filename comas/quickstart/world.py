@@ -80,8 +80,8 @@ VARIANTS = {"llama_shared_3": 1, "llama_shared_9": 3}
 
 
 def habits_of(model: str) -> dict[Domain, tuple[str, ...]]:
-    """The ``HABITS`` of a model or of a variant, from which judges alone see no difference: what
-    they are shown is drawn from those of both models."""
+    """The habits of a model, or of a variant. What judges are shown is drawn from ``HABITS`` for
+    variants, too."""
     num_shared = VARIANTS.get(model, 0)
     own = HABITS[model.partition("_")[0]]
     return {d: HABITS["qwen2"][d][:num_shared] + habits[num_shared:] for d, habits in own.items()}

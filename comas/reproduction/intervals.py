@@ -40,9 +40,6 @@ def interval(differences: Sequence[float], *, num_comparisons: int = 1) -> Inter
     mean, num = fmean(differences), len(differences)
     if num < 2:
         return Interval(mean, -inf, inf)
-    half = (
-        float(stdtrit(num - 1, 1 - (1 - CONFIDENCE) / 2 / num_comparisons))
-        * stdev(differences)
-        / sqrt(num)
-    )
+    quantile = float(stdtrit(num - 1, 1 - (1 - CONFIDENCE) / 2 / num_comparisons))
+    half = quantile * stdev(differences) / sqrt(num)
     return Interval(mean, mean - half, mean + half)

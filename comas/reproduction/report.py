@@ -86,13 +86,15 @@ def share_table(results: Results, metric: str, *, bound: str) -> str:
     """
     rows = []
     for name, runs in results.items():
-        both = [
-            (run.change(metric), results[bound][seed].change(metric))
+        wholes = results.get(bound, {})
+        changes = [
+            (run.change(metric), wholes[seed].change(metric))
             for seed, run in runs.items()
-            if seed in results.get(bound, {})
+            if seed in wholes
         ]
+        both = [(gain, whole) for gain, whole in changes if gain is not None and whole]
         if both and name != bound:
-            shares = [100 * (gain or 0.0) / whole for gain, whole in both if whole]
+            shares = [100 * gain / whole for gain, whole in both]
             told = [interval(shares, num_comparisons=num) for num in (1, len(results) - 1)]
             ends = (f"[{each.low:.1f}, {each.high:.1f}]" for each in told)
             by_seed = ", ".join(f"{share:.1f}" for share in shares)

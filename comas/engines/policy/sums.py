@@ -19,7 +19,7 @@ class UpdateSums:
     """[N, T]: log-probs of the first optimiser step's samples, which are from before the update."""
     gradient_norms: list[float | None] = field(default_factory=list)
     """Of each optimiser step; None: it was skipped."""
-    norms_by_role: dict[str, float] = field(default_factory=dict)
+    gradient_norm_by_role: dict[str, float] = field(default_factory=dict)
     """Of the first optimiser step's gradient, where they are asked for."""
     num_tokens: int = 0
     learning_rate: float = 0.0
@@ -60,7 +60,7 @@ class UpdateSums:
             entropy=entropy / self.num_tokens,
             clip_fraction=num_clipped / self.num_tokens,
             gradient_norm=sum(norms) / max(len(norms), 1),
-            gradient_norms=self.norms_by_role,
+            gradient_norm_by_role=self.gradient_norm_by_role,
             num_tokens=int(targets.mask.sum()),
             num_samples=targets.mask.shape[0],
             num_optimizer_steps=len(norms),

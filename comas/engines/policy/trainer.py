@@ -147,13 +147,13 @@ class PolicyTrainer(PolicyEngine):
         with torch.no_grad():
             for micro in self._micro_batches(samples, idle) if idle else ():
                 forward(micro)
-        taught = [i for i in indices if i not in idle]
+        active = [i for i in indices if i not in idle]
         if self._optimization.gradient_norm_by_role and not sums.gradient_norms:
             module, uncounted = self._engine.module, UpdateSums(torch.zeros_like(sums.logprobs))
             loss_of = partial(forward, sums=uncounted, model=module)
-            by_role = gradient_norms_by_role(module, samples, taught, self._micro_batches, loss_of)
-            sums.norms_by_role = by_role
-        micro_batches = self._micro_batches(samples, taught)
+            norms = gradient_norms_by_role(module, samples, active, self._micro_batches, loss_of)
+            sums.gradient_norm_by_role = norms
+        micro_batches = self._micro_batches(samples, active)
         for number, micro in enumerate(micro_batches, start=1):
             self._engine.set_gradient_accumulation_boundary(number == len(micro_batches))
             self._engine.backward(forward(micro))
