@@ -23,11 +23,11 @@ that has the packages takes the same keys: PYTHONPATH=$PWD python3 -m scripts.gp
                 killed; bare: the rollout against vLLM alone, the update against a plain loop; long:
                 long prompts, recomputed activations, a KL penalty; zero3: as resume, by ZeRO-3 with
                 Adam on the host; nccl: weights between two GPUs by NCCL
-  size=0.5b,1.5b  which models (also 3b): the first for all checks, the others for "one" alone; what
+  size=0.5b,1.5b  which models (also 3b, 135m): the first for all checks, the others for "one" alone; what
                 does not fit is left out
   out=saves/gpu_check  the folder of rows.jsonl, to which every row is added as it is known
   host_gib=128  memory of the machine, where it grows as it is used
-  device=cpu    the same steps on a CPU, with size=tiny; without what is NCCL's alone
+  device=cpu    the same steps on a CPU, with size=tiny or 135m; without what is NCCL's alone
 
 Beside the table: attention against plain attention in float64. "reserved" is the most of a GPU that
 PyTorch held in a rank, "memory" the most that was in use behind the parts of a step.

@@ -21,7 +21,7 @@ def vllm_tokens_per_s(
 ) -> float:
     """Return the speed of vLLM's offline class on the samples' prompts, with the settings of a
     rollout engine."""
-    os.environ.update(engine_environment(device))
+    os.environ.update(engine_environment(device, threads=config.cluster.cpu_threads or 1))
     from vllm import LLM, SamplingParams, TokensPrompt
 
     arguments = engine_arguments(
@@ -50,14 +50,14 @@ def plain_update_s(
     device: Device, model: str, samples: Sequence[TrainingSample], config: Config
 ) -> float:
     """Return the seconds of forward and backward passes over padded micro batches of as many
-    tokens as in an update, and of one step of AdamW; on a CPU of one thread, as a rank has."""
+    tokens as in an update, and of one step of AdamW; on a CPU with the threads of a rank."""
     import torch
     from torch.nn.functional import cross_entropy
     from torch.nn.utils.rnn import pad_sequence
     from transformers import AutoModelForCausalLM
 
     if device == "cpu":
-        torch.set_num_threads(1)
+        torch.set_num_threads(config.cluster.cpu_threads or 1)
     dtype = getattr(torch, config.policy.dtype)
     policy = AutoModelForCausalLM.from_pretrained(model, dtype=dtype).to(device).train()
     optimizer = torch.optim.AdamW(policy.parameters(), lr=1e-6, fused=True)

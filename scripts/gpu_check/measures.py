@@ -49,7 +49,7 @@ def in_process(function: Callable[..., Result], *arguments: Any) -> Result:
 
 
 def matrix_flops(device: Device) -> float:
-    """Operations per second of a plain matrix product, on a CPU of one thread, as a rank has."""
+    """Operations per second of a plain matrix product, on a CPU of one thread."""
     import torch
 
     torch.set_num_threads(1)

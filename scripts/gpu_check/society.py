@@ -22,7 +22,7 @@ from comas.engines.cluster.supervision import Recoveries
 from comas.preflight.machine import Machine
 from comas.preflight.memory import GIB
 from comas.preflight.model_shape import model_shape
-from comas.preflight.plan import memory_needs, settle_sharding
+from comas.preflight.plan import memory_needs, settle_sharding, settle_threads
 from comas.types import Device, Request, TrainingSample, UpdateStats
 from comas.utils.processes import command_line
 from scripts.gpu_check.baselines import plain_update_s, vllm_tokens_per_s
@@ -136,7 +136,7 @@ def run_check(
         "faults": found.all_faults(),
     }
     if not planned.check.lora_rank:  # adapters are sent alone, and skip what weights would need
-        row["FLOPs utilisation"] = flops / peak_flops
+        row["FLOPs utilisation"] = flops / peak_flops / (config.cluster.cpu_threads or 1)
         num_bytes = shape.num_parameters * (2 if config.rollout.dtype == "bfloat16" else 4)
         row["sent GB/s"] = num_bytes / seconds["send s"] / 1e9
     if planned.check.is_compared:
@@ -232,9 +232,10 @@ def long_faults(buffers: Buffers, config: Config) -> list[str]:
 
 
 def fitting(config: Config, *, model: str, machine: Machine, what: str) -> tuple[Config, str]:
-    """``config`` with its sharding settled, and the memory that it needs by the plan: of the
-    machine on a CPU, else of the GPU during an update. Raises NotRunError."""
+    """``config`` with sharding and threads settled, and the memory that it needs by the plan: of
+    the machine on a CPU, else of the GPU during an update. Raises NotRunError."""
     shapes = [model_shape(model)] * config.num_policies
+    config, _ = settle_threads(config, shapes=shapes, machine=machine)
     try:
         config, line = settle_sharding(config, shapes=shapes, machine=machine)
     except ValueError as error:
