@@ -5,13 +5,14 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from statistics import fmean, stdev
 
+from comas.reproduction.figure import figure
 from comas.reproduction.intervals import Interval, interval
 from comas.reproduction.results import Record, Results, RunResult
 from comas.reproduction.study import Study
 from comas.run.metrics.meanings import as_regex, meanings
 from comas.utils.files import write_text
 
-REPORT = "report.md"
+REPORT, FIGURE = "report.md", "figure.svg"
 LEGEND = """\
 Means over seeds ± their standard deviation, at the beginning and at the end of a run; and by how
 much more a metric rose than in {reference}, in runs of the same seed, with the 95 % interval of the
@@ -28,7 +29,8 @@ other seeds would."""
 
 
 def write_report(study: Study, results: Results, records: Sequence[Record], target: Path) -> Path:
-    """Write the page into the folder ``target``; returns its path.
+    """Write the page into the folder ``target``, beside its figure where the first metric is a
+    share; returns the page's path.
 
     Args:
         records: where the runs were made.
@@ -46,15 +48,31 @@ def write_report(study: Study, results: Results, records: Sequence[Record], targ
         tables.append(f"## Share of the bound's gain\n\n{legend}\n\n{shares}")
     if questions := question_table(results, reference=study.reference):
         tables.append(f"## Question by question\n\n{LEGEND_OF_QUESTIONS}\n\n{questions}")
+    drawn = ""
+    if values := last_values(results, study.metrics[0]):
+        what = f"{study.metrics[0]} at the end, %"
+        write_text(target / FIGURE, figure(values, title=what))
+        drawn = f"![{what}: each seed, the mean, and its 95 % interval]({FIGURE})"
     sections = [
         "# What was compared",
         study.about.strip(),
         _origin(study, results, records),
+        drawn,
         LEGEND.format(reference=study.reference),
         *tables,
     ]
     write_text(target / REPORT, "\n\n".join(filter(None, sections)) + "\n")
     return target / REPORT
+
+
+def last_values(results: Results, metric: str) -> dict[str, list[float]]:
+    """Return a metric's values at the end of each experiment's runs, in percent; empty where it is
+    not a share."""
+    if scale_of(metric) == 1:
+        return {}
+    ends = {name: [run.after.get(metric) for run in by.values()] for name, by in results.items()}
+    known = {name: [100 * v for v in each if v is not None] for name, each in ends.items()}
+    return {name: each for name, each in known.items() if each}
 
 
 def comparison_table(results: Results, metric: str, *, reference: str) -> str:
