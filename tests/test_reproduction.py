@@ -275,6 +275,10 @@ def test_a_report_is_of_the_runs_that_are_finished_and_names_the_others(tmp_path
     assert "the rise of validation/greedy/accuracy under comas each" in page
     assert "**Not finished: muted (seed 1).**" in page and "; code 0123456. **Not" in page
     assert [each.machine for each in read_records(tmp_path / "results")] == ["NVIDIA H200"]
+    # A run that is still to come may have it.
+    assert reproduction.main([*words, f"metrics=[{GREEDY},majority/share]"]) == 0
+    page = (tmp_path / "results/report.md").read_text()
+    assert "## majority/share\n\nNo finished run has it." in page
     begin(planned[3], setting="cluster.device=cpu", finished=False)
     assert machine_of(planned[3].folder) == "ours"
     # What another machine has made stands beside it, and is never overwritten.

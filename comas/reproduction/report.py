@@ -36,12 +36,18 @@ def write_report(study: Study, results: Results, records: Sequence[Record], targ
         records: where the runs were made.
 
     Raises:
-        ValueError: no run has one of the study's metrics.
+        ValueError: all runs are finished, and none has one of the study's metrics.
     """
-    tables = [
-        f"## {metric}\n\n{comparison_table(results, metric, reference=study.reference)}"
-        for metric in study.metrics
-    ]
+    is_whole = all(set(study.seeds) <= set(results.get(name, ())) for name in study.chosen)
+    tables = []
+    for metric in study.metrics:
+        try:
+            table = comparison_table(results, metric, reference=study.reference)
+        except ValueError:
+            if is_whole:
+                raise
+            table = "No finished run has it."
+        tables.append(f"## {metric}\n\n{table}")
     if study.bound is not None:
         shares = share_table(results, study.metrics[0], bound=study.bound)
         legend = LEGEND_OF_SHARES.format(bound=study.bound, metric=study.metrics[0])
