@@ -23,8 +23,8 @@ that has the packages takes the same keys: PYTHONPATH=$PWD python3 -m scripts.gp
                 killed; bare: the rollout against vLLM alone, the update against a plain loop; long:
                 long prompts, recomputed activations, a KL penalty; zero3: as resume, by ZeRO-3 with
                 Adam on the host; nccl: weights between two GPUs by NCCL
-  size=0.5b,1.5b  which models (also 3b, 135m): the first for all checks, the others for "one" alone; what
-                does not fit is left out
+  size=0.5b,1.5b  which models (also 3b, 135m): the first for all checks, the others for "one"
+                alone; what does not fit is left out
   out=saves/gpu_check  the folder of rows.jsonl, to which every row is added as it is known
   host_gib=128  memory of the machine, where it grows as it is used
   device=cpu    the same steps on a CPU, with size=tiny or 135m; without what is NCCL's alone
