@@ -257,6 +257,9 @@ def test_a_figure_shows_each_seed_the_mean_and_its_interval():
     assert 'x1="584.8" x2="584.8" y1="61" y2="73"' in page
     assert ">40</text>" in page and ">90</text>" in page and ">100</text>" not in page
     assert ">a&lt;b</text>" in page
+    page = figure({"all": [100.0, 100.0]}, title="")  # nobody has more
+    assert ">100</text>" in page and ">110</text>" in page
+    assert ">110</text>" not in figure({"all": [99.0, 100.0]}, title="")
 
 
 def test_a_report_is_of_the_runs_that_are_finished_and_names_the_others(tmp_path, caplog):

@@ -1,6 +1,7 @@
 """The figure of a study: where each experiment ends, with its interval over seeds, as SVG."""
 
 from collections.abc import Mapping, Sequence
+from math import ceil
 from xml.sax.saxutils import escape
 
 from comas.reproduction.intervals import interval
@@ -20,7 +21,8 @@ def figure(values: Mapping[str, Sequence[float]], *, title: str) -> str:
     Example: if the values are 42 and 88, 40 is at ``LEFT`` and 90 at ``LEFT + WIDTH`` pixels.
     """
     every = [value for each in values.values() for value in each]
-    low, high = int(min(every) // GRID) * GRID, int(max(every) // GRID + 1) * GRID
+    low = int(min(every) // GRID) * GRID
+    high = max(low + GRID, ceil(max(every) / GRID) * GRID)
     height = TOP + ROW * len(values) + 10
 
     def x(value: float) -> float:

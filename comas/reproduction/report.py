@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterable, Sequence
+from itertools import chain
 from pathlib import Path
 from statistics import fmean, stdev
 
@@ -41,12 +42,9 @@ def write_report(study: Study, results: Results, records: Sequence[Record], targ
     is_whole = all(set(study.seeds) <= set(results.get(name, ())) for name in study.chosen)
     tables = []
     for metric in study.metrics:
-        try:
+        table = "No finished run has it."
+        if is_whole or has_metric(results, metric):
             table = comparison_table(results, metric, reference=study.reference)
-        except ValueError:
-            if is_whole:
-                raise
-            table = "No finished run has it."
         tables.append(f"## {metric}\n\n{table}")
     if study.bound is not None:
         shares = share_table(results, study.metrics[0], bound=study.bound)
@@ -69,6 +67,12 @@ def write_report(study: Study, results: Results, records: Sequence[Record], targ
     ]
     write_text(target / REPORT, "\n\n".join(filter(None, sections)) + "\n")
     return target / REPORT
+
+
+def has_metric(results: Results, metric: str) -> bool:
+    """True if a run has the metric."""
+    runs = chain.from_iterable(by_seed.values() for by_seed in results.values())
+    return any(run.change(metric) is not None for run in runs)
 
 
 def last_values(results: Results, metric: str) -> dict[str, list[float]]:
