@@ -18,7 +18,7 @@ from comas.preflight.configuration import load_config
 from comas.reproduction import __main__ as reproduction
 from comas.reproduction.figure import figure
 from comas.reproduction.intervals import interval
-from comas.reproduction.report import comparison_table, question_table, share_table
+from comas.reproduction.report import comparison_table, part_table, question_table, share_table
 from comas.reproduction.results import (
     Record,
     RunResult,
@@ -211,6 +211,18 @@ def test_experiments_are_compared_seed_by_seed():
         "| muted | 7.9 | [-1.2, 17.0] | [-5.2, 21.0] | 6.7, 5.0, 12.0 |",
         "| alone | 83.3 | [-inf, inf] | [-inf, inf] | 83.3 |",
     ]
+    assert part_table(results, [GREEDY, SAMPLED], bound="comas").splitlines()[2:] == [
+        "| muted | 7.9 [-1.2, 17.0] |  |",
+        "| alone | 83.3 [-inf, inf] |  |",
+    ]
+
+
+@pytest.mark.parametrize(("end", "said"), [(0.97, "96.6 [-inf, inf]"), (0.98, "saturated")])
+def test_a_share_of_what_both_have_learned_whole_is_not_told(end, said):
+    ends = {"bound": 0.99, "mine": end}
+    results = {name: {0: result(name, 0, 0.4, after)} for name, after in ends.items()}
+    told = part_table(results, [GREEDY], bound="bound")
+    assert told.splitlines()[2:] == [f"| mine | {said} |"]
 
 
 def test_answers_are_compared_question_by_question(tmp_path):

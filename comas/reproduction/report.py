@@ -22,6 +22,11 @@ LEGEND_OF_SHARES = """\
 How much of the rise of {metric} under {bound} each experiment has with the same seed, in percent:
 the mean over seeds, its 95 % interval (Student's t), and one so wide that those of all experiments
 hold at once (Bonferroni)."""
+SATURATED = 98.0
+"""Percent: where an experiment and the bound both end here or above, shares say nothing."""
+LEGEND_OF_PARTS = f"""\
+The same of its parts, each with its own interval; *saturated* where both end at {SATURATED:.0f} %
+or more in the mean."""
 LEGEND_OF_QUESTIONS = """\
 Likeliest answers at the end of a run: how many are right, in percent, over agents and seeds; and
 how many more than of the reference with the same seeds, with the 95 % interval of the mean over
@@ -47,9 +52,12 @@ def write_report(study: Study, results: Results, records: Sequence[Record], targ
             table = comparison_table(results, metric, reference=study.reference)
         tables.append(f"## {metric}\n\n{table}")
     if study.bound is not None:
-        shares = share_table(results, study.metrics[0], bound=study.bound)
-        legend = LEGEND_OF_SHARES.format(bound=study.bound, metric=study.metrics[0])
+        whole, *others = study.metrics
+        legend = LEGEND_OF_SHARES.format(bound=study.bound, metric=whole)
+        shares = share_table(results, whole, bound=study.bound)
         tables.append(f"## Share of the bound's gain\n\n{legend}\n\n{shares}")
+        if parts := [each for each in others if whole in each and has_metric(results, each)]:
+            tables.append(f"{LEGEND_OF_PARTS}\n\n{part_table(results, parts, bound=study.bound)}")
     if questions := question_table(results, reference=study.reference):
         tables.append(f"## Question by question\n\n{LEGEND_OF_QUESTIONS}\n\n{questions}")
     drawn = ""
@@ -113,21 +121,41 @@ def share_table(results: Results, metric: str, *, bound: str) -> str:
     Example: gains of 40 and 30 with two seeds, and 50 and 40 of the bound: shares of 80 and 75.
     """
     rows = []
-    for name, runs in results.items():
-        wholes = results.get(bound, {})
-        changes = [
-            (run.change(metric), wholes[seed].change(metric))
-            for seed, run in runs.items()
-            if seed in wholes
-        ]
-        both = [(gain, whole) for gain, whole in changes if gain is not None and whole]
-        if both and name != bound:
-            shares = [100 * gain / whole for gain, whole in both]
-            told = [interval(shares, num_comparisons=num) for num in (1, len(results) - 1)]
+    for name in results:
+        if (by_seed := shares_of_gain(results, metric, name, bound)) and name != bound:
+            told = [interval(by_seed, num_comparisons=num) for num in (1, len(results) - 1)]
             ends = (f"[{each.low:.1f}, {each.high:.1f}]" for each in told)
-            by_seed = ", ".join(f"{share:.1f}" for share in shares)
-            rows.append([name, f"{told[0].mean:.1f}", *ends, by_seed])
+            each_seed = ", ".join(f"{share:.1f}" for share in by_seed)
+            rows.append([name, f"{told[0].mean:.1f}", *ends, each_seed])
     return markdown(["experiment", "share", "interval", "of all at once", "by seed"], rows)
+
+
+def part_table(results: Results, metrics: Sequence[str], *, bound: str) -> str:
+    """Return the table of shares of the bound's gain in each of ``metrics``, in percent."""
+    ends = {metric: last_values(results, metric) for metric in metrics}
+
+    def cell(metric: str, name: str) -> str:
+        shares = shares_of_gain(results, metric, name, bound)
+        if not shares:
+            return ""
+        if min(fmean(ends[metric][each]) for each in (name, bound)) >= SATURATED:
+            return "saturated"
+        told = interval(shares)
+        return f"{told.mean:.1f} [{told.low:.1f}, {told.high:.1f}]"
+
+    rows = [[name, *(cell(each, name) for each in metrics)] for name in results if name != bound]
+    return markdown(["experiment", *metrics], rows)
+
+
+def shares_of_gain(results: Results, metric: str, name: str, bound: str) -> list[float]:
+    """Return an experiment's gain over the bound's, in percent, with each seed that both have."""
+    wholes = results.get(bound, {})
+    changes = [
+        (run.change(metric), wholes[seed].change(metric))
+        for seed, run in results[name].items()
+        if seed in wholes
+    ]
+    return [100 * gain / whole for gain, whole in changes if gain is not None and whole]
 
 
 def question_table(results: Results, *, reference: str) -> str:
