@@ -215,6 +215,8 @@ def test_experiments_are_compared_seed_by_seed():
         "| muted | 7.9 [-1.2, 17.0] |  |",
         "| alone | 83.3 [-inf, inf] |  |",
     ]
+    lengths = {name: {0: RunResult(name, 0, 1, {"n": 9}, {"n": 8})} for name in ("comas", "short")}
+    assert part_table(lengths, ["n"], bound="comas").endswith("| short | 100.0 [-inf, inf] |")
 
 
 @pytest.mark.parametrize(("end", "said"), [(0.97, "96.6 [-inf, inf]"), (0.98, "saturated")])
@@ -294,6 +296,9 @@ def test_a_report_is_of_the_runs_that_are_finished_and_names_the_others(tmp_path
     assert reproduction.main([*words, f"metrics=[{GREEDY},majority/share]"]) == 0
     page = (tmp_path / "results/report.md").read_text()
     assert "## majority/share\n\nNo finished run has it." in page
+    # The others may, where not all experiments are asked for.
+    finished = [*words, "only=[comas]", f"metrics=[{GREEDY},majority/share]"]
+    assert reproduction.main(finished) == 0
     begin(planned[3], setting="cluster.device=cpu", finished=False)
     assert machine_of(planned[3].folder) == "ours"
     # What another machine has made stands beside it, and is never overwritten.

@@ -44,7 +44,7 @@ def write_report(study: Study, results: Results, records: Sequence[Record], targ
     Raises:
         ValueError: all runs are finished, and none has one of the study's metrics.
     """
-    is_whole = all(set(study.seeds) <= set(results.get(name, ())) for name in study.chosen)
+    is_whole = all(set(study.seeds) <= set(results.get(name, ())) for name in study.experiments)
     tables = []
     for metric in study.metrics:
         table = "No finished run has it."
@@ -78,7 +78,7 @@ def write_report(study: Study, results: Results, records: Sequence[Record], targ
 
 
 def has_metric(results: Results, metric: str) -> bool:
-    """True if a run has the metric."""
+    """True if a run has the metric at both of its ends."""
     runs = chain.from_iterable(by_seed.values() for by_seed in results.values())
     return any(run.change(metric) is not None for run in runs)
 
@@ -138,10 +138,10 @@ def part_table(results: Results, metrics: Sequence[str], *, bound: str) -> str:
         shares = shares_of_gain(results, metric, name, bound)
         if not shares:
             return ""
-        if min(fmean(ends[metric][each]) for each in (name, bound)) >= SATURATED:
+        finals = [fmean(ends[metric][each]) for each in (name, bound) if ends[metric]]
+        if min(finals, default=0) >= SATURATED:
             return "saturated"
-        told = interval(shares)
-        return f"{told.mean:.1f} [{told.low:.1f}, {told.high:.1f}]"
+        return "{:.1f} [{:.1f}, {:.1f}]".format(*interval(shares))
 
     rows = [[name, *(cell(each, name) for each in metrics)] for name in results if name != bound]
     return markdown(["experiment", *metrics], rows)
