@@ -299,6 +299,12 @@ def test_a_report_is_of_the_runs_that_are_finished_and_names_the_others(tmp_path
     # The others may, where not all experiments are asked for.
     finished = [*words, "only=[comas]", f"metrics=[{GREEDY},majority/share]"]
     assert reproduction.main(finished) == 0
+    [ours] = read_records(tmp_path / "results")  # its numbers of the others stay
+    assert [f"{run.experiment} {run.seed}" for run in ours.runs] == [
+        "comas 0",
+        "comas 1",
+        "muted 0",
+    ]
     begin(planned[3], setting="cluster.device=cpu", finished=False)
     assert machine_of(planned[3].folder) == "ours"
     # What another machine has made stands beside it, and is never overwritten.
@@ -310,8 +316,19 @@ def test_a_report_is_of_the_runs_that_are_finished_and_names_the_others(tmp_path
     begin(planned[0])
     assert reproduction.main(words) == 0
     page = (tmp_path / "results/report.md").read_text()
-    assert "; 1 on theirs, 2026-02-02; code 0123456, abcdef0. **The runs are of different" in page
-    assert "**Not finished: comas (seed 1); muted (seed 0).**" in page
+    assert "runs: 3 on NVIDIA H200, " in page and "; 1 on theirs, 2026-02-02; code 01234" in page
+    assert "**The runs are of different" in page and "**Not finished" not in page
+    # What would be started otherwise today is kept, and not compared.
+    old, new = result("comas", 0, 0.4, 0.4), replace(result("comas", 0, 0, 1), words=["a.yaml"])
+    assert old.is_as(new) and new.is_as(new) and not new.is_as(replace(new, words=["b.yaml"]))
+    shutil.copytree(tmp_path / "results", tmp_path / "other")
+    changed = [*words, "settings=algorithm.kl_coef=0.5", f"saves={tmp_path / 'none'}"]
+    caplog.clear()
+    assert reproduction.main([*changed, f"results={tmp_path / 'other'}"]) == 0
+    assert "nvidia-h200.json: 3 runs were started otherwise: not in the report" in caplog.text
+    page = (tmp_path / "other/report.md").read_text()
+    assert "runs: 1 on theirs, 2026" in page and "comas (seed 0, 1); muted (seed 0)" in page
+    assert read_records(tmp_path / "other") == read_records(tmp_path / "results")
     # Numbers outlast their runs.
     shutil.rmtree(tmp_path / "saves")
     before = read_records(tmp_path / "results")

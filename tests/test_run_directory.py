@@ -18,7 +18,7 @@ from tables import cases
 from comas.config import ConfigError
 from comas.config.schema import Config
 from comas.preflight.configuration import load_config
-from comas.run import RunDirectory
+from comas.run import RunDirectory, provenance
 from comas.run.provenance import git_state
 from comas.run.seals import read_inputs, user_key
 from comas.utils.files import FileError
@@ -51,6 +51,13 @@ def test_a_new_run_has_a_folder_for_this_user_alone_that_latest_points_at(config
     [start] = json.loads((first.path / "versions.json").read_text())
     assert start["python"].startswith("3.") and "pydantic" in start["packages"]
     assert start["command"] == sys.argv
+
+
+@pytest.mark.parametrize(("visible", "known"), [("0,1", ["H200, 143771 MiB"]), ("", [])])
+def test_gpus_that_are_hidden_are_not_those_of_the_run(monkeypatch, visible, known):
+    monkeypatch.setattr(provenance, "GPUS", ["echo", "H200, 143771 MiB"])
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    assert provenance.describe_process()["gpus"] == known
 
 
 def test_the_git_state_tells_a_checkout_from_an_installed_package(tmp_path):
@@ -226,7 +233,7 @@ DIES = """
 import os, signal, sys
 from pathlib import Path
 from comas.config import Config, load
-from comas.run import RunDirectory
+from comas.run import RunDirectory, provenance
 run = RunDirectory.create(load(Config, None, ["saves=" + sys.argv[1]]))
 run.log_metrics(1, {})
 with (run.path / "metrics.jsonl").open("a") as file:

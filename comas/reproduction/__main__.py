@@ -4,6 +4,7 @@ import argparse
 import logging
 from collections import defaultdict
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import date
 from pathlib import Path
 
@@ -62,8 +63,8 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def save_report(study: Study, runs: Sequence[PlannedRun], target: Path) -> Path:
-    """Write the numbers of the finished runs, and of all that are in the folder ``target`` a
-    report; returns its path.
+    """Write the numbers of the finished runs beside those that the folder ``target`` has of others,
+    and a report of all that the study would start so today; returns its path.
 
     Raises:
         ValueError: none is finished.
@@ -72,20 +73,37 @@ def save_report(study: Study, runs: Sequence[PlannedRun], target: Path) -> Path:
     for run in runs:
         if folder := run.finished:
             result = read_result(folder, run.experiment, seed=run.seed, metrics=study.metrics)
-            made[machine_of(folder)].append(result)
+            words = study.words(run.experiment)
+            made[machine_of(folder)].append(replace(result, words=words))
     with explaining_errors(target):
         target.mkdir(parents=True, exist_ok=True)
-    here = [Record(name, f"{date.today():%Y-%m-%d}", results) for name, results in made.items()]
-    for record in here:
-        write_record(target, record)
-    files = {record.file for record in here}
-    records = [*here, *(record for record in read_records(target) if record.file not in files)]
+    known = {record.machine: record for record in read_records(target)}
+    for machine, runs_here in made.items():
+        earlier = known[machine].runs if machine in known else []
+        again = [old for old in earlier if any(old.is_as(new) for new in runs_here)]
+        runs_here += [old for old in earlier if old not in again]
+        known[machine] = Record(machine, f"{date.today():%Y-%m-%d}", runs_here)
+        write_record(target, known[machine])
+    ours_first = sorted(known.values(), key=lambda record: record.machine not in made)
+    records = [of_today(record, study) for record in ours_first]
     results = pooled(records, study.chosen, study.seeds)
     if not results:
         raise ValueError(f"no run is finished, and {target} has no numbers: nothing to report")
     report = write_report(study, results, records, target)
     log.info("%s", comparison_table(results, study.metrics[0], reference=study.reference))
     return report
+
+
+def of_today(record: Record, study: Study) -> Record:
+    """Leave out of ``record``, and say so, what the study would start otherwise today."""
+    fit = [
+        run
+        for run in record.runs
+        if run.experiment in study.experiments and run.words in ([], study.words(run.experiment))
+    ]
+    if left_out := len(record.runs) - len(fit):
+        log.warning("%s: %d runs were started otherwise: not in the report", record.file, left_out)
+    return replace(record, runs=fit)
 
 
 if __name__ == "__main__":

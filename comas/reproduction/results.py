@@ -38,6 +38,13 @@ class RunResult:
     right: list[str] = field(default_factory=list)
     """For each agent, a digit for each held-out question, by its id: 1 if its likeliest answer was
     right at the last validation, else 0. Empty: the run did not keep them."""
+    words: list[str] = field(default_factory=list)
+    """``Study.words`` of its experiment. Empty: not noted, as before 0.17."""
+
+    def is_as(self, other: "RunResult") -> bool:
+        """True if experiment, seed and, where they are noted, words are those of ``other``."""
+        ours = (self.experiment, self.seed, self.words or other.words)
+        return ours == (other.experiment, other.seed, other.words)
 
     def change(self, metric: str) -> float | None:
         """Return by how much ``metric`` rose from the beginning to the end; None: it lacks it."""

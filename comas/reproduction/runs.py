@@ -14,7 +14,7 @@ from comas.config.paths import find
 from comas.config.schema import Config
 from comas.preflight.configuration import load_config
 from comas.reproduction.results import read_result
-from comas.reproduction.study import Study, words_of
+from comas.reproduction.study import Study
 from comas.run.directory import trained_steps
 from comas.run.records import METRICS, read_rows
 
@@ -78,10 +78,9 @@ def plan_runs(study: Study, saves: Path, folder: Path | None = None) -> list[Pla
     Raises:
         ValueError: a configuration is wrong, or a run was made with other settings.
     """
-    commands = {name: words_of(study.experiments[name]) for name in study.chosen}
-    added = words_of(study.settings)
+    commands = {name: study.words(name) for name in study.chosen}
     runs = [
-        PlannedRun(name, seed, saves, find(config, folder) or Path(config), (*settings, *added))
+        PlannedRun(name, seed, saves, find(config, folder) or Path(config), tuple(settings))
         for seed in study.seeds
         for name, [config, *settings] in commands.items()
     ]

@@ -44,6 +44,10 @@ class Study:
         """The experiment that all others are compared with."""
         return self.compare_with or next(iter(self.experiments))
 
+    def words(self, experiment: str) -> list[str]:
+        """What its runs are started with, beside seed, name and folder."""
+        return [*words_of(self.experiments[experiment]), *words_of(self.settings)]
+
 
 def find_conflicts(study: Study) -> Iterator[Conflict]:
     """Find what is wrong with the keys beside types and bounds of single values."""

@@ -20,6 +20,7 @@ SOURCE_FOLDER = Path(__file__).resolve().parents[2]
 FILE = "versions.json"
 PACKAGES = ("torch", "transformers", "vllm", "deepspeed", "openrlhf", "ray")
 """Those whose versions reports and model cards tell."""
+GPUS = ["nvidia-smi", "--query-gpu=name,memory.total", "--format=csv,noheader"]
 _PROCESSES = TypeAdapter(list[dict[str, Any]])
 
 
@@ -34,6 +35,7 @@ def note_process(folder: Path) -> None:
 
 def describe_process() -> dict[str, Any]:
     """Everything about this process that may change its results, as plain JSON values."""
+    hides_gpus = os.environ.get("CUDA_VISIBLE_DEVICES") in ("", "-1")
     return {
         "started": datetime.now().astimezone().isoformat(timespec="seconds"),
         "command": sys.argv,
@@ -42,7 +44,7 @@ def describe_process() -> dict[str, Any]:
         "platform": platform.platform(),
         "cpu": cpu_name(),
         "cpu_cores": os.cpu_count(),
-        "gpus": _lines_of(["nvidia-smi", "--query-gpu=name,memory.total", "--format=csv,noheader"]),
+        "gpus": [] if hides_gpus else _lines_of(GPUS),
         "packages": _packages(),
     }
 
