@@ -122,7 +122,7 @@ tell_progress() {
   # Not sleep, a process that would stay behind.
   while ! read -rt "$SECONDS_BETWEEN_LINES" -u "$idle" && kill -0 $$ 2>/dev/null; do
     echo "environment: $((SECONDS - start)) s so far, $(($(count_packages) - before)) of $total" \
-      "packages installed"
+      "packages installed (all are downloaded first)"
   done
 }
 

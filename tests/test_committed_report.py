@@ -9,7 +9,12 @@ from small_runs import REPOSITORY
 from tables import cases
 
 from comas.reproduction.intervals import interval
-from comas.reproduction.report import comparison_table, mean_and_spread, questions_more
+from comas.reproduction.report import (
+    comparison_table,
+    mean_and_spread,
+    questions_more,
+    share_table,
+)
 from comas.reproduction.results import pooled, read_records
 
 RESULTS = REPOSITORY / "results"
@@ -25,9 +30,7 @@ FIRST = f"agent_0/{GREEDY}"
 SAME_AGENT = [("comas", "srlm"), ("comas", "agents_2")]
 """Comparisons with experiments of the first agent's model alone, which look at that agent."""
 REWARD = "reward_effectiveness/from_score_2"
-PAGES = {"reproduction": "reproduction/report.md"} | dict.fromkeys(
-    ("lasting", "combined", "voted"), "lasting.md"
-)
+PAGES = {"reproduction": "reproduction/report.md", "lasting": "lasting.md"}
 DOMAINS = ("math", "science", "coding")
 
 Runs = dict[str, dict[int, dict]]
@@ -119,11 +122,28 @@ def test_tables_of_finished_studies_are_of_the_numbers(study, page):
     table = comparison_table(results, GREEDY, reference=reference).splitlines()
     assert table[0] in text
     shown = [row for row in table[2:] if row in text]
-    assert len(shown) == {"reproduction": 16, "lasting": 9}.get(study, 3)
+    assert len(shown) == {"reproduction": 16, "lasting": 9}[study]
     if study == "reproduction":  # Gains of rewards that say nothing stand beside that of CoMAS.
         lasting = (RESULTS / "lasting.md").read_text()
         for name in ("constant", "approving", "shuffled", "comas"):
             assert f"{fmean(gains(numbers(study), name).values()):.1f}" in lasting
+
+
+def test_the_page_of_votes_is_of_the_numbers():
+    page = (RESULTS / "votes.md").read_text()
+    runs = numbers("studies/votes")
+    results = pooled(read_records(RESULTS / "studies/votes"), runs, range(15, 20))
+    assert f"**{sum(map(len, results.values()))} of 95 runs" in page
+    equal = {k: by_seed for k, by_seed in results.items() if k.split("_")[-1] not in "3 9 model"}
+    rows = share_table(equal, GREEDY, bound="verifier").splitlines()[2:]
+    assert len(rows) == 7 and [row for row in rows if row in page] == rows
+    for habits, ending in (("none", ""), ("3 of 9", "_shared_3"), ("9 of 9", "_shared_9")):
+        [row] = [line for line in page.splitlines() if line.startswith(f"| {habits} |")]
+        for reward in {"verifier", "paper", "plain_vote", "scored_vote"} & set(equal):
+            if reward + ending in results:
+                ends = percent(runs, reward + ending, "after", f"{GREEDY}/math")
+                shown = [value for seed, value in ends.items() if seed < 20]
+                assert f"| {mean_and_spread(shown)} " in row
 
 
 def test_the_page_of_smollm2_is_of_the_numbers():
