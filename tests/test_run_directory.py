@@ -233,7 +233,7 @@ DIES = """
 import os, signal, sys
 from pathlib import Path
 from comas.config import Config, load
-from comas.run import RunDirectory, provenance
+from comas.run import RunDirectory
 run = RunDirectory.create(load(Config, None, ["saves=" + sys.argv[1]]))
 run.log_metrics(1, {})
 with (run.path / "metrics.jsonl").open("a") as file:
