@@ -25,6 +25,8 @@ interruption the same command goes on, also within a run.
   experiments.mine="mine.yaml algorithm.kl_coef=0.1"
                        one more experiment: a configuration, and settings
   metrics=[reward/solution]     what is compared, by its name in metrics.jsonl
+  compare_with=comas bound=verifier
+                       what gains are compared with; what they are shown as a share of
   saves=DIR            where the runs are (saves/studies/NAME, by the name of the study's file)
   results=DIR          where the numbers, the report and its figure go (results/studies/NAME)
 USAGE

@@ -4,7 +4,7 @@ Source: a vote weighed by a verifier's scores (arXiv 2206.02336), which chooses 
 makes a reward here; the judges are the society's own. Found (November 2026, 300 steps of the
 quick-start): with five of six fresh seeds it keeps up with a verifier's reward in greedy accuracy,
 over math and science alone with three of five; that the two models share no habit of mistakes,
-which is what makes a vote work, was planted (``results/lasting.md``).
+which a plain vote needs and this one did not, was planted (``results/votes.md``).
 """
 
 from collections.abc import Sequence
