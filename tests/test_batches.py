@@ -4,6 +4,8 @@ import json
 from array import array
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
+from datetime import date
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -17,7 +19,7 @@ from comas.engines.cluster.agents import Agents
 from comas.engines.cluster.supervision import LostEngineError
 from comas.preflight.configuration import load_config
 from comas.run.batches import AHEAD, Batches
-from comas.types import Discussion, RewardedDiscussion, Rewards
+from comas.types import Discussion, Question, RewardedDiscussion, Rewards
 from comas.utils.files import FileError
 from comas.verification.solutions import Verdicts
 
@@ -84,7 +86,8 @@ def test_what_waits_survives_its_file_to_the_last_bit(tmp_path):
         response_token_ids=array("i", [3, 4]),
         rollout_logprobs=array("d", [-0.1, -1 / 3]),
     )
-    said = discussion(replace(solution, generation=sampled))
+    asked = Question("q", "math", "?", {"day": date(2026, 1, 1)})
+    said = replace(discussion(replace(solution, generation=sampled)), question=asked)
     rewards = Rewards([RewardedDiscussion(said, (1 / 3,))], {"a/b": 0.1 + 0.2, "c": None})
     batches = Batches(lambda step, noted: (rewards, dict), verdicts_of, lead=1, num_steps=5)
     batches.take(1)
@@ -98,7 +101,8 @@ def test_what_waits_survives_its_file_to_the_last_bit(tmp_path):
 
     batch = resumed().take(2)
     assert (batch.step, batch.sampled_after, batch.staleness) == (2, 0, 1)
-    assert json.dumps(asdict(batch.rewards)) == json.dumps(asdict(rewards), default=list)
+    as_json = partial(json.dumps, default=lambda it: f"{it}" if isinstance(it, date) else list(it))
+    assert as_json(asdict(batch.rewards)) == as_json(asdict(rewards))
     assert batch.wait_for_verdicts() == {("d", "r0.s0"): "correct"}
     (tmp_path / AHEAD).write_text("[{}]")
     with pytest.raises(FileError, match=r"ahead\.json is damaged: .*Resume an earlier one"):

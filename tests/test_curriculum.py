@@ -14,7 +14,8 @@ from test_scripted_runs import left_by
 
 from comas.ideas.curriculum import LEAST_WEIGHT, agreement, choose, curriculum, weight
 from comas.preflight.configuration import load_config
-from comas.reward_formulation import REWARD_SCHEMES, Curriculum
+from comas.reward_formulation import REWARD_SCHEMES
+from comas.reward_formulation.curriculum import Curriculum
 from comas.run.batches import NOTED
 from comas.run.records import read_rows
 from comas.types import Domain, Generation, Question, Request, RewardedDiscussion

@@ -5,6 +5,8 @@ from dataclasses import replace
 
 import pytest
 from builders import discussion, turn
+from config_faults import only_fault
+from small_runs import REPOSITORY
 
 from comas.ideas.distillation import distilled
 from comas.types import Discussion, Rewards, TrainingSample, Turn
@@ -80,3 +82,10 @@ def test_what_the_society_s_judge_said_is_neither_paid_nor_needed():
     solution, _, scoring, *others = talk(3, 1, 2).turns
     found = paid(discussion(solution, by_judge, scoring, *others))
     assert found.discussions[0].rewards == (1.0, None, 1.5, 1.5, 1.5, 0.0, 1.5, 0.5, 1.5)
+
+
+def test_a_frozen_policy_has_no_log_probs_to_distil_from():
+    said = only_fault(
+        "society.update_every=[1,0]", file=REPOSITORY / "configs/ideas/distillation.yaml"
+    )
+    assert "which a frozen policy (0) does not give" in said

@@ -33,7 +33,8 @@ def updated(*, applied: int = 0, skipped: int = 0) -> types.UpdateStats:
     return types.UpdateStats(learning_rate=1e-6, **steps)
 
 
-EMPTY = ({0: [], 1: [SAMPLE]}, {})
+LEARNED = replace(updated(applied=1), num_samples=1)
+EMPTY = ({0: [SAMPLE], 1: [SAMPLE]}, {0: updated(), 1: LEARNED})  # 0: as without a pair
 SKIPPED = ({}, {0: updated(skipped=2), 1: updated(applied=1)})
 
 
@@ -54,7 +55,7 @@ def test_updates_that_change_nothing_end_the_run_after_several(update, most, sai
 
 @cases(
     "update, most, between",
-    (EMPTY, guards.MAX_EMPTY_UPDATES, ({0: [SAMPLE]}, {})),
+    (EMPTY, guards.MAX_EMPTY_UPDATES, ({0: [SAMPLE]}, {0: LEARNED})),
     (SKIPPED, guards.MAX_SKIPPED_UPDATES, ({}, {0: updated(applied=3, skipped=1)})),
     (SKIPPED, guards.MAX_SKIPPED_UPDATES, ({}, {0: updated()})),
 )
@@ -100,6 +101,10 @@ HEALTHY = {
 def test_a_run_that_learns_is_not_warned_of(caplog):
     steps = [{name: a + (b - a) * i / 59 for name, (a, b) in HEALTHY.items()} for i in range(60)]
     assert told(steps, caplog) == []
+    # Nor one whose rewards have other ends than 0 and 1.
+    for first in (1.2, -20.0, -0.05):
+        rising = [first + i / 100 for i in range(20)]
+        assert told(series("reward/evaluation", *rising), caplog) == []
 
 
 @cases(
@@ -109,6 +114,7 @@ def test_a_run_that_learns_is_not_warned_of(caplog):
     ("reward/solution", (*[0.79] * 5, *[1.0] * 20), 14, "1.00: stuck for 10 steps"),
     ("reward/evaluation", [0.01] * 12, 9, "0.01: stuck for 10 steps"),
     ("reward/solution", [0.5] * 12, 9, "0.50: stuck"),  # no better, no worse
+    ("interaction/overlong_prompts", (0, 2, 3), 1, "2.00: prompts were longer than"),
     # 10, then 40: the mean passes 30 with the seventh, (3 x 10 + 7 x 40) / 10 = 31.
     ("response_length", (*[10.0] * 10, *[40.0] * 10), 16, "40.00: grew to more than 3 times"),
     # 1, then 0: (2 x 1 + 8 x 0) / 10 is no less than a fifth; the ninth makes it 0.1.

@@ -167,6 +167,10 @@ def test_what_cannot_be_called_as_it_will_be_is_refused(tmp_path, registry, name
     assert f"{path}, line " in said and call in said and f"; make it {registry.wanted}" in said
 
 
+REWARDS = (
+    "from comas.types import RewardedDiscussion, Rewards\n\n\ndef x(discussions):\n"
+    "    return Rewards([RewardedDiscussion(d, {}) for d in discussions])\n"
+)
 EXITS = "import sys\n{}:\n    sys.exit(0)\n"
 
 
@@ -181,6 +185,8 @@ EXITS = "import sys\n{}:\n    sys.exit(0)\n"
     ),
     ("verification.verifiers.math", EXITS.format("def x(response, gold)"), ": SystemExit: "),
     ("reward.scheme", None, "it returned NoneType; let it return Rewards"),
+    ("reward.scheme", REWARDS.format("(float('nan'),) * len(d.turns)"), "(nan, nan, nan"),
+    ("reward.scheme", REWARDS.format("()"), "the rewards (); let it give each turn a finite"),
     ("algorithm.estimator", "def x(inputs):\n    return inputs.rewards\n", "Tensor [2]; let"),
     ("algorithm.estimator", "def x(inputs):\n    return inputs.rewards[:, None]\n", "[2, 1]; let"),
     ("algorithm.loss", "def x(inputs):\n    return inputs.logprobs.sum()\n", "returned Tensor []"),

@@ -119,6 +119,9 @@ def test_the_plan_knows_what_is_finished_and_refuses_a_run_of_other_settings(tmp
     for line in ("comas, seed 0                finished ", "muted, seed 1                -"):
         assert line in caplog.text
     assert "muted, seed 0                step 1    configs/quickstart/muted.yaml" in caplog.text
+    begin(planned[3], setting="algorithm.clip_epsilon_high=0.3")  # null, but not by the machine
+    with pytest.raises(ValueError, match=r"clip_epsilon_high: 0.3 -> null"):
+        plan(tmp_path, *TWO)
     begin(planned[2], setting="training.num_steps=7")
     with pytest.raises(ValueError, match=r"other settings \(training.num_steps: 7 -> 60\); remove"):
         plan(tmp_path, *TWO)
@@ -215,8 +218,12 @@ def test_experiments_are_compared_seed_by_seed():
         "| muted | 7.9 [-1.2, 17.0] |  |",
         "| alone | 83.3 [-inf, inf] |  |",
     ]
-    lengths = {name: {0: RunResult(name, 0, 1, {"n": 9}, {"n": 8})} for name in ("comas", "short")}
+    lengths = {name: {0: RunResult(name, 0, 1, {"n": 8}, {"n": 9})} for name in ("comas", "short")}
     assert part_table(lengths, ["n"], bound="comas").endswith("| short | 100.0 [-inf, inf] |")
+    # Where the bound falls with a seed, a fall is no share of its gain.
+    results["comas"][3] = RunResult("comas", 3, 1, {GREEDY: 0.4}, {GREEDY: 0.3})
+    results["muted"][3] = results["comas"][3]
+    assert "| muted" not in share_table(results, GREEDY, bound="comas")
 
 
 @pytest.mark.parametrize(("end", "said"), [(0.97, "96.6 [-inf, inf]"), (0.98, "saturated")])

@@ -82,7 +82,15 @@ def test_a_solver_reads_what_its_programs_print_and_goes_on():
     assert answers == [("2", False), ("2", False), (tools.NO_ROOM, True)]
 
 
-@cases("said", "No program.", r"```python\nprint(1)\n``` \boxed{1}", "<tool_call>not closed", "{}")
+@cases(
+    "said",
+    "No program.",
+    r"```python\nprint(1)\n``` \boxed{1}",
+    "<tool_call>not closed",
+    "{}",
+    '{"name": ["python"], "arguments": {}}',
+    f'{{"name": {"[" * 50_000}',
+)
 def test_a_solver_who_calls_nothing_is_done(said):
     assert solve(said) == (solve(said)[0], [])
 
@@ -121,6 +129,8 @@ def asked(arguments: str, name: str = "lookup") -> str:
 
 LOOKUP: ScheduleWithTools = with_tools(sequential, as_tool(lookup, timeout_s=0.2))
 HALF = "a" * 500, "b" * 500
+DEEP = "[" * 50_000
+"""What json.loads does not read to its end."""
 
 
 @cases(
@@ -139,6 +149,8 @@ HALF = "a" * 500, "b" * 500
     (asked("{}", "look"), "error: there is no tool 'look', but lookup", True),
     ("<tool_call>lookup()</tool_call>", "error: a call is JSON with a name and arguments", True),
     ("<tool_call>[1]</tool_call>", "error: a call is JSON with a name and arguments", True),
+    (f"<tool_call>{DEEP}</tool_call>", "error: a call is JSON with a name and arguments", True),
+    (asked("{}").replace('"lookup"', "[2]"), "error: there is no tool [2], but lookup", True),
     (
         asked('{"key": "a"}') * 3,
         "a x 1\n(call one tool at a time: 2 more calls were not made)",

@@ -76,7 +76,12 @@ def test_balanced_accuracy_takes_a_score_of_2_for_right_and_without_a_threshold_
 
 def test_what_cannot_be_said_is_not_a_number():
     few = opinions(*((str(i), 1.0, i < 4) for i in range(40)))
-    assert assess("x", few, seed=0).untold == "4 right and 36 wrong are too few"
+    assert (
+        assess("x", few, seed=0).untold
+        == "4 questions with right and 36 with wrong solutions are too few"
+    )
+    alike = opinions(*((str(i % 9), 1.0, i % 9 < 4) for i in range(90)))
+    assert assess("x", alike, seed=0).untold.startswith("4 questions with right and 5 with wrong")
     unread = opinions(*((str(i), None, i < 20) for i in range(40)))
     unverified = opinions(*((str(i), 1.0, None) for i in range(40)))
     for nothing in ([], unread, unverified):

@@ -11,7 +11,8 @@ from collections.abc import Mapping, Sequence
 from heapq import nlargest
 from random import Random
 
-from comas.reward_formulation import Curriculum, RewardScheme
+from comas.reward_formulation import RewardScheme
+from comas.reward_formulation.curriculum import Curriculum
 from comas.reward_formulation.interaction_reward import interaction_reward
 from comas.types import Question, RewardedDiscussion
 from comas.verification.latex import compared_as

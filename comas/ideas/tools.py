@@ -167,9 +167,9 @@ class ScheduleWithTools:
             called = json.loads(text)
             name = called["name"]
             arguments = called.get("arguments", called.get("parameters"))
-        except (ValueError, TypeError, KeyError, AttributeError) as error:
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
             raise ValueError("a call is JSON with a name and arguments") from error
-        if name not in self.by_name:
+        if name not in [*self.by_name]:  # a name may be a list, which no mapping takes
             raise ValueError(f"there is no tool {name!r}, but {', '.join(self.by_name)}")
         if not isinstance(arguments, Mapping):
             raise ValueError("arguments must be an object, with a value for each name")
@@ -185,9 +185,9 @@ def first_call(text: str, names: Mapping[str, Any], *, start: int = 0) -> Call |
     alone = text[start:].strip()
     if alone.startswith("{"):
         try:
-            if json.loads(alone).get("name") in names:
+            if json.loads(alone).get("name") in [*names]:
                 return Call(text.index("{", start), alone, 0)
-        except ValueError:
+        except (ValueError, RecursionError):
             return None
     return None
 

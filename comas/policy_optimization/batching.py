@@ -16,8 +16,8 @@ from comas.types import TrainingSample
 
 
 def num_optimizer_steps(num_samples: int, train_batch_size: int | None) -> int:
-    """Return the optimiser steps in one epoch over a buffer: the number that makes their sizes
-    closest to ``train_batch_size`` (None: one step).
+    """Return the optimiser steps in one epoch over a buffer: ``num_samples / train_batch_size``,
+    rounded (None: one step).
 
     Example: 150 samples by 64 are 2 steps (75 each), 165 are 3 (55 each).
     """

@@ -202,6 +202,12 @@ def _criticism(config: Config) -> Iterator[Conflict]:
             f"{config.reward.scheme} is made of the judge's log-probs, and there is no judge",
             "set society.judge to its base_url and model, or choose another reward.scheme",
         )
+    if scheme and "response_logprobs" in scheme.needs and 0 in config.update_every:
+        yield Conflict(
+            ("reward.scheme", "society.update_every"),
+            f"{config.reward.scheme} is made of log-probs, which a frozen policy (0) does not give",
+            "write 1 for every policy, or choose another reward.scheme",
+        )
     if criticism is None:
         return
     if scheme and scheme.reads not in (None, criticism.outcome):

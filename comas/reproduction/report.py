@@ -21,7 +21,8 @@ mean (Student's t, not adjusted for their number). Bold: the interval excludes 0
 LEGEND_OF_SHARES = """\
 How much of the rise of {metric} under {bound} each experiment has with the same seed, in percent:
 the mean over seeds, its 95 % interval (Student's t), and one so wide that those of all experiments
-hold at once (Bonferroni)."""
+hold at once (Bonferroni). Experiments are left out where {bound} gains nothing with one of their
+seeds."""
 SATURATED = 98.0
 """Percent: where an experiment and the bound both end here or above, shares say nothing."""
 LEGEND_OF_PARTS = f"""\
@@ -148,14 +149,16 @@ def part_table(results: Results, metrics: Sequence[str], *, bound: str) -> str:
 
 
 def shares_of_gain(results: Results, metric: str, name: str, bound: str) -> list[float]:
-    """Return an experiment's gain over the bound's, in percent, with each seed that both have."""
+    """Return an experiment's gain over the bound's, in percent, with each seed that both have;
+    empty where the bound gained nothing with one of them."""
     wholes = results.get(bound, {})
     changes = [
         (run.change(metric), wholes[seed].change(metric))
         for seed, run in results[name].items()
         if seed in wholes
     ]
-    return [100 * gain / whole for gain, whole in changes if gain is not None and whole]
+    known = [(gain, whole) for gain, whole in changes if gain is not None and whole is not None]
+    return [100 * gain / whole for gain, whole in known] if all(w > 0 for _, w in known) else []
 
 
 def question_table(results: Results, *, reference: str) -> str:

@@ -93,7 +93,7 @@ def read_result(folder: Path, experiment: str, *, seed: int, metrics: Sequence[s
 
 def right_answers(folder: Path) -> list[str]:
     """Read ``RunResult.right`` of the run in ``folder``."""
-    files = sorted((folder / VALIDATIONS).glob("step_*.jsonl"))
+    files = sorted((folder / VALIDATIONS).glob("step_*.jsonl"), key=lambda p: (len(p.name), p.name))
     lines = files[-1].read_text(encoding="utf-8").splitlines() if files else []
     records = [json.loads(line) for line in lines]
     # Where validations are greedy alone, they have no second prefix.

@@ -20,6 +20,9 @@ from comas.run.records import METRICS, read_rows
 
 log = logging.getLogger(__name__)
 
+SETTLED = ("policy.zero_stage", "policy.adam_offload", "cluster.cpu_threads")
+"""Keys that a run may leave to its machine, as null; its own configuration has what was chosen."""
+
 
 @dataclass(frozen=True)
 class PlannedRun:
@@ -100,7 +103,11 @@ def _check(run: PlannedRun) -> None:
     # Where the folder lies, and by which path it is named, changes nothing.
     changes = changed_keys(replace(before, saves=config.saves), config)
     # What is left to the machine is decided in the run's own configuration.
-    changed = [f"{k}: {old} -> {new}" for k, (old, new) in changes.items() if new != "null"]
+    changed = [
+        f"{key}: {old} -> {new}"
+        for key, (old, new) in changes.items()
+        if new != "null" or key not in SETTLED
+    ]
     if changed:
         raise ValueError(f"{folder} was made with other settings ({'; '.join(changed)}); {remedy}")
 

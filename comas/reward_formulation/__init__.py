@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from math import isfinite
 from random import Random
 from typing import Any
 
@@ -14,20 +15,14 @@ from comas.reward_formulation.controls import (
     shuffled_reward,
     verifier_reward,
 )
+from comas.reward_formulation.curriculum import Curriculum
 from comas.reward_formulation.foreign import FOREIGN, ForeignReward
 from comas.reward_formulation.interaction_reward import interaction_reward
 from comas.reward_formulation.judgment_reward import judgment_reward
 from comas.reward_formulation.majority_reward import majority_reward
 from comas.reward_formulation.maporl_reward import maporl_reward, margin, outcome, plain, quality
 from comas.reward_formulation.self_rewarding import mean_rating
-from comas.types import (
-    Discussion,
-    Generation,
-    Question,
-    RewardedDiscussion,
-    Rewards,
-    TrainingSample,
-)
+from comas.types import Discussion, Generation, RewardedDiscussion, Rewards, TrainingSample
 from comas.verification.solutions import Verdicts
 
 Evidence = Mapping[str, Callable[[], Any]]
@@ -65,18 +60,6 @@ def offer_evidence(
         "response_logprobs": lambda: response_logprobs,
         "judge_logprobs": lambda: judge_logprobs,
     }
-
-
-@dataclass(frozen=True)
-class Curriculum:
-    """Which questions a step asks, by a number that is noted of each as it is discussed and that
-    checkpoints hold."""
-
-    note: Callable[[Sequence[RewardedDiscussion]], float | None]
-    """Of one question's discussions; None: what was noted before stays."""
-    choose: Callable[[Sequence[Question], Mapping[str, float], int, Random], list[Question]]
-    """All questions, what is noted by their ids, how many to ask, and the step's own generator
-    to those that are asked."""
 
 
 @dataclass(frozen=True)
@@ -122,8 +105,18 @@ class RewardScheme:
 
 
 def of_agents(item: RewardedDiscussion) -> RewardedDiscussion:
-    """Return a discussion without rewards of turns that no agent generated."""
-    paid = zip(item.discussion.turns, item.rewards, strict=True)
+    """Return a discussion without rewards of turns that no agent generated.
+
+    Raises ValueError unless every turn has a finite reward, or None.
+    """
+    turns, rewards = item.discussion.turns, item.rewards
+    if len(rewards) != len(turns) or not all(r is None or isfinite(r) for r in rewards):
+        raise ValueError(
+            f"reward.scheme gave the {len(turns)} turns of discussion "
+            f"{item.discussion.discussion_id} the rewards {rewards}; let it give each turn a "
+            "finite number or None"
+        )
+    paid = zip(turns, rewards, strict=True)
     return replace(item, rewards=tuple(None if turn.is_given else r for turn, r in paid))
 
 

@@ -15,13 +15,14 @@ repeats, and one that is resumed goes on as if it had not stopped.
 """
 
 import json
+from array import array
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from random import Random
 from statistics import fmean
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from pydantic import TypeAdapter
 
@@ -197,7 +198,7 @@ class Batches:
         """Write into a checkpoint what its step leaves waiting."""
         if self._waiting:
             waiting = [_Saved(b.step, b.sampled_after, b.rewards) for b in self._waiting]
-            text = json.dumps([asdict(saved) for saved in waiting], default=list)
+            text = json.dumps([asdict(saved) for saved in waiting], default=_in_json)
             write_text(folder / AHEAD, text)
         if self._noted:
             write_text(folder / NOTED, json.dumps(self._noted))
@@ -213,6 +214,11 @@ def _read(folder: Path | None, name: str, form: TypeAdapter[T]) -> T | None:
     if folder is None or not (folder / name).exists():
         return None
     return read_json(folder / name, form, remedy="Resume an earlier one")
+
+
+def _in_json(value: object) -> list[Any] | str:
+    """An array as a list; what else a question's columns hold, which have been read, as text."""
+    return list(value) if isinstance(value, array) else str(value)
 
 
 def _discussions(rewards: Rewards) -> list[Discussion]:

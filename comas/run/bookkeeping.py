@@ -9,6 +9,7 @@ from functools import partial
 from tqdm import tqdm
 
 from comas.engines.cluster.agents import Agents
+from comas.reward_formulation import REWARD_SCHEMES
 from comas.run.batches import Batch, Batches
 from comas.run.directory import MODELS, RunDirectory
 from comas.run.guards import UpdateGuard, Watch, mismatch_limit
@@ -47,7 +48,8 @@ class Bookkeeping:
         self._updates = UpdateGuard()
         # Of samples that are older than the weights, log-probs have to differ.
         limit = math.inf if config.training.max_staleness else mismatch_limit(config)
-        self._watch = Watch(read_rows(run.path / METRICS), mismatch_limit=limit)
+        alike = REWARD_SCHEMES[config.reward.scheme].pays_alike
+        self._watch = Watch(read_rows(run.path / METRICS), mismatch_limit=limit, pays_alike=alike)
 
     def steps(self, *, after: int) -> Iterator[int]:
         """Yield every step after ``after``; the agents are validated as they are before the first.
@@ -85,10 +87,10 @@ class Bookkeeping:
         too often in a row.
         """
         config, rewards = self._prepared.config, batch.rewards
+        verdicts = batch.wait_for_verdicts()
         times = self._clock.times()
         due = partial(is_due, self._step, num_steps=self._bar.total)
         self._updates.check(buffers, stats)
-        verdicts = batch.wait_for_verdicts()
         metrics = step_metrics(rewards, buffers, stats, verdicts, config=config)
         metrics |= {"rollout/staleness": batch.staleness, **times}
         self._watch.see(metrics, rewards.discussions)

@@ -55,8 +55,9 @@ class UpdateGuard:
         Raises RuntimeError when a policy had nothing to learn from in ``MAX_EMPTY_UPDATES`` in a
         row, or no finite gradient in ``MAX_SKIPPED_UPDATES``.
         """
-        for policy, samples in buffers.items():
-            self._empty[policy] = 0 if samples else self._empty[policy] + 1
+        for policy in buffers:
+            is_empty = policy not in stats or stats[policy].num_samples == 0
+            self._empty[policy] = self._empty[policy] + 1 if is_empty else 0
             if self._empty[policy] >= MAX_EMPTY_UPDATES:
                 raise RuntimeError(
                     f"policy {policy} had nothing to learn from in {MAX_EMPTY_UPDATES} updates in "
@@ -106,10 +107,10 @@ def over_time(compare: Callable[[float, float], bool]) -> Callable[[Sequence[flo
 
 
 def is_stuck(values: Sequence[float]) -> bool:
-    """True if a mean reward does not move, or is nearly the highest or lowest there is."""
+    """True if a mean reward does not move or, where all are from 0 to 1, is nearly one of these."""
     latest = values[-WINDOW:]
     mean = fmean(latest)
-    extreme = min(mean, 1 - mean) < EXTREME_REWARD
+    extreme = min(mean, 1 - mean) < EXTREME_REWARD and all(0 <= value <= 1 for value in values)
     return len(latest) == WINDOW and (len(set(latest)) == 1 or extreme)
 
 
@@ -126,6 +127,7 @@ def _unread(name: str, role: str, parse: Callable[[str], object | None], wanted:
 
 LEFT_OUT = (
     "left out is what is cut off (algorithm.mask_truncated; raise rollout.max_response_tokens), "
+    "what no judge could read (interaction/overlong_prompts; raise rollout.max_prompt_tokens), "
     "what reward.scheme does not pay, and under algorithm.name=dpo what has no pair with another "
     "reward"
 )
@@ -166,12 +168,19 @@ LOST_SIGNALS = (
 )
 """Signs that a run has no learning signal; a cause comes before its consequences."""
 
+STUCK = Sign(
+    "reward/(solution|evaluation)",
+    is_stuck,
+    f"stuck for {WINDOW} steps, so hardly any response is better than another",
+    "look at the scores in discussions/, and whether the scorer judges at all",
+)
 TRENDS = (
     Sign(
-        "reward/(solution|evaluation)",
-        is_stuck,
-        f"stuck for {WINDOW} steps, so hardly any response is better than another",
-        "look at the scores in discussions/, and whether the scorer judges at all",
+        "interaction/overlong_prompts",
+        lambda values: values[-1] > 0,
+        "prompts were longer than rollout.max_prompt_tokens, and shortened or left out; what hangs "
+        "on one that is left out is not learnt from",
+        "raise rollout.max_prompt_tokens, or lower rollout.max_response_tokens",
     ),
     Sign(
         "response_length",
@@ -188,7 +197,7 @@ TRENDS = (
         "algorithm.clip_epsilon_high",
     ),
 )
-"""Signs that develop over time."""
+"""Signs of harm, of which most develop over time."""
 
 
 def mismatch_limit(config: Config) -> float:
@@ -199,9 +208,12 @@ def mismatch_limit(config: Config) -> float:
 
 class Watch:
     """Warns of each sign that a run goes wrong, once after every start and resume, with what to
-    look at; ``rows`` are the metrics of the steps before a resume."""
+    look at; ``rows`` are the metrics of the steps before a resume. Rewards that ``pays_alike`` may
+    be stuck."""
 
-    def __init__(self, rows: Iterable[Metrics], *, mismatch_limit: float) -> None:
+    def __init__(
+        self, rows: Iterable[Metrics], *, mismatch_limit: float, pays_alike: bool = False
+    ) -> None:
         mismatch = Sign(
             r"agent_\d+/rollout_mismatch/mean",
             lambda values: values[-1] > mismatch_limit,
@@ -209,7 +221,7 @@ class Watch:
             f"{mismatch_limit:g} a token, so importance ratios are wrong",
             "look at rollout.dtype and policy.dtype, and at algorithm.rollout_correction",
         )
-        self._signs = [*LOST_SIGNALS, *TRENDS, mismatch]
+        self._signs = [*LOST_SIGNALS, *TRENDS, mismatch, *([] if pays_alike else [STUCK])]
         self._values: defaultdict[str, list[float]] = defaultdict(list)
         for row in rows:
             self._take_in(row)

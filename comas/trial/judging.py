@@ -20,8 +20,8 @@ from comas.verification.latex import spelled_answer
 from comas.verification.solutions import Verdicts
 
 NUM_RESAMPLES = 1000
-MIN_OF_A_KIND = 5
-"""Right and wrong solutions, below which an interval would promise too much."""
+MIN_QUESTIONS = 5
+"""With right and with wrong solutions, below which an interval would promise too much."""
 CALLS_RIGHT = PREDICTS_CORRECT["from_score_2"]
 """The value from which on a judge calls a solution right: a score of 2, a rating of 3."""
 
@@ -133,10 +133,11 @@ def assess(
     """Return how well ``opinions`` tell right from wrong, if they are enough to say. Without a
     ``threshold`` the upper half is called right. ``nothing`` says why there may be none."""
     known = [of for of in opinions if of.value is not None and of.is_right is not None]
-    num_right = sum(bool(of.is_right) for of in known)
-    num_wrong = len(known) - num_right
-    if min(num_right, num_wrong) < MIN_OF_A_KIND:
-        counts = f"{num_right} right and {num_wrong} wrong are too few"
+    right, wrong = (
+        len({of.question_id for of in known if of.is_right is kind}) for kind in (True, False)
+    )
+    if min(right, wrong) < MIN_QUESTIONS:
+        counts = f"{right} questions with right and {wrong} with wrong solutions are too few"
         return Source(name, known, untold=counts if known else nothing)
     if threshold is None:
         threshold = median(of.value for of in known if of.value is not None)
