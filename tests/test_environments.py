@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from builders import discussion, turn
+from config_faults import only_fault
 from small_runs import QUICKSTART
 
 from comas.data import load_questions
@@ -120,3 +121,10 @@ def test_a_process_that_dies_is_an_error_and_another_one_starts():
     with pytest.raises(environments.EnvironmentUseError, match="its process ended"):
         verify("rubric", "0", gold)
     assert verify("rubric", "1", gold) == "wrong"
+
+
+def test_a_run_has_one_verifier_of_reasoning():
+    both = ("data.train=verifiers:x", "data.validation=reasoning_gym")
+    assert "an environment judges the answers to its own" in only_fault(*both, file=QUICKSTART)
+    config = load_config(QUICKSTART, ["data.validation=verifiers:x"])
+    assert config.verifiers["reasoning"] == "rubric"

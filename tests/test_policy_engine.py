@@ -104,6 +104,14 @@ def make_candidates(num_prompts: int = 5) -> list[TrainingSample]:
     ]
 
 
+def make_uneven() -> list[TrainingSample]:
+    """The longest sample and the shortest."""
+    samples = sorted(
+        make_samples(), key=lambda s: len([*s.prompt_token_ids, *s.response_token_ids])
+    )
+    return [samples[-1], samples[0]]
+
+
 def sampled_with(logprobs: Sequence[torch.Tensor]) -> list[TrainingSample]:
     """The samples of ``make_samples``, with these log-probs of the rollout."""
     return [
@@ -855,14 +863,22 @@ def run_rank(rank: int, work: Path) -> None:
         weights = {"weights": weights_of(trainer), "resumed": weights_of(resumed)}
         found[str(stage)] = {"stats": stats, "again": again, **weights}
 
-    def note(name: str, trainer: PolicyTrainer, *, num_updates: int = 1) -> None:
-        stats = [trainer.update(make_candidates(), step=step) for step in range(num_updates)]
+    def note(
+        name: str,
+        trainer: PolicyTrainer,
+        samples: Sequence[TrainingSample] = make_candidates(),
+        num_updates: int = 1,
+    ) -> None:
+        stats = [trainer.update(samples, step=step) for step in range(num_updates)]
         found[name] = {"stats": stats[-1], "weights": weights_of(trainer)}
 
     # Five pairs over two ranks: one of them gets an empty micro batch.
     note("dpo", make(algorithm=Dpo(), zero_stage=3))
     # Groups of three samples behind a prompt over two ranks, in float32 and all sharded.
     note("shared", make(zero_stage=3, micro_batch_tokens=60))
+    # The activations of the first rank's sample are recomputed, and the second has a short one.
+    make_long = partial(make_trainer, work / "qwen2", **keys, micro_batch_tokens=18)
+    note("uneven", make_long(zero_stage=3, gradient_checkpointing=None), make_uneven())
     # Rows of like length, and pieces of logits of which the ranks have different numbers.
     padded_module.CHUNK_SIZE = 8
     padded = make_trainer(work / "gemma3", **keys, zero_stage=3, micro_batch_tokens=60)
@@ -924,16 +940,17 @@ def test_two_ranks_equal_one_and_resume_exactly(qwen2, two_ranks, zero_stage):
 
 
 @cases(
-    "name, model, algorithm, num_updates",
-    ("dpo", "qwen2", Dpo(), 1),
-    ("shared", "qwen2", REINFORCE_PP, 1),
-    ("padded", "gemma3", REINFORCE_PP, 3),
+    "name, model, algorithm, make, num_updates",
+    ("dpo", "qwen2", Dpo(), make_candidates, 1),
+    ("shared", "qwen2", REINFORCE_PP, make_candidates, 1),
+    ("uneven", "qwen2", REINFORCE_PP, make_uneven, 1),
+    ("padded", "gemma3", REINFORCE_PP, make_candidates, 3),
 )
 def test_divided_samples_give_the_update_of_one_rank(
-    qwen2, two_ranks, name, model, algorithm, num_updates
+    qwen2, two_ranks, name, model, algorithm, make, num_updates
 ):
     alone = make_trainer(qwen2.parent / model, algorithm=algorithm, zero_stage=3)
-    *_, expected = [alone.update(make_candidates(), step=step) for step in range(num_updates)]
+    *_, expected = [alone.update(make(), step=step) for step in range(num_updates)]
     for rank in two_ranks:
         assert_alike(rank[name]["stats"], expected)
         limit = 1e-5 * num_updates

@@ -186,6 +186,8 @@ def test_an_update_is_shown_part_by_part():
     assert sampling.needed == "7.9 GiB (weights 5.7, a batch 1.0, KV cache 1.1)"
     # (0.6 x 79 - 5.75 - 1.0) / 1.125
     assert sampling.present == "47.4 GiB (36 longest sequences)"
+    no_cache = dataclasses.replace(QWEN_3B, kv_size=0)
+    assert memory_needs(paper(), [no_cache] * 4, EIGHT_A100)[1].present == "47.4 GiB"
 
 
 def test_each_gpu_of_a_sharded_engine_has_its_part_of_weights_and_cache():
@@ -233,6 +235,12 @@ def test_the_quick_start_needs_a_few_gib_on_a_cpu(num_parameters, fits):
     [need] = memory_needs(config, [shape] * 2, machine)
     assert (need.fault is None) == fits
     assert (4 < float(need.needed.removesuffix(" GiB")) < 6) == fits
+    found = []
+    for kl_coef in (0.0, 0.1):
+        config = load_config(QUICKSTART, ["cluster.device=cpu", f"algorithm.kl_coef={kl_coef}"])
+        [need] = memory_needs(config, [shape] * 2, machine)
+        found.append(float(need.needed.removesuffix(" GiB")))
+    assert found[1] - found[0] == pytest.approx(2 * 4 * num_parameters / GIB, abs=0.11)
 
 
 @cases(

@@ -81,9 +81,9 @@ def is_running(pid: int) -> bool:
 
 
 def test_a_temporary_folder_is_ones_own_and_nothing_of_it_stays(outer, monkeypatch):
-    (outer / "comas-notes").mkdir()  # somebody else's, as is a locked folder of another name
-    (outer / "elsewhere").mkdir()
-    (outer / "elsewhere/.lock").touch()
+    (outer / "comas-notes").mkdir()  # somebody else's, as is a folder that has been written
+    (outer / "comas-data").mkdir()
+    (outer / "comas-data/.lock").touch()
     with temporary_folder() as folder:
         frozen = subprocess.Popen(SLEEPS)
         os.kill(frozen.pid, signal.SIGSTOP)
@@ -94,7 +94,7 @@ def test_a_temporary_folder_is_ones_own_and_nothing_of_it_stays(outer, monkeypat
         (folder / "left/behind").touch()
     assert os.environ["TMPDIR"] == tempfile.gettempdir() == str(outer)
     assert outer_folder() == outer
-    assert {path.name for path in outer.iterdir()} == {"comas-notes", "elsewhere"}
+    assert {path.name for path in outer.iterdir()} == {"comas-notes", "comas-data"}
     assert not is_running(frozen.pid)
     long = outer / "a-long-name-that-sockets-cannot-have"
     long.mkdir()

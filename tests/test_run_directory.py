@@ -212,7 +212,7 @@ def test_other_settings_need_a_word_and_are_kept_once_the_run_has_loaded(config,
     assert (kept.training.num_steps, kept.resume, kept.resume_changed) == (60, None, False)
 
 
-def test_a_run_goes_on_with_as_many_threads_and_one_of_a_former_version_had_one(config):
+def test_a_run_goes_on_with_as_many_threads(config):
     with RunDirectory.create(config) as run:
         pass
     with RunDirectory.open(resumed(run.path, "cluster.cpu_threads=1")):

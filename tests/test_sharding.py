@@ -10,7 +10,7 @@ from small_runs import REPOSITORY
 from tables import cases
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
-from comas.config.schema import Config, ReinforcePP
+from comas.config.schema import Config, Optimization, ReinforcePP
 from comas.engines.cluster.placement import gpus_in_all, plan_policy
 from comas.preflight.configuration import load_config
 from comas.preflight.machine import Machine, imagined_machine
@@ -258,6 +258,9 @@ def test_gradients_are_never_added_up_in_bfloat16_unless_asked_for():
     machine = dataclasses.replace(EIGHT_A100, has_cuda_compiler=False)
     assert possible_shardings(paper(), machine) == [(2, False), (3, True)]
     assert possible_shardings(paper(zero_stage=3, adam_offload=False), machine) == [(3, False)]
+    # DeepSpeed moves no states of another optimiser under ZeRO-3.
+    other = dataclasses.replace(paper(), optimization=Optimization(optimizer="mine.py:lion"))
+    assert possible_shardings(other, EIGHT_A100) == [(2, False), (3, True)]
     assert possible_shardings(paper(dtype="float32"), EIGHT_A100)[0] == (
         1,
         False,

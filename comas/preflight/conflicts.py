@@ -70,7 +70,15 @@ def _prompts(config: Config) -> Iterator[Conflict]:
 
 
 def _generated_questions(config: Config) -> Iterator[Conflict]:
-    """Options of a task that would be no number of questions; the package knows all others."""
+    """Options of a task that would be no number of questions; the package knows all others. And
+    questions of two kinds, of which a run has one verifier."""
+    makers = {name.partition(":")[0] for name in (config.data.train, config.data.validation)}
+    if makers >= {"verifiers", "reasoning_gym"}:
+        yield Conflict(
+            ("data.train", "data.validation"),
+            "an environment judges the answers to its own questions alone, and not reasoning_gym's",
+            "take both from one of them",
+        )
     for name, options in config.data.reasoning_gym.tasks.items():
         if not isinstance(options, dict):
             said, remedy = "must be a mapping of the task's options", f"write {TASKS}.{name}={{}}"

@@ -138,6 +138,8 @@ def possible_shardings(config: Config, machine: Machine) -> list[Sharding]:
         stage, offload = choice
         if policy.dtype == "bfloat16" and stage < (3 if offload else 2):
             return False
+        if stage == 3 and shares_gpus and not offload and config.optimization.optimizer != "adamw":
+            return False  # between updates DeepSpeed moves no other's states
         return machine.has_cuda_compiler or not (on_gpus and stage == 3 and not offload)
 
     return list(filter(is_sound, possible)) or possible
@@ -193,7 +195,8 @@ def memory_needs(config: Config, shapes: Sequence[ModelShape], machine: Machine)
 
 def _cpu_bytes(config: Config, shapes: Sequence[ModelShape]) -> float:
     """Return the host memory of a run on a CPU: every process with its weights, each rank also with
-    gradients and Adam's states."""
+    gradients, Adam's states, and a reference model where the loss has one."""
+    has_reference = config.algorithm.uses_reference and config.policy.lora.rank is None
     # Where the model is sharded, in processes beside the one that schedules.
     shards = config.rollout.tensor_parallel
     processes = ENGINE_PROCESS_BYTES * (1 if shards == 1 else 1 + shards)
@@ -207,7 +210,7 @@ def _cpu_bytes(config: Config, shapes: Sequence[ModelShape]) -> float:
     trained = {p: trained_parameters(shapes[p], config) for p in config.trained_policies}
     ranks = sum(
         RANK_PROCESS_BYTES
-        + BYTES[config.policy.dtype] * shapes[family[0]].num_parameters
+        + (1 + has_reference) * BYTES[config.policy.dtype] * shapes[family[0]].num_parameters
         + 16 * sum(trained.get(policy, 0) for policy in family)
         for family in config.trained_families
     )
@@ -266,8 +269,9 @@ def _sampling_need(config: Config, shape: ModelShape, machine: Machine) -> Need:
             f"GiB, and it needs {gib(needed)}; raise it, lower rollout.max_prompt_tokens or "
             "rollout.max_num_seqs, or shard engines over more GPUs (rollout.tensor_parallel)"
         )
-    room = max(given - engine.weights - engine.batch, 0) / engine.sequence
-    present = f"{gib(given)} GiB ({room:.0f} longest sequences)"
+    present, room = f"{gib(given)} GiB", max(given - engine.weights - engine.batch, 0)
+    if engine.sequence > 0:  # else nothing is kept of a sequence's tokens
+        present += f" ({room / engine.sequence:.0f} longest sequences)"
     return Need("GPU memory, sampling", words, present, fault)
 
 

@@ -185,7 +185,8 @@ def device_needs(config: Config, device: Device, gpus: Gpus) -> list[Need]:
     """Return the device that a run takes; on "cuda" also a driver that its torch can use, and GPUs
     for every policy; on a CPU a doubt if it has no instructions for the bfloat16 that is wanted."""
     wanted = config.cluster.device
-    chosen = Need("device", wanted, device, doubt=why_on_cpu(wanted, gpus))
+    present = device if device == "cpu" or gpus.num_usable else "no GPU"
+    chosen = Need("device", wanted, present, doubt=why_on_cpu(wanted, gpus))
     others = _gpu_needs(config, gpus) if device == "cuda" else _arithmetic_need(config)
     return [chosen, *others]
 

@@ -318,12 +318,8 @@ def _now() -> str:
 
 
 def _as_kept(config: Config) -> Config:
-    """``config`` without what is said of one resume only. (A run without a number of threads is of
-    a version that had one.)"""
-    cluster = dataclasses.replace(config.cluster, cpu_threads=config.cluster.cpu_threads or 1)
-    return dataclasses.replace(
-        config, cluster=cluster, resume=None, resume_changed=False, resume_foreign=False
-    )
+    """``config`` without what is said of one resume only."""
+    return dataclasses.replace(config, resume=None, resume_changed=False, resume_foreign=False)
 
 
 def trained_steps(run: Path, *, name: str = MODELS) -> int | None:

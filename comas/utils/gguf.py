@@ -4,7 +4,7 @@ import hashlib
 import logging
 from pathlib import Path
 
-from comas.utils.files import written_aside
+from comas.utils.files import locked, written_aside
 
 log = logging.getLogger(__name__)
 
@@ -22,9 +22,10 @@ def converted(gguf: Path, *, saves: Path) -> Path:
     with gguf.open("rb") as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
     folder = saves / "models" / f"{gguf.stem}-{digest[:12]}"
-    if not folder.is_dir():
-        log.info("writing the model of %s, dequantised, as %s", gguf, folder)
-        write_model(gguf, folder)
+    with locked(folder.parent, remedy="it writes one model at a time", waits=True):
+        if not folder.is_dir():
+            log.info("writing the model of %s, dequantised, as %s", gguf, folder)
+            write_model(gguf, folder)
     return folder
 
 

@@ -15,7 +15,8 @@ from pathlib import Path
 from comas.utils.files import LOCK_NAME, FileError, explaining_errors, locked
 from comas.utils.processes import end_processes
 
-PREFIX = "comas-"
+PREFIX, MARK = "comas-", ".temporary"
+"""How the names of our folders begin, and a file that no other folder of such a name has."""
 VARIABLE = "TMPDIR"
 MAX_OUTER_CHARS = 24
 """A socket's name has at most 107 characters, and Ray's are 83 below the folder around ours."""
@@ -43,6 +44,7 @@ def temporary_folder() -> Iterator[Path]:
         folder = Path(tempfile.mkdtemp(prefix=PREFIX, dir=outer))
     before = os.environ.get(VARIABLE)
     with locked(folder, remedy=_REMEDY):
+        (folder / MARK).touch()
         _use(str(folder))
         try:
             yield folder
@@ -58,8 +60,8 @@ def outer_folder() -> Path:
 
 
 def _sweep(outer: Path) -> None:
-    for lock in outer.glob(f"{PREFIX}*/{LOCK_NAME}"):
-        folder = lock.parent
+    for mark in outer.glob(f"{PREFIX}*/{MARK}"):
+        folder = mark.parent
         with suppress(FileError, FileNotFoundError):  # in use, or removed by another sweep
             if folder.lstat().st_uid == os.getuid():
                 with locked(folder, remedy=_REMEDY):
@@ -70,13 +72,13 @@ def _clear(folder: Path) -> None:
     end_processes(variable=VARIABLE, value=str(folder))
     # Errors are ignored: others, such as multiprocessing, remove what is theirs at the same time.
     for path in folder.iterdir():
-        if path.name == LOCK_NAME:
-            continue  # last: without it, the folder would never be found again
+        if path.name in (LOCK_NAME, MARK):
+            continue  # last: without them, the folder would never be found again
         if path.is_dir() and not path.is_symlink():
             shutil.rmtree(path, ignore_errors=True)
         else:
             path.unlink(missing_ok=True)
-    if [path.name for path in folder.iterdir()] == [LOCK_NAME]:
+    if {path.name for path in folder.iterdir()} <= {LOCK_NAME, MARK}:
         shutil.rmtree(folder, ignore_errors=True)
 
 

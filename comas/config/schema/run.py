@@ -144,7 +144,7 @@ class Config:
     def verifiers(self) -> dict[str, str]:
         """Domain -> the name of its verifier."""
         known: dict[str, str] = {domain: domain for domain in ALL_DOMAINS}
-        if self.data.train.startswith("verifiers:"):
+        if any(name.startswith("verifiers:") for name in (self.data.train, self.data.validation)):
             known["reasoning"] = "rubric"
         return known | self.verification.verifiers
 

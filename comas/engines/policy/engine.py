@@ -183,13 +183,18 @@ class PolicyEngine:
 
     def _recompute_activations_of(self, batch: MicroBatch) -> None:
         """Have the backward pass recompute what a layer computes, or keep it: as configured, or
-        else of a single sample of more than ``policy.micro_batch_tokens``."""
+        else of a single sample of more than ``policy.micro_batch_tokens``; under ZeRO-3 on all
+        ranks, if one of them has such a sample, since they gather each layer together."""
         wanted = self._policy.gradient_checkpointing
         if wanted is None:
             num_tokens = (
                 batch.num_padded_tokens if self._engine.module.pads else batch.input_ids.numel()
             )
-            wanted = num_tokens > self._policy.micro_batch_tokens
+            is_long = torch.tensor(int(num_tokens > self._policy.micro_batch_tokens))
+            if self._engine.zero_optimization_stage() == 3:
+                is_long = is_long.to(self._device)
+                distributed.all_reduce(is_long, op=distributed.ReduceOp.MAX)
+            wanted = bool(is_long)
         model = self._language_model
         if wanted and not model.is_gradient_checkpointing:
             model.gradient_checkpointing_enable({"use_reentrant": False})

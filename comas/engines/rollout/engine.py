@@ -35,6 +35,9 @@ from comas.utils.model_folder import (
 
 HEARTBEAT_S = 2.0
 """Between two signs of life, in seconds."""
+LONGEST_STEP_S: dict[Device, float] = {"cpu": 1800.0, "cuda": 0.0}
+"""What a step may take without a sign of life: on a CPU, one may read thousands of tokens of a
+model with billions of parameters."""
 
 
 class _Asked(NamedTuple):
@@ -81,6 +84,7 @@ class RolloutEngine:
             self._load,
             name=f"The rollout engine of {model_path}",
             on_result=lambda result: self._results.put_nowait(result),
+            longest_step_s=LONGEST_STEP_S[device],
         )
 
     async def start(self) -> None:

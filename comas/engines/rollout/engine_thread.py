@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -36,10 +38,11 @@ class EngineThread:
         *,
         name: str,
         on_result: Callable[[list[RequestOutput] | RolloutEngineError], None],
+        longest_step_s: float = 0.0,
     ) -> None:
         """``build`` loads the engine, in the thread; ``name`` begins every error message. The loop
         calls ``on_result`` with the requests that a step finished, or the error that broke the
-        engine."""
+        engine. A step of at most ``longest_step_s`` is no sign of a thread that hangs."""
         self._build = build
         self._name = name
         self._on_result = on_result
@@ -47,6 +50,8 @@ class EngineThread:
         self._calls: set[asyncio.Future[Any]] = set()
         self._failure: str | None = None
         self._is_idle = False
+        self._longest_step_s = longest_step_s
+        self._moved_at = -math.inf
         self._num_moves = self._num_seen = 0
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
@@ -56,9 +61,11 @@ class EngineThread:
             raise RolloutEngineError(self._failure)
 
     def has_moved(self) -> bool:
-        """True if the thread has done something since the last call, or has nothing to do."""
+        """True if the thread has done something since the last call, has nothing to do, or is at a
+        step that may take as long."""
         seen, self._num_seen = self._num_seen, self._num_moves
-        return self._is_idle or seen < self._num_seen
+        is_in_time = time.monotonic() < self._moved_at + self._longest_step_s
+        return self._is_idle or seen < self._num_seen or is_in_time
 
     async def start(self) -> None:
         """Load the engine. Raises RolloutEngineError when it does not load."""
@@ -117,6 +124,7 @@ class EngineThread:
             self._is_idle = False
             command(engine)
         self._num_moves += 1
+        self._moved_at = time.monotonic()
 
     def _post(self, function: Callable[..., None], *arguments: Any) -> None:
         self._loop.call_soon_threadsafe(function, *arguments)

@@ -49,9 +49,11 @@ What a checker may count on: values of builtin and standard types arrive with th
 dict or set that both sides hold is the same on both at every call (of more than 2000 items
 together: during that call only); functions and objects of the checker can be passed to the
 program, which gets their public attributes; objects, classes, generators, context managers and
-exceptions of the program work as in one process. What does not work: ``type``, ``callable`` and
-abstract base classes on the program's objects, subclassing, ``inspect``, ``await``, pickling or
-copying them, patching its names, reading its output, and pytest or any other installed package.
+exceptions of the program work as in one process. What does not work: ``type``, ``callable``,
+abstract base classes and builtin types on the program's objects (``isinstance(f(), tuple)`` of a
+namedtuple), operators between a value of the checker and an object that is of no builtin type
+(``2 * Vector(3)``), subclassing, ``inspect``, ``await``, pickling or copying them, patching its
+names, reading its output, and pytest or any other installed package.
 """
 
 from comas.verification.sandbox.inside import Limits
