@@ -134,7 +134,11 @@ def test_the_page_of_votes_is_of_the_numbers():
     runs = numbers("studies/votes")
     results = pooled(read_records(RESULTS / "studies/votes"), runs, range(15, 20))
     assert f"**{sum(map(len, results.values()))} of 95 runs" in page
-    equal = {k: by_seed for k, by_seed in results.items() if k.split("_")[-1] not in "3 9 model"}
+    equal = {
+        name: by_seed
+        for name, by_seed in results.items()
+        if name.split("_")[-1] not in "3 9 model" and "policy" not in name
+    }
     rows = share_table(equal, GREEDY, bound="verifier").splitlines()[2:]
     assert len(rows) == 7 and [row for row in rows if row in page] == rows
     for habits, ending in (("none", ""), ("3 of 9", "_shared_3"), ("9 of 9", "_shared_9")):
@@ -144,6 +148,14 @@ def test_the_page_of_votes_is_of_the_numbers():
                 ends = percent(runs, reward + ending, "after", f"{GREEDY}/math")
                 shown = [value for seed, value in ends.items() if seed < 20]
                 assert f"| {mean_and_spread(shown)} " in row
+    of_three = [f"{reward}_shared_3" for reward in ("verifier", "scored_vote")]
+    ten = pooled(read_records(RESULTS / "studies/votes"), of_three, range(15, 25))
+    for metric in (GREEDY, f"{GREEDY}/math", SAMPLED):
+        [row] = share_table(ten, metric, bound=of_three[0]).splitlines()[2:]
+        assert "{} {}".format(*row.split(" | ")[1:3]) in page
+    for policies, key in (("one", GREEDY), ("per_agent", GREEDY), ("per_role", FIRST)):
+        name = "one_policy" if policies == "one" else f"policy_{policies}"
+        assert f"| {mean_and_spread(percent(runs, name, 'after', key).values())} " in page
 
 
 def test_the_page_of_smollm2_is_of_the_numbers():

@@ -1,6 +1,6 @@
 """One policy for each role: agent 0 solves, agent 1 evaluates, agent 2 scores, in every round.
 
-Source: arXiv 2605.24202 compares policies that roles share with such of their own. Not studied yet.
+Source: arXiv 2605.24202 compares policies that roles share and of their own (results/votes.md).
 """
 
 from collections.abc import Sequence
