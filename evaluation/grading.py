@@ -21,6 +21,7 @@ from evaluation.results import (
     GradedAnswer,
     Tally,
     fingerprint,
+    questions_of,
     read_evaluation,
     write_evaluation,
 )
@@ -38,7 +39,9 @@ LIBRARIES = (
 def _fingerprint_of_graders() -> str:
     package = Path(comas.verification.__file__).parent
     code = {
-        str(path.relative_to(package)): path.read_text("utf-8") for path in package.rglob("*.py")
+        str(path.relative_to(package)): path.read_text("utf-8")
+        for path in package.rglob("*")
+        if path.suffix in (".py", ".yaml")  # words that graders know, too
     }
     python = [*sys.version_info[:2]]  # as programs, too, are judged
     return fingerprint([python, [version(name) for name in LIBRARIES], sorted(code.items())])
@@ -67,7 +70,7 @@ def grade_folder(
     answers = read_inference(folder / ANSWERS)
     responses = {(a.task_id, a.seed): a.response for a in answers}
     responses = {key: response for key, response in responses.items() if key in asked}
-    questions = {t.task_id: fingerprint([t.form, t.query, t.gold]) for t in tasks}
+    questions = questions_of(tasks)
     known = _judged_before(path, questions=questions, responses=responses)
 
     open_keys = [key for key in asked if key in responses and key not in known]

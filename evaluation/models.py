@@ -121,6 +121,8 @@ class Target:
     """How to read it."""
     system_prompt: str | None = None
     """What the run's agents were told before every prompt."""
+    verifiers: Mapping[str, str] = field(default_factory=dict)
+    """By what the run judges answers itself, where that is its own: domain -> its name."""
     prompts: str | None = None
     """The run's own file of prompts, as the run keeps it."""
     is_quickstart: bool = False
@@ -261,6 +263,7 @@ def _run_target(run: Path, *, weights: str, template_kwargs: Mapping[str, Any]) 
         subjects=subjects,
         held_out=locations[config.data.validation],
         held_out_rules=held_out_rules(config),
+        verifiers=config.verification.verifiers,
         system_prompt=config.rollout.system_prompt,
         prompts=kept_prompts(run, config),
         is_quickstart=config.data.validation.startswith(QUICKSTART_PREFIX),

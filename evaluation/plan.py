@@ -23,8 +23,9 @@ from evaluation.models import (
     find_remote,
     find_target,
 )
-from evaluation.report import read_results
+from evaluation.report import Results, read_results
 from evaluation.results import (
+    EVALUATION,
     SAMPLING,
     SETUP_FILES,
     TASKS,
@@ -33,6 +34,8 @@ from evaluation.results import (
     Identity,
     check_identity,
     fingerprint,
+    questions_of,
+    read_subjects,
 )
 from evaluation.setups import SETUPS
 from evaluation.tasks import DRAW_SEED, HELD_OUT, benchmark_tasks, choose_benchmarks, held_out_tasks
@@ -120,8 +123,32 @@ def make_plan(command: Command) -> EvaluationPlan:
     check_identity(plan.folder, plan.identity)
     _check_templates(plan)
     if plan.baseline is not None:
-        read_results(plan.baseline, name=str(config.baseline))  # it is there, and not damaged
+        _check_counterparts(plan, read_results(plan.baseline, name=str(config.baseline)))
     return plan
+
+
+def _check_counterparts(plan: EvaluationPlan, reference: Results) -> None:
+    """Raise ValueError where nothing that is asked, or was before, can be compared with it."""
+    theirs = {subject.part: subject.evaluations for subject in reference.subjects}
+    ours: list[tuple[str, Column, Mapping[str, str]]] = [
+        (subject.strip("."), column, questions_of(plan.tasks[column.benchmark]))
+        for subject, column in plan.cells
+    ]
+    if plan.folder.is_dir() and any(plan.folder.rglob(EVALUATION)):
+        ours += [
+            (subject.part, column, evaluation.questions)
+            for subject in read_subjects(plan.folder)
+            for column, evaluation in subject.evaluations.items()
+        ]
+    for part, column, questions in ours:
+        counterpart = next(iter(theirs.values())) if len(theirs) == 1 else theirs.get(part, {})
+        if column in counterpart and questions.items() & counterpart[column].questions.items():
+            return
+    labels = [subject.label(reference.name) for subject in reference.subjects]
+    raise ValueError(
+        f"baseline: nothing of {plan.folder.name} could be compared with {', '.join(labels)}: "
+        "name one of several, or evaluate both with the same setups on the same questions"
+    )
 
 
 def describe(plan: EvaluationPlan) -> str:
@@ -218,6 +245,12 @@ def _notes(config: EvaluationConfig, requests: RequestOptions, target: Target) -
         notes.append(
             "the held-out questions are asked with the run's own prompts, but the prompts of the "
             "setups are those that are shipped"
+        )
+    if target.verifiers:
+        names = ", ".join(f"{name} of {domain}" for domain, name in target.verifiers.items())
+        notes.append(
+            "the held-out questions are judged by the shipped graders, not by the run's own "
+            f"verifiers ({names}) as its validations were"
         )
     if requests.max_tokens != config.max_tokens:
         notes.append(

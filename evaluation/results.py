@@ -4,7 +4,7 @@ other settings do not add to them, and its subjects, each with an evaluation.jso
 import hashlib
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, get_args
@@ -16,6 +16,7 @@ from comas.utils.files import faults_in_words, read_json, write_text
 from comas.utils.invocation import start_of
 from comas.verification import Grader, Verdict
 from evaluation.inference_log import ANSWERS
+from evaluation.types import BenchmarkTask
 
 EVALUATION = "evaluation.json"
 SUMMARY = "summary.md"
@@ -221,6 +222,11 @@ def read_sampling(folder: Path) -> Mapping[str, Any]:
 def fingerprint(value: object) -> str:
     """Equal for equal JSON values; 64 bits, enough to notice a change."""
     return hashlib.blake2b(json.dumps(value).encode(), digest_size=8).hexdigest()
+
+
+def questions_of(tasks: Iterable[BenchmarkTask]) -> dict[str, str]:
+    """The fingerprint of each task's question and answer, by its id."""
+    return {task.task_id: fingerprint([task.form, task.query, task.gold]) for task in tasks}
 
 
 _KEPT = TypeAdapter(dict[str, Any])

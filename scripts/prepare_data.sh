@@ -37,6 +37,9 @@ start 0 "$ANY" "$@"
 arguments=()
 previous=""
 for argument in "$@"; do
+  case "$argument" in
+    --from=* | --output=*) argument="${argument%%=*}=$(whole "${argument#*=}")" ;;
+  esac
   case "$previous" in
     --from | --output) argument="$(whole "$argument")" ;;
   esac

@@ -93,6 +93,15 @@ def test_the_table_in_the_readme_is_that_of_the_code():
     ("math-500", {}, "Halve $2\\pi$.", "\\pi"),
     ("scibench", {}, "Find p.\n\nGive the answer in the unit $10^{3} \\mathrm{~J}$.", "-194"),
     ("scibench", {"unit": " "}, "Find p.\n\nThe answer has no unit.", "-194"),
+    *(
+        (
+            "scibench",
+            {"unit": " ", "answer_number": f"{sign}2"},
+            "Find p.\n\nThe answer has no unit.",
+            "-2",
+        )
+        for sign in ("\u2212", "\\u2212")
+    ),
     ("mmlu", {}, "2 + 2?\n\n(A) 3\n(B) 4\n(C) 5\n(D) 6", "B"),
     (
         "mbpp",

@@ -277,8 +277,15 @@ def test_the_first_questions_are_shown_as_they_will_be_asked(tmp_path, capsys):
     assert "    # Problem\n    What is 48 + 23?\n" in output
     assert "  and its answer, which no agent sees:\n    71\n" in output
     assert "own/2, as" in output and "own/3, as" not in output
-    command = output.splitlines()[-1]
-    assert shlex.split(command)[-4:] == settings
+    *_, held_out = command = shlex.split(output.splitlines()[-1])[:-4]
+    assert held_out == "data.validation=HELD_OUT"  # is read by the same columns
+    assert shlex.split(output.splitlines()[-1]) == [*command, *settings]
+
+
+def test_settings_alone_check_nothing_and_say_so(capsys):
+    with pytest.raises(SystemExit) as ended:
+        main(["data.train=mine.jsonl"])
+    assert ended.value.code == 2 and "there are only settings" in capsys.readouterr().err
 
 
 def test_a_wrong_setting_is_told_before_anything_is_read(tmp_path, capsys):

@@ -70,8 +70,8 @@ def files_of(folder: Path) -> dict[str, dict]:
 
 
 def test_the_command_builds_the_blend_its_validation_set_and_all_benchmarks(copies, tmp_path):
-    folder = tmp_path / "data"
-    command = ["bash", str(SCRIPT), "--from", copies.name, "--output", str(folder), *SIZES]
+    folder = copies.parent / "output"  # from where the user stands, both
+    command = ["bash", str(SCRIPT), "--from", copies.name, f"--output={folder.name}", *SIZES]
     result = subprocess.run(command, cwd=copies.parent, capture_output=True, text=True)
     assert result.returncode == 0, result.stderr
     plan = f"16 training questions, 8 validation questions, {len(BENCHMARKS)} benchmarks in"
@@ -128,6 +128,7 @@ def planted_copies(folder: Path) -> None:
     rows = [math_row(number) for number in range(1, 9) if number % 3]
     rows[1]["problem"] = "what is $2 \\pi$, halved"  # as in MATH-500
     rows[3]["problem"] = rows[2]["problem"].upper()  # as another of its own
+    rows[4]["problem"] = "find  P"  # the question alone, as in SciBench
     root = folder / MATH.source.hub_name
     shutil.rmtree(root)
     for config in MATH.source.configs:

@@ -234,9 +234,23 @@ def test_an_evaluation_without_an_answer_or_a_comparison_is_no_success(arguments
     assert "every task failed; the reasons are in" in text
     failures = (tmp_path / "results/scripted/gsm8k/vanilla/failures.jsonl").read_text()
     assert len(failures.splitlines()) == 8
+
+
+def test_a_baseline_with_nothing_to_compare_is_refused_before_anything_is_asked(
+    arguments, server, tmp_path, caplog
+):
     write(tmp_path / "results/base", evaluation(["cw"], name="gsm8k"))
-    said = failure(["other", *arguments[1:], "setups=[vanilla]", "baseline=base"], caplog)
-    assert "other and base have no task in common" in said
+    for part in ("agent_0", "agent_1"):
+        write(tmp_path / "results/pair" / part, evaluation(["cw"], name="gsm8k"))
+    vanilla = [*arguments[1:], "setups=[vanilla]"]
+    for baseline, named in (("base", "base"), ("pair", "pair/agent_0, pair/agent_1")):
+        said = failure(["other", *vanilla, f"baseline={baseline}"], caplog)
+        assert f"baseline: nothing of other could be compared with {named}: name one" in said
+    assert server.requests == [] and not (tmp_path / "results/other").exists()
+    assert main(["first", *vanilla]) == 0
+    assert main(["other", *vanilla, "baseline=first"]) == 0
+    # What was compared before still is, beside other columns.
+    assert main(["other", *arguments[1:], "setups=[consistency]", "baseline=first"]) == 0
 
 
 def test_two_evaluations_do_not_share_a_name(arguments, server, tmp_path, caplog):

@@ -122,13 +122,16 @@ def _imported_grading():
     return module
 
 
-def test_code_that_is_edited_while_an_evaluation_runs_judges_nothing(folder, tmp_path, monkeypatch):
+@pytest.mark.parametrize("name", ["math.py", "vocabulary.yaml"])
+def test_what_is_edited_while_an_evaluation_runs_judges_nothing(
+    folder, tmp_path, monkeypatch, name
+):
     package = tmp_path / "verification"
     shutil.copytree(Path(comas.verification.__file__).parent, package)
     monkeypatch.setattr(comas.verification, "__file__", str(package / "__init__.py"))
     running = _imported_grading()
-    with (package / "math.py").open("a") as math:
-        math.write("\n")
+    with (package / name).open("a") as edited:
+        edited.write("\n")
     answers_are(folder, answer("a", "1"))
     running.grade_folder(folder, TASKS, seeds=(0,), verifier=ExactVerifier())
     verifier = ExactVerifier()

@@ -35,6 +35,7 @@ from comas.utils.model_folder import folder_of
 from comas.utils.terminal import EXIT_FAULT
 from evaluation.config import read_command
 from evaluation.models import find_target
+from evaluation.plan import make_plan
 from evaluation.tasks import held_out_tasks
 
 QWEN = "quickstart/models/qwen2"
@@ -135,6 +136,14 @@ def test_a_runs_questions_and_system_prompt_are_those_of_its_evaluation(tmp_path
     assert target.held_out is not None and target.system_prompt == "Be careful."
     [task] = held_out_tasks(target.held_out, target.held_out_rules, limit=None)
     assert task.form == "science"  # its own task, math, is not read
+
+
+def test_an_evaluation_says_that_it_does_not_judge_by_a_runs_own_verifier(tmp_path):
+    run = make_run(tmp_path, "verification.verifiers.math=comas.verification.math:verify_math")
+    plan = make_plan(read_command(["mine", str(run), "benchmarks=[held_out]"]))
+    assert "the run's own verifiers (comas.verification.math:verify_math of math)" in " ".join(
+        plan.notes
+    )
 
 
 @cases(

@@ -123,6 +123,23 @@ def test_a_bare_function_is_a_scheme_and_an_estimator_but_no_criticism(tmp_path)
     assert "it is of type function; make it a Criticism" in refusal(f"{path}:half", CRITICISMS)
 
 
+def test_rewards_and_metrics_of_numpy_and_torch_are_numbers_to_json(tmp_path):
+    path = written(
+        tmp_path / "measured.py",
+        "import numpy, torch\nfrom comas.types import RewardedDiscussion, Rewards\n\n\n"
+        "def x(discussions):\n"
+        "    each = [RewardedDiscussion(d, (torch.tensor(0.5),)) for d in discussions]\n"
+        "    return Rewards(each, {'a': numpy.float32(0.25), 'b': None})\n\n\n"
+        "def y(discussions):\n    return Rewards(x(discussions).discussions, {'a': 'good'})\n",
+    )
+    rewards = REWARD_SCHEMES[f"{path}:x"]([discussion(turn("r0.s0"))], evidence={})
+    assert json.dumps([rewards.discussions[0].rewards, rewards.metrics]) == (
+        '[[0.5], {"a": 0.25, "b": null}]'
+    )
+    with pytest.raises(ValueError, match="gave 'good' where a number or None is"):
+        REWARD_SCHEMES[f"{path}:y"]([discussion(turn("r0.s0"))], evidence={})
+
+
 def test_the_error_of_a_plugin_can_be_sent_to_another_process():
     error = pickle.loads(pickle.dumps(PluginError("my.py, line 3: it fails", "mend it")))
     assert str(error) == "my.py, line 3: it fails; mend it"
@@ -186,6 +203,11 @@ EXITS = "import sys\n{}:\n    sys.exit(0)\n"
     ("verification.verifiers.math", EXITS.format("def x(response, gold)"), ": SystemExit: "),
     ("reward.scheme", None, "it returned NoneType; let it return Rewards"),
     ("reward.scheme", REWARDS.format("(float('nan'),) * len(d.turns)"), "(nan, nan, nan"),
+    (
+        "reward.scheme",
+        REWARDS.format("('good',) * len(d.turns)"),
+        "gave 'good' where a number or None",
+    ),
     ("reward.scheme", REWARDS.format("()"), "the rewards (); let it give each turn a finite"),
     ("algorithm.estimator", "def x(inputs):\n    return inputs.rewards\n", "Tensor [2]; let"),
     ("algorithm.estimator", "def x(inputs):\n    return inputs.rewards[:, None]\n", "[2, 1]; let"),
@@ -206,6 +228,17 @@ def test_what_ends_or_misreturns_is_told_by_a_dry_run(tmp_path, caplog, key, def
     assert main(arguments_of(tmp_path, "algorithm.name=custom", f"{key}={name}")) == EXIT_FAULT
     assert key.partition(".")[0] in caplog.text or "other.py, line" in caplog.text
     assert said in caplog.text
+
+
+@pytest.mark.parametrize("groups", ["('question',)", "('question_id')"])
+def test_groups_of_an_estimator_are_those_that_samples_have(tmp_path, groups):
+    path = written(
+        tmp_path / "grouped.py",
+        "from comas.policy_optimization import AdvantageEstimator\n"
+        f"x = AdvantageEstimator(lambda inputs: inputs, {groups})\n",
+    )
+    said = refusal(f"{path}:x", ADVANTAGE_ESTIMATORS)
+    assert "not a tuple of agent_index, question_id, " in said
 
 
 def test_an_estimator_is_tried_with_the_groups_that_it_asks_for(tmp_path, caplog):

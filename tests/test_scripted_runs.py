@@ -212,3 +212,11 @@ def test_a_best_metric_that_no_validation_gives_ends_the_run_at_its_start(saves,
     asked = [*SETTINGS, "name=unknown", "training.keep_best=validation/accuracy/maths"]
     with pytest.raises(ValueError, match=f"names validation/accuracy/maths, .*give {ACCURACY}, "):
         play(monkeypatch, [f"saves={saves}", *asked])
+
+
+@pytest.mark.stack
+def test_a_best_metric_that_a_resumed_run_does_not_measure_is_told(saves, monkeypatch, caplog):
+    path = play(monkeypatch, [f"saves={saves}", "name=later", *SETTINGS], killed_in=4)
+    unknown = "training.keep_best=validation/accuracy/maths"
+    play(monkeypatch, [f"resume={path}", unknown, "resume_changed=true"])
+    assert "names validation/accuracy/maths, which is not measured" in caplog.text

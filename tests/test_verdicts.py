@@ -126,6 +126,16 @@ def test_boxes_joined_to_one_answer_hold_several(joint, verifier, other, gold):
 
 
 @cases(
+    "response, verdict",
+    (r"$\boxed{\frac{1}{2}}$ or $\boxed{0.5}$", "correct"),  # one answer in two forms
+    (r"\boxed{0.5}, or \boxed{2}", "wrong"),
+    (r"\boxed{0.5} and \boxed{\frac{1}{2}}", "wrong"),
+)
+def test_an_answer_in_two_forms_is_one(response, verdict):
+    assert verify_math(response, r"\frac12") == verdict
+
+
+@cases(
     "verifier, gold, said",
     *((verify_science, gold, "a number") for gold in ("swift", "", "1e999", "nan", r"\frac{1}{2}")),
     *((verify_choice, gold, "a letter from A to Z") for gold in ("", "AB", "(A)", "a", "1")),

@@ -9,6 +9,7 @@ import torch
 
 from comas.config.plugins import Registry, check_call
 from comas.config.schema import Custom, Grpo, ReinforcePP
+from comas.config.schema.algorithm import GROUP_KEYS
 from comas.types import TrainingSample
 
 
@@ -133,6 +134,10 @@ class AdvantageEstimator(NamedTuple):
 def _as_estimator(found: Any) -> AdvantageEstimator | None:
     """A bare function compares no samples by groups."""
     if isinstance(found, AdvantageEstimator):
+        if isinstance(found.group_by, str) or not set(found.group_by) <= set(GROUP_KEYS):
+            raise TypeError(
+                f"group_by is {found.group_by!r}, not a tuple of {', '.join(GROUP_KEYS)}"
+            )
         check_call(found.advantages, "inputs")
         return found
     return _as_estimator(AdvantageEstimator(found)) if callable(found) else None

@@ -10,11 +10,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from comas.config import changed_keys, load
-from comas.config.paths import find
+from comas.config.paths import REPOSITORY, find
 from comas.config.schema import Config
 from comas.preflight.configuration import load_config
 from comas.reproduction.results import read_result
 from comas.reproduction.study import Study
+from comas.run import seals
 from comas.run.directory import trained_steps
 from comas.run.records import METRICS, read_rows
 
@@ -108,8 +109,19 @@ def _check(run: PlannedRun) -> None:
         for key, (old, new) in changes.items()
         if new != "null" or key not in SETTLED
     ]
+    origin, _ = seals.read_origin(folder, None)
+    changed += [
+        f"{name}: {old} -> {new}"
+        for name, (old, new) in (seals.edits(folder, origin) if origin else {}).items()
+        if _is_users_own(Path(name))
+    ]
     if changed:
         raise ValueError(f"{folder} was made with other settings ({'; '.join(changed)}); {remedy}")
+
+
+def _is_users_own(path: Path) -> bool:
+    """True of plug-ins and prompts, if they are not of the package, whose commit a run notes."""
+    return path.is_absolute() and not path.is_relative_to(REPOSITORY / "comas")
 
 
 def make_runs(runs: Sequence[PlannedRun], *, metric: str) -> None:

@@ -29,9 +29,9 @@ class Study:
     """Names of experiments; null: all."""
     settings: str = key("")
     """What every experiment adds: ``training.num_steps=5``, say, to try the study out."""
-    saves: str | None = key(None, example="saves/mine")
+    saves: str | None = key(None, leads_to="new folder", example="saves/mine")
     """Folder of the runs; null: saves/studies/ and the name of the study's file."""
-    results: str | None = key(None, example="results/mine")
+    results: str | None = key(None, leads_to="new folder", example="results/mine")
     """Folder of the numbers and the report; null: results/studies/ and that name."""
 
     @property

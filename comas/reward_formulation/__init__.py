@@ -21,6 +21,7 @@ from comas.reward_formulation.interaction_reward import interaction_reward
 from comas.reward_formulation.judgment_reward import judgment_reward
 from comas.reward_formulation.majority_reward import majority_reward
 from comas.reward_formulation.maporl_reward import maporl_reward, margin, outcome, plain, quality
+from comas.reward_formulation.numbers import as_number
 from comas.reward_formulation.self_rewarding import mean_rating
 from comas.types import Discussion, Generation, RewardedDiscussion, Rewards, TrainingSample
 from comas.verification.solutions import Verdicts
@@ -101,7 +102,8 @@ class RewardScheme:
                 f"{type(rewards).__name__}; let it return Rewards with a RewardedDiscussion for "
                 "each"
             )
-        return Rewards([of_agents(item) for item in rewards.discussions], rewards.metrics)
+        metrics = {name: as_number(value) for name, value in rewards.metrics.items()}
+        return Rewards([of_agents(item) for item in rewards.discussions], metrics)
 
 
 def of_agents(item: RewardedDiscussion) -> RewardedDiscussion:
@@ -109,11 +111,11 @@ def of_agents(item: RewardedDiscussion) -> RewardedDiscussion:
 
     Raises ValueError unless every turn has a finite reward, or None.
     """
-    turns, rewards = item.discussion.turns, item.rewards
+    turns, rewards = item.discussion.turns, [as_number(reward) for reward in item.rewards]
     if len(rewards) != len(turns) or not all(r is None or isfinite(r) for r in rewards):
         raise ValueError(
             f"reward.scheme gave the {len(turns)} turns of discussion "
-            f"{item.discussion.discussion_id} the rewards {rewards}; let it give each turn a "
+            f"{item.discussion.discussion_id} the rewards {item.rewards}; let it give each turn a "
             "finite number or None"
         )
     paid = zip(turns, rewards, strict=True)

@@ -96,6 +96,10 @@ class Bookkeeping:
         self._watch.see(metrics, rewards.discussions)
         if due(every=config.training.validate_every):
             metrics |= self._validate()
+            if (best := config.training.keep_best) and best not in metrics:  # of a resume
+                log.warning(
+                    "training.keep_best names %s, which is not measured: none is kept", best
+                )
         self._run.save_discussions(
             self._step,
             rewards.discussions,

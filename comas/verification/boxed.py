@@ -57,14 +57,28 @@ def last_plainly_boxed(response: str) -> str | None:
 def last_boxed_list(response: str) -> str | None:
     r"""``last_boxed``, but boxes joined by a comma, "and" or "or" are one list: ``"2 or 5"`` of
     ``"so \boxed{2} or \boxed{5}"``, since who names two answers gave two."""
+    boxes = _joined(response)
+    contents = dict.fromkeys(_content(response, box) for box in boxes)
+    return (" or " if _is_choice(response, boxes) else ", ").join(contents) or None
+
+
+def last_alternatives(response: str) -> list[str]:
+    r"""The boxes of such a list with "or": ``\boxed{1/2} or \boxed{0.5}`` may be one answer."""
+    boxes = _joined(response)
+    return [_content(response, box) for box in boxes] if _is_choice(response, boxes) else []
+
+
+def _joined(response: str) -> list[_Box]:
     boxes = _filled(response)
     first = len(boxes) - 1
     while first > 0 and _are_joined(response, boxes[first - 1], boxes[first]):
         first -= 1
-    contents = dict.fromkeys(_content(response, box) for box in boxes[max(first, 0) :])
-    joints = (response[a.content_end : b.start] for a, b in pairwise(boxes[max(first, 0) :]))
-    is_choice = any(re.search(r"or\b|/|\\vee", joint, re.IGNORECASE) for joint in joints)
-    return (" or " if is_choice else ", ").join(contents) or None
+    return boxes[max(first, 0) :]
+
+
+def _is_choice(response: str, boxes: list[_Box]) -> bool:
+    joints = (response[a.content_end : b.start] for a, b in pairwise(boxes))
+    return any(re.search(r"or\b|/|\\vee", joint, re.IGNORECASE) for joint in joints)
 
 
 def _filled(response: str) -> list[_Box]:

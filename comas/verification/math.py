@@ -33,7 +33,7 @@ import re
 from collections.abc import Sequence
 
 from comas.verification.algebra import is_equal_expression, read_gold
-from comas.verification.boxed import last_boxed_list
+from comas.verification.boxed import last_alternatives, last_boxed_list
 from comas.verification.choice import read_letter
 from comas.verification.forms import Verdict
 from comas.verification.latex import (
@@ -88,7 +88,9 @@ def verify_math(response: str, gold: str) -> Verdict:
         return "unanswered"
     if len(answer) > MAX_ANSWER_CHARS:
         return "wrong"
-    return "correct" if _is_equal(wanted, normalize(answer)) else "wrong"
+    same = [_is_equal(wanted, normalize(one)) for one in last_alternatives(response)]
+    is_right = _is_equal(wanted, normalize(answer)) or (bool(same) and all(same))
+    return "correct" if is_right else "wrong"
 
 
 def _is_equal(gold: str, answer: str) -> bool:

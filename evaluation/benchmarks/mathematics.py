@@ -1,5 +1,7 @@
 """Benchmarks whose answers are mathematics, or a number."""
 
+import re
+
 from comas.data.preparation import Item, LeftOut, Row, Source
 from comas.data.preparation.record_set import is_decimal_number, with_unit
 from evaluation.benchmarks.benchmark import Benchmark
@@ -59,7 +61,7 @@ def convert_scibench(row: Row) -> Item | LeftOut:
     A power of ten in the unit, as in ``$10^{-19} \\mathrm{~N}$``, belongs to the unit and not
     to the answer.
     """
-    answer = row["answer_number"].replace("\\u2212", "-").replace(",", "").strip()
+    answer = re.sub(r"\u2212|\\u2212", "-", row["answer_number"]).replace(",", "").strip()
     if not is_decimal_number(answer):
         return LeftOut("its answer is not a decimal number")
     return Item(row["problem_text"].strip(), answer, details=with_unit(row["unit"].strip()))

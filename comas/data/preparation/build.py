@@ -168,7 +168,9 @@ def _blend(job: Job, recipe: dict[str, Any]) -> Contents:
     for name in job.benchmarks:
         path = job.output / benchmark_file(name)
         records = read_lines(path, json.loads, remedy="Build it again with --rebuild")
-        index.add(*(record["prompt"] for record in records))
+        prompts = [record["prompt"] for record in records]
+        # The question too, without the details that end a prompt: a short one must be the same.
+        index.add(*prompts, *(p.rpartition("\n\n")[0] or p for p in prompts))
     with Verifier() as verifier:
         blend = draw_blend(
             {domain: converted for domain, (converted, _) in conversions.items()},

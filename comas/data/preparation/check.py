@@ -129,6 +129,8 @@ def main(arguments: Sequence[str]) -> int:
     except (ConfigError, WordingError, PathError) as error:
         sys.stdout.write(f"{error}\n")
         return EXIT_FAULT
+    if not names:
+        parser.error("name a FILE, or hub:OWNER/NAME/CONFIG/SPLIT: there are only settings")
     num_faulty = 0
     rules = reasoning_gym.endless_rules(config.data, num_questions=NUM_OF_A_STREAM)
     with Verifier(chosen=config.verifiers) as verifier:
@@ -155,7 +157,10 @@ def _lines_of(name: str, report: Report, settings: Sequence[str], config: Config
     for record in report.sound[:NUM_SHOWN]:
         yield from _as_asked(record, config)
     if not report.faults and report.sound:
-        words = ["configs/comas.yaml", f"data.train={name}", *settings]
+        words = ["configs/comas.yaml", f"data.train={name}"]
+        if config.data.columns and not any(s.startswith("data.validation=") for s in settings):
+            words.append("data.validation=HELD_OUT")  # is read by the same columns
+        words += settings
         yield "to train on it:"
         yield f"  {start_of('train')} {shlex.join(words)}"
 
