@@ -61,8 +61,9 @@ def prepared(tmp_path: Path) -> Prepared:
     stated = "\n".join(f"{key}: {value}" for key, value in QWEN_LICENCE.items())
     (Path(bases[0]) / "README.md").write_text(f"---\n{stated}\n---\n# A base\n")
     questions = write_records(tmp_path / "mine.jsonl", [record(i) for i in range(3)])
-    science = [record(9, task="science")]
-    held_out = write_records(tmp_path / "held_out.jsonl", science)
+    choice = record(8, task="choice", prompt="What is 1 + 1?\n\n(A) 2\n(B) 3", answer="A")
+    others = [record(9, task="science"), choice]
+    held_out = write_records(tmp_path / "held_out.jsonl", others)
     overrides = [
         *(f"society.models=[{','.join(bases)}]", "rollout.batch_size=2", f"saves={tmp_path}"),
         *(f"data.train={questions}", f"data.validation={held_out}"),
@@ -88,8 +89,8 @@ def test_a_card_states_base_licence_data_results_and_recipe(prepared, tmp_path):
     assert second.data.to_dict()["license"] == "unknown"
     assert "The base model is `untied`. It states no licence" in second.text
     for line in (
-        "| for training | `mine.jsonl` | 3 | 0 | 0 |",
-        "| held out | `held_out.jsonl` | 0 | 1 | 0 |",
+        "| for training | `mine.jsonl` | 3 | 0 | 0 | 0 | 0 |",
+        "| held out | `held_out.jsonl` | 0 | 1 | 0 | 1 | 0 |",
         "|  | greedy, at step 0 | greedy, at step 2 | sampled, at step 0 | sampled, at step 2 |",
         "| all agents | 20.0 | 90.0 | 25.0 | 75.0 |",
         "| all agents, math | - | - | 25.0 | 75.0 |",

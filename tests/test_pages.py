@@ -19,6 +19,7 @@ from tables import cases
 
 from comas.preflight.configuration import load_config
 from comas.run import RunDirectory
+from comas.run.pages import run_report
 from comas.run.pages.discussions import disagreements, thread_of
 from comas.run.pages.live import LiveRun, duration, news_of, progress_in_words, seconds_left
 from comas.run.pages.page import PageSource, page_text
@@ -61,6 +62,20 @@ def test_every_turn_has_the_verdict_on_its_solution_and_the_scores_that_it_led_t
     assert [turn.verdict for turn in turns] == ["wrong"] * 3
     assert [turn.scores for turn in turns] == [(3,)] * 3
     assert thread(discussion(1, score="7")).turns[2].scores == ("unreadable",)  # and not none
+
+
+@cases(
+    "said, scores, signs",
+    ("<rating>3</rating>", ("3 of 5",), ()),  # no score of 3
+    ("<rating>1</rating>", ("1 of 5",), ()),
+    ("<judgment>correct</judgment>", ("correct",), ("approved though wrong",)),
+    ("<judgment>maybe</judgment>", ("unreadable",), ("unparsable",)),
+)
+def test_a_judgment_or_a_rating_is_no_score_but_may_be_unreadable(said, scores, signs):
+    record = discussion_record(WRONG, verdicts=verdicts_of(WRONG))
+    solution, judged = record["turns"][:2]
+    shown = thread_of(record | {"turns": [solution, judged | {"response": said}]}, step=1)
+    assert (shown.turns[0].scores, shown.turns[1].signs) == (scores, signs)
 
 
 def test_the_disagreements_are_the_latest_about_different_questions(tmp_path):
@@ -111,6 +126,19 @@ def test_a_run_without_tokens_says_why_there_are_none(tmp_path):
     source = run_source(folder)
     assert source.details == {}
     assert source.without_details == "the run's folder has no tokens/"
+
+
+def test_a_page_without_a_tokenizer_has_the_discussions(tmp_path, monkeypatch, caplog):
+    folder = write_run(tmp_path, "copied", {1: [discussion(1)]})
+
+    def gone(*_: Any) -> None:
+        raise ValueError("there is no folder")
+
+    monkeypatch.setattr(run_report, "read_details", gone)
+    source = run_source(folder)
+    assert [thread.step for thread in source.threads] == [1] and source.details == {}
+    assert source.without_details == "their tokenizer is not found (there is no folder)"
+    assert source.without_details in caplog.text
 
 
 def test_a_page_shows_the_steps_that_are_asked_for_and_no_more_than_it_must(run, monkeypatch):
@@ -202,7 +230,7 @@ def test_what_is_new_is_what_came_since_the_mark_and_nothing_else(followed):
     live = LiveRun(followed)
     known = mark(live)
     nothing = news_since(known, live)
-    assert (nothing["rows"], nothing["threads"]) == ([], [])
+    assert (nothing["rows"], nothing["threads"], "tables" in nothing) == ([], [], False)
     item = discussion(2)
     with RunDirectory.open(load_config(None, [f"resume={followed}"])) as directory:
         directory.save_discussions(2, [item], verdicts=verdicts_of(item))
@@ -212,6 +240,7 @@ def test_what_is_new_is_what_came_since_the_mark_and_nothing_else(followed):
     news = news_since(known, live)
     assert news["live"]["progress"].startswith("step 2 of 4, about 7 s left")
     assert [of["step"] for of in news["rows"]] == [2]
+    assert ("steps", 2) in news["tables"][1]["rows"] and news["featured"] == []
     assert [thread["id"] for thread in news["threads"]] == ["step2/math/17/copy0"]
     assert news["live"]["mark"] == mark(live) != known
     assert live.details(2)["step2/math/17/copy0"]["r0.s0"]["tokens"] == ["71"]

@@ -259,7 +259,10 @@ def test_a_share_of_what_both_have_learned_whole_is_not_told(end, said):
 def test_answers_are_compared_question_by_question(tmp_path):
     asked = [(validation.GREEDY, 1), (validation.SAMPLED, 0), (validation.GREEDY, 0)]
     lines = [
-        {"sampling": sampling, "agent": agent, "question_id": name, "verdict": verdict}
+        {
+            **{"sampling": sampling, "agent": agent, "question_id": name, "verdict": verdict},
+            "response": "one line\u2028of JSON",
+        }
         for sampling, agent in asked
         for name, verdict in (("q2", "correct" if agent == 0 else "unanswered"), ("q1", "wrong"))
     ]

@@ -9,6 +9,7 @@ import pytest
 from builders import discussion, turn
 from runner_process import run
 from scripted_server import Body, ScriptedServer
+from small_runs import REPOSITORY
 from tables import cases
 
 from comas.commands.discuss import discuss_question, final_answer, how_scored, main
@@ -259,6 +260,22 @@ def test_every_turn_is_shown_after_what_it_answers_and_the_best_score_answers():
     assert {"0: solution 0", "1: solution 1"} <= set(about)
     answered = [what.partition(": ")[2] for what in about if "solution 1" in what]
     assert answered == ["solution 1", "evaluation of solution 1", "scoring of solution 1, score 3"]
+
+
+def test_the_agents_of_a_run_discuss_in_its_own_words():
+    with ScriptedServer(lambda body: "\\boxed{71} <score>3</score>") as server:
+        asked = discuss_question(
+            QUESTION,
+            domain="math",
+            models=[Endpoint(server.base_url, "agent")],
+            options=RequestOptions(),
+            seed=0,
+            show=lambda text: None,
+            prompts=str(REPOSITORY / "configs/prompts/taught.yaml"),
+        )
+        asyncio.run(asked)
+    [first, *_] = [request["messages"][0]["content"] for request in server.requests]
+    assert first.startswith(f"Problem: {QUESTION}\n")
 
 
 @cases(

@@ -5,6 +5,8 @@ import asyncio
 import logging
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from statistics import fmean
 from tempfile import TemporaryDirectory
@@ -19,7 +21,7 @@ from evaluation.config import EvaluationConfig
 from evaluation.execution import served, watched
 from evaluation.models import Target, find_remote, find_target
 from evaluation.runner import answer_task
-from evaluation.setups.discussion import DISCUSSION
+from evaluation.setups import discussion
 from evaluation.types import Answer, BenchmarkTask, Call, role_of
 
 NUM_RETRIES = 2
@@ -91,6 +93,7 @@ def discuss(target: Target, options: argparse.Namespace) -> None:
             options=requests,
             seed=options.seed,
             show=show,
+            prompts=target.prompts,
         )
         answer = asyncio.run(watched(talk, servers))
         show(f"final answer: {final_answer(answer.response, options.domain)}")
@@ -105,8 +108,10 @@ async def discuss_question(
     options: RequestOptions,
     seed: int,
     show: Callable[[str], None],
+    prompts: str | None = None,
 ) -> Answer:
-    """Let ``models`` discuss as in the setup ``discussion``; a single one plays four agents.
+    """Let ``models`` discuss as in the setup ``discussion``, in the words of the file ``prompts``
+    where there is one; a single one plays four agents.
 
     ``show`` gets each turn as soon as it is sampled, ready for a terminal. Returns the solution
     with the best score, and all that was said.
@@ -118,8 +123,10 @@ async def discuss_question(
     def on_call(call: Call) -> None:
         show(turn_text(call.label, call.speaker, call.response, thinking=call.thinking))
 
+    flow = partial(discussion.answer, rules=replace(discussion.RULES, prompts=prompts))
+    setup = replace(discussion.DISCUSSION, flow=flow)
     async with Client(models, options) as client:
-        return await answer_task(task, seed=seed, setup=DISCUSSION, client=client, on_call=on_call)
+        return await answer_task(task, seed=seed, setup=setup, client=client, on_call=on_call)
 
 
 def turn_text(turn_id: str, agent: int, text: str, *, thinking: str = "") -> str:

@@ -16,7 +16,7 @@ from comas.run.provenance import commits_of, read_processes
 from comas.run.records import METRICS, VALIDATIONS, Row, read_rows
 from comas.run.validation import GREEDY, SAMPLED
 from comas.types import Metrics
-from comas.utils.files import read_json, write_text
+from comas.utils.files import read_json, read_lines, write_text
 
 WINDOW = 10
 """Steps at either end of a run whose mean stands for its beginning and its end."""
@@ -94,8 +94,7 @@ def read_result(folder: Path, experiment: str, *, seed: int, metrics: Sequence[s
 def right_answers(folder: Path) -> list[str]:
     """Read ``RunResult.right`` of the run in ``folder``."""
     files = sorted((folder / VALIDATIONS).glob("step_*.jsonl"), key=lambda p: (len(p.name), p.name))
-    lines = files[-1].read_text(encoding="utf-8").splitlines() if files else []
-    records = [json.loads(line) for line in lines]
+    records = read_lines(files[-1], json.loads, remedy="Bring it back") if files else []
     # Where validations are greedy alone, they have no second prefix.
     sampling = GREEDY if any(each["sampling"] == GREEDY for each in records) else SAMPLED
     by_agent: dict[int, dict[str, str]] = {}

@@ -23,7 +23,7 @@ NUM_AGENTS_OF_ONE_MODEL = 4
 RULES = Interaction(schedule="parallel", num_rounds=2, num_evaluations=1, horizon=2)
 
 
-async def answer(task: BenchmarkTask, ask: Ask) -> str:
+async def answer(task: BenchmarkTask, ask: Ask, *, rules: Interaction = RULES) -> str:
     """Discuss the task, and pick a solution."""
     num_agents = ask.num_models if ask.num_models > 1 else NUM_AGENTS_OF_ONE_MODEL
 
@@ -41,12 +41,12 @@ async def answer(task: BenchmarkTask, ask: Ask) -> str:
         Question(task.task_id, task.form, task.question),
         discussion_id=task.task_id,
         seed_text=task.task_id,
-        rules=RULES,
+        rules=rules,
         generate=generate,
     )
     # Who evaluates and scores whom depends on the task alone, and is the same for all seeds.
     rng = Random(task.task_id)
-    [discussion] = await hold([opened], num_agents=num_agents, rules=RULES, rng=rng)
+    [discussion] = await hold([opened], num_agents=num_agents, rules=rules, rng=rng)
     return best_solution(discussion)
 
 

@@ -12,12 +12,9 @@ async function start() {
   const isLive = state.sources.some((source) => source.live);
   state.threads = allThreads(state.sources);
   state.groups = byQuestion(state.threads);
-  at("report").append(make("div", { id: "results" }), make("div", { id: "curves" }));
+  at("report").append(make("div", { id: "results" }), make("div", { id: "curves" }), make("div", { id: "reports" }));
   drawCurves();
-  for (const [number, source] of state.sources.entries()) {
-    const own = state.threads.filter((thread) => thread.source === number);
-    at("report").append(...reportElements(source, own, (thread) => showOne(thread)));
-  }
+  drawReports();
   drawFacets();
   at("filters").addEventListener("input", refilter);
   at("filters").addEventListener("submit", (event) => event.preventDefault());
@@ -44,6 +41,14 @@ function drawFacets() {
   const { wanted } = readFilter();
   at("facets").replaceChildren(...facetsOf(state.threads, state.sources).map(facetElement));
   for (const list of at("facets").querySelectorAll("select")) list.value = wanted[list.name] ?? "";
+}
+
+/** What the report says of each source beside its curves. */
+function drawReports() {
+  at("reports").replaceChildren(...state.sources.flatMap((source, number) => {
+    const own = state.threads.filter((thread) => thread.source === number);
+    return reportElements(source, own, (thread) => showOne(thread));
+  }));
 }
 
 function drawCurves() {
@@ -93,8 +98,9 @@ function takeNews(news) {
   const known = new Set(state.threads.map((thread) => thread.key));
   const threads = news.flatMap((of, number) => takeIn(state.sources[number], number, of, known));
   if (news.some((of) => of.rows.length) && !at("curves").contains(document.activeElement)) drawCurves();
-  if (!threads.length) return;
   state.threads = state.threads.concat(threads).sort((one, other) => one.source - other.source);
+  if (news.some((of) => of.tables)) drawReports();
+  if (!threads.length) return;
   state.groups = byQuestion(state.threads);
   if (!at("facets").contains(document.activeElement)) drawFacets();
   const open = state.open[0];

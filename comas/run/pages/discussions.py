@@ -37,7 +37,8 @@ def thread_of(record: Record, *, step: int) -> Thread:
     """Return a discussion whose turns have the verdict on their solution and the scores they led
     to."""
     turns: Sequence[Record] = record["turns"]
-    scores = {turn["turn_id"]: _own_score(turn) for turn in turns}
+    is_scored = any(turn["role"] == "scoring" for turn in turns)
+    scores = {turn["turn_id"]: _own_score(turn, is_scored=is_scored) for turn in turns}
     verdicts = {turn["turn_id"]: turn["verdict"] for turn in turns if "verdict" in turn}
 
     def page_turn(turn: Record) -> PageTurn:
@@ -98,13 +99,14 @@ def _is_contradicted(turn: PageTurn) -> bool:
     return says_correct != (turn.verdict == "correct")
 
 
-def _own_score(turn: Record) -> int | str | None:
+def _own_score(turn: Record, *, is_scored: bool) -> int | str | None:
     """A score, or where nobody scores a judgment or a rating; None: the turn decides nothing."""
     if turn["role"] == "scoring":
         return parse_score(turn["response"]) or UNREADABLE
     if turn["role"] == "evaluation":
-        rating = parse_rating(turn["response"])
-        return parse_judgment(turn["response"]) if rating is None else rating
+        rating = parse_rating(turn["response"])  # in words: no score of 1 to 3
+        decided = parse_judgment(turn["response"]) if rating is None else f"{rating} of 5"
+        return decided or (None if is_scored else UNREADABLE)
     return None
 
 

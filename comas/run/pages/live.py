@@ -14,7 +14,13 @@ from comas.run.directory import NUM_STEPS, trained_steps
 from comas.run.pages.details import read_details
 from comas.run.pages.discussions import discussion_files, read_threads
 from comas.run.pages.page import Details, PageSource
-from comas.run.pages.run_report import kept_config, result_in_words, rounded_rows, run_source
+from comas.run.pages.run_report import (
+    kept_config,
+    report_source,
+    result_in_words,
+    rounded_rows,
+    run_source,
+)
 from comas.run.records import METRICS, Row
 
 RECENT_STEPS = 10
@@ -59,7 +65,13 @@ class LiveRun:
             ],
             "live": self._live(rows),
             "result": result_in_words(rows),
+            **({} if known == len(rows) else self._report()),
         }
+
+    def _report(self) -> dict[str, Any]:
+        """Return what the report says beside curves, which changes with every step."""
+        report = report_source(self._run)
+        return {"tables": list(map(asdict, report.tables)), "featured": report.featured}
 
     def details(self, step: int) -> Details:
         """Return the prompts and tokens of the discussions of ``step``."""

@@ -124,6 +124,7 @@ function takeIn(source, number, news, known) {
   source.rows.push(...news.rows);
   source.live = news.live;
   source.result = news.result;
+  if (news.tables) Object.assign(source, { tables: news.tables, featured: news.featured });
   const threads = news.threads.map((thread) => ({ ...thread, source: number, key: `${number}/${thread.id}` }));
   return threads.filter((thread) => !known.has(thread.key));
 }

@@ -1,5 +1,6 @@
 """The report of a run: curves, what was set, with what it ran, and where rewards were wrong."""
 
+import logging
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
@@ -12,11 +13,13 @@ from comas.config.schema import Config
 from comas.run.directory import best_step
 from comas.run.pages.details import NOT_WRITTEN, read_details
 from comas.run.pages.discussions import disagreements, discussion_files, read_threads
-from comas.run.pages.page import PageSource, PageTable, write_page
+from comas.run.pages.page import Details, PageSource, PageTable, write_page
 from comas.run.provenance import PACKAGES, commit_of, read_processes, version_of
 from comas.run.records import METRICS, Row, read_rows
 from comas.run.seals import CONFIG
 from comas.utils.files import from_here
+
+log = logging.getLogger("view")
 
 REPORT = "report.html"
 BASE = Path("configs/comas.yaml")
@@ -66,8 +69,7 @@ def run_source(
     """Return the run with the discussions of ``steps`` (None: of all), with their prompts and
     tokens unless they are left out, and those of its report.
 
-    Raises ValueError when ``run`` is no run's folder, or holds none of ``steps``, or the tokenizer
-    of an agent is found no more.
+    Raises ValueError when ``run`` is no run's folder, or holds none of ``steps``.
     """
     report = report_source(run)
     files = discussion_files(run)
@@ -77,8 +79,14 @@ def run_source(
     threads = [thread for step in wanted for thread in read_threads(step, files[step])]
     known = {thread.id for thread in threads}
     threads += [thread for thread in report.threads if thread.id not in known]
-    details = read_details(run, kept_config(run), threads) if with_details else {}
-    return replace(report, threads=threads, without_details=NOT_WRITTEN, details=details)
+    details: Mapping[str, Details] = {}
+    why = NOT_WRITTEN
+    try:
+        details = read_details(run, kept_config(run), threads) if with_details else {}
+    except ValueError as error:  # copied elsewhere before it has saved models of its own
+        why = f"their tokenizer is not found ({error})"
+        log.warning("the page has no prompts and tokens: %s", why)
+    return replace(report, threads=threads, without_details=why, details=details)
 
 
 def kept_config(run: Path) -> Config:
