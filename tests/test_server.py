@@ -213,7 +213,7 @@ def test_nothing_is_left_of_a_frozen_or_dead_server(model, stand_in, tmp_path, m
 def test_what_a_server_that_is_killed_leaves_is_ended(tmp_path):
     (tmp_path / "two_processes.py").write_text(
         "import os, time\nif child := os.fork():\n    print(os.getpid(), child, flush=True)\n"
-        "time.sleep(60)\n"
+        "time.sleep(600)\n"
     )
     guard = (
         "from evaluation import server_process as guard\n"
@@ -229,7 +229,7 @@ def test_what_a_server_that_is_killed_leaves_is_ended(tmp_path):
     ) as process:
         killed, engine = (psutil.Process(int(pid)) for pid in process.stdout.readline().split())
         killed.kill()
-        assert process.wait(timeout=15) == 128 + signal.SIGKILL
+        assert process.wait(timeout=60) == 128 + signal.SIGKILL
         assert_gone([engine])
 
 
