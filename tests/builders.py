@@ -85,6 +85,6 @@ def discuss(
     )
 
     async def run() -> list[Discussion]:
-        return await asyncio.wait_for(discussing, timeout=20)
+        return await asyncio.wait_for(discussing, timeout=60)
 
     return asyncio.run(run())

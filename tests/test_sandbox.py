@@ -15,7 +15,7 @@ from comas.verification.sandbox.system_call_filter import compile_filter
 
 pytestmark = pytest.mark.stack
 
-LIMITS = Limits(cpu_s=1, wall_s=3.0)
+LIMITS = Limits(cpu_s=2, wall_s=6.0)
 PATIENT = Limits(cpu_s=10, wall_s=30)
 """For what starts processes, which takes long on a busy machine."""
 
