@@ -63,7 +63,8 @@ def last_boxed_list(response: str) -> str | None:
 
 
 def last_alternatives(response: str) -> list[str]:
-    r"""The boxes of such a list with "or": ``\boxed{1/2} or \boxed{0.5}`` may be one answer."""
+    r"""The boxes of ``last_boxed_list`` if they are joined by "or", else none:
+    ``\boxed{1/2} or \boxed{0.5}`` may be one answer in two forms."""
     boxes = _joined(response)
     return [_content(response, box) for box in boxes] if _is_choice(response, boxes) else []
 

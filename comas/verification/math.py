@@ -88,9 +88,11 @@ def verify_math(response: str, gold: str) -> Verdict:
         return "unanswered"
     if len(answer) > MAX_ANSWER_CHARS:
         return "wrong"
-    same = [_is_equal(wanted, normalize(one)) for one in last_alternatives(response)]
-    is_right = _is_equal(wanted, normalize(answer)) or (bool(same) and all(same))
-    return "correct" if is_right else "wrong"
+    if _is_equal(wanted, normalize(answer)):
+        return "correct"
+    forms = last_alternatives(response)
+    is_one = bool(forms) and all(_is_equal(wanted, normalize(form)) for form in forms)
+    return "correct" if is_one else "wrong"
 
 
 def _is_equal(gold: str, answer: str) -> bool:
