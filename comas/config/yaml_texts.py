@@ -10,6 +10,7 @@ import yaml
 MERGE = "tag:yaml.org,2002:merge"
 STRING = "tag:yaml.org,2002:str"
 FLOAT = "tag:yaml.org,2002:float"
+INT = "tag:yaml.org,2002:int"
 TIMESTAMP = "tag:yaml.org,2002:timestamp"
 NUMBER = re.compile(
     r"""(?:[-+]?\d+(?:_\d+)*\.[\d_]*(?:[eE][-+]?\d+)?
@@ -20,10 +21,13 @@ NUMBER = re.compile(
     re.X,
 )
 """Unlike YAML 1.1, which takes 1e-5 for a text."""
+WHOLE_NUMBER = re.compile(r"(?:[-+]?(?:0|[1-9]\d*(?:_\d+)*)|0[xX][0-9a-fA-F]+|0b[01]+)\Z")
+"""Unlike YAML 1.1, which reads 010 as 8 and 1:30 as 90: here they are texts, which no number is."""
 
 
 class _Loader(yaml.SafeLoader):
-    """Reads 1e-5 as a number and a date as a text; refuses a name that occurs twice, or is none."""
+    """Reads 1e-5 as a number, and dates, 010 and 1:30 as texts; refuses a name that occurs twice,
+    or is none."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
         seen: set[str] = set()
@@ -51,12 +55,14 @@ class _Dumper(yaml.SafeDumper):
         return self.represent_scalar(STRING, data, style='"' if breaks_lines else None)
 
 
-for _kind in (_Loader, _Dumper):
+# The dumper keeps YAML 1.1's whole numbers: it puts the text 010 into quotes, for other readers.
+for _kind, _replaced in ((_Loader, (FLOAT, TIMESTAMP, INT)), (_Dumper, (FLOAT, TIMESTAMP))):
     _kind.yaml_implicit_resolvers = {
-        first: [(tag, form) for tag, form in forms if tag not in (FLOAT, TIMESTAMP)]
+        first: [(tag, form) for tag, form in forms if tag not in _replaced]
         for first, forms in yaml.SafeLoader.yaml_implicit_resolvers.items()
     }
     _kind.add_implicit_resolver(FLOAT, NUMBER, list("-+0123456789."))
+_Loader.add_implicit_resolver(INT, WHOLE_NUMBER, list("-+0123456789"))
 _Dumper.add_representer(str, _Dumper.represent_str)
 
 
