@@ -168,6 +168,26 @@ def test_files_are_replaced_at_once_and_all_or_none(tmp_path):
     assert list(tmp_path.iterdir()) == [path]
 
 
+def test_files_are_whole_on_the_disk_before_any_of_them_is_replaced(tmp_path, monkeypatch):
+    events: list[tuple[str, str]] = []
+    replace = Path.replace
+    monkeypatch.setattr(os, "fsync", lambda file: events.append(("on disk", content_of(file))))
+
+    def noted(path: Path, target: Path) -> Path:
+        events.append(("replaced", target.name))
+        return replace(path, target)
+
+    monkeypatch.setattr(Path, "replace", noted)
+    write_files({tmp_path / "a": "one", tmp_path / "b": "two"})
+    written = [("on disk", "one"), ("on disk", "two")]
+    assert events == [*written, ("replaced", "a"), ("replaced", "b")]
+
+
+def content_of(descriptor: int) -> str:
+    """What the open file holds for any other process: no buffer of this one counts."""
+    return Path(f"/proc/self/fd/{descriptor}").read_text()
+
+
 @pytest.mark.parametrize("whole", [b"", b"1\n2\n"])
 def test_a_line_that_a_kill_cut_off_is_not_read_and_the_next_one_replaces_it(tmp_path, whole):
     path = tmp_path / "log.jsonl"
