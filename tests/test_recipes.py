@@ -1,6 +1,7 @@
 """Recipes and their bases, options of engines, and what no longer fits and is refused."""
 
 import ast
+import fnmatch
 import re
 from dataclasses import fields
 from pathlib import Path
@@ -18,7 +19,7 @@ from comas.engines.policy.deepspeed_options import deepspeed_config
 from comas.engines.rollout.vllm_options import engine_arguments
 from comas.preflight import configuration
 from comas.preflight.configuration import load_config
-from comas.preflight.engine_options import REFUSED_OF_VLLM
+from comas.preflight.engine_options import REFUSED_OF_VLLM, names_of_vllm, passed_on
 from comas.preflight.machine import Gpus
 from evaluation import config as evaluation_config
 
@@ -208,7 +209,15 @@ def test_what_a_run_relies_on_and_what_nobody_knows_is_refused(override, said):
 
 
 @pytest.mark.stack
-def test_every_refused_option_is_one_of_vllm():
+def test_the_arguments_of_vllm_are_read_and_every_refused_pattern_is_of_one():
     from vllm import EngineArgs
 
-    assert {field.name for field in fields(EngineArgs)} >= {*" ".join(REFUSED_OF_VLLM).split()}
+    names = names_of_vllm()
+    assert names == {field.name for field in fields(EngineArgs)}
+    patterns = " ".join(REFUSED_OF_VLLM).split()
+    assert [each for each in patterns if not fnmatch.filter(names, each)] == []
+
+
+def test_every_option_is_named_in_the_log():
+    config = load_config(None, ["rollout.vllm_options.block_size=16"])
+    assert passed_on(config) == ["passed on to vLLM: {block_size: 16}"]

@@ -14,6 +14,7 @@ from comas.engines.cluster.placement import check_gpus, gpus_in_all, plan_policy
 from comas.interaction.schedules import tools_of
 from comas.preflight.cluster import cluster_machine
 from comas.preflight.cold_start import with_cold_starts
+from comas.preflight.engine_options import passed_on
 from comas.preflight.inputs import Inputs, find_inputs, held_out_need, shapes_of, variants_in
 from comas.preflight.lengths import length_needs
 from comas.preflight.machine import (
@@ -142,6 +143,7 @@ def survey_run(config: Config) -> Findings:
             for name, model in inputs.models.items()
             if plan and (why := model.why_padded)
         ]
+        plan += passed_on(config) if plan else ()
     _look_at_disk(settled, needs, shapes)
     return Findings(needs, settled, device, inputs, isolation, plan)
 
