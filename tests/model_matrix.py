@@ -72,6 +72,7 @@ def update(model_type: str, work: Path) -> dict[str, Any]:
         optimization=Optimization(learning_rate=1e-3, warmup_steps=0),
         temperature=1.0,
         max_response_tokens=64,
+        max_model_len=ROLLOUT.max_model_len,
         device="cpu",
         rank=0,
         world_size=1,
@@ -172,7 +173,9 @@ def compare(_: str, work: Path) -> dict[str, Any]:
             TrainingSample(*place, prompt, ids, logprobs, 0.0)
             for prompt, (ids, logprobs) in zip(PROMPTS, said, strict=True)
         ]
-        model = load_response_model(work / folder, POLICY).eval()
+        model = load_response_model(
+            work / folder, POLICY, max_model_len=ROLLOUT.max_model_len
+        ).eval()
         with torch.no_grad():
             exact, _entropies = model(assemble(samples, device=torch.device("cpu")))
         found[name] = (exact - rollout_logprobs(samples)).abs().max().item()

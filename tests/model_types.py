@@ -24,7 +24,13 @@ LINEAR = {
 }
 CHANGES: dict[str, dict[str, Any]] = {
     "mistral": {"sliding_window": 8},
-    "phi3": {"sliding_window": None},
+    "phi3": {
+        **{"sliding_window": None, "original_max_position_embeddings": 100},
+        "rope_parameters": {
+            **{"rope_type": "longrope", "rope_theta": 1e4},
+            **{"short_factor": [1.5] * 16, "long_factor": [4.0] * 16},
+        },
+    },
     "mixtral": {"sliding_window": None},
     "gemma2": {"sliding_window": 8, "final_logit_softcapping": 2.0, "attn_logit_softcapping": 1.0},
     "gemma3_text": {"sliding_window": 8, "final_logit_softcapping": 2.0},

@@ -55,6 +55,7 @@ def make_family(model, *, policies=(0, 1), lora=LORA, algorithm=REINFORCE_PP, **
         num_optimizer_steps=dict.fromkeys(policies),
         temperature=1.0,
         max_response_tokens=15,
+        max_model_len=64,
         device="cpu",
         rank=0,
         world_size=1,

@@ -247,7 +247,7 @@ def test_a_model_is_taught_once_and_a_resumed_run_goes_on_with_it(config, tmp_pa
     assert min(differences) > 0 and taught.dtype == torch.float32
     assert "apache-2.0" in (folder / CARD).read_text()
     with pytest.raises(RuntimeError, match=r"nowhere could not be taught \(see above\)"):
-        teach(ColdStart("./nowhere", str(folder.parent / "a"), [], "float32", 0), device="cpu")
+        teach(ColdStart("./nowhere", str(folder.parent / "a"), [], "float32", 0, 64), device="cpu")
     written = (folder / "model.safetensors").stat().st_mtime_ns
     assert prepare(config).models == prepared.models
     assert (folder / "model.safetensors").stat().st_mtime_ns == written

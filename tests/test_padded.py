@@ -1,6 +1,9 @@
 """Models with a padded row for each sample: their log-probs and gradients are those of
 transformers."""
 
+import math
+from collections.abc import Callable
+from itertools import product
 from pathlib import Path
 from random import Random
 
@@ -46,9 +49,12 @@ SAMPLES = samples_of((20, 15), (3, 2), (5, 9))
 LONGER = samples_of((20, 15), (3, 2), (5, 70), seed=1)
 
 
-def alone(folder: Path, sample: TrainingSample) -> tuple[torch.Tensor, torch.Tensor]:
+def alone(
+    folder: Path, sample: TrainingSample, change: Callable[..., None] = lambda model: None
+) -> tuple[torch.Tensor, torch.Tensor]:
     """Log-probs and entropies by transformers' plainest code, of one sample."""
     model = AutoModelForCausalLM.from_pretrained(folder, attn_implementation="eager").eval()
+    change(model)
     ids = torch.tensor([[*sample.prompt_token_ids, *sample.response_token_ids]])
     with torch.no_grad():
         logits = model(input_ids=ids).logits[0, len(sample.prompt_token_ids) - 1 : -1]
@@ -77,7 +83,7 @@ def gradients(model: torch.nn.Module) -> dict[str, torch.Tensor]:
 )
 def test_padded_log_probs_are_those_of_each_sample_alone(model_type, tmp_path):
     folder = save_model_type(tmp_path, model_type)
-    model = load_response_model(folder, POLICY).train()
+    model = load_response_model(folder, POLICY, max_model_len=96).train()
     assert isinstance(model, PaddedModel)
     logprobs, entropies = model(assemble(SAMPLES, device=CPU, temperature=TEMPERATURE))
     others, _ = model(assemble([*SAMPLES[:2], LONGER[2]], device=CPU, temperature=TEMPERATURE))
@@ -99,7 +105,7 @@ def test_padded_log_probs_are_those_of_each_sample_alone(model_type, tmp_path):
 def test_where_packing_is_right_padded_rows_give_the_same(model_type, tmp_path):
     changes = {"sliding_window": None} if model_type == "mistral" else {}
     folder = save_model_type(tmp_path, model_type, **changes)
-    packed = load_response_model(folder, POLICY).train()
+    packed = load_response_model(folder, POLICY, max_model_len=96).train()
     assert not packed.pads and packed.shares_prompts
     batch = assemble(SAMPLES, device=CPU, temperature=TEMPERATURE)
     expected = packed(batch)
@@ -122,9 +128,41 @@ def test_where_packing_is_right_padded_rows_give_the_same(model_type, tmp_path):
         )
 
 
+@cases("model_type, engine", *product(("phi3", "granite"), ((96, 4.0), (35, 1.5))))
+def test_longrope_has_the_frequencies_of_the_engine_whatever_lies_beside_a_sample(
+    model_type, engine, tmp_path
+):
+    max_model_len, factor = engine
+    rope = {
+        **{"rope_type": "longrope", "rope_theta": 1e4, "original_max_position_embeddings": 35},
+        **{"short_factor": [1.5] * 16, "long_factor": [4.0] * 16, "attention_factor": 3.0},
+    }
+    lengths = {"max_position_embeddings": 140, "original_max_position_embeddings": 35}
+    folder = save_model_type(tmp_path, model_type, rope_parameters=rope, **lengths)
+    model = load_response_model(folder, POLICY, max_model_len=max_model_len).train()
+    assert model.pads == (model_type == "granite")
+    samples = [*SAMPLES, *samples_of((4, max_model_len - 4), seed=1)]
+    found, _ = model(assemble(samples, device=CPU, temperature=TEMPERATURE))
+    # vLLM: 1 / (factor x theta^(2i / 32)), times sqrt(1 + ln(140 / 35) / ln(35)).
+    frequencies = 1 / (factor * 1e4 ** (torch.arange(0, 32, 2) / 32))
+    scaling = math.sqrt(1 + math.log(4) / math.log(35))
+
+    def as_in_vllm(reference):
+        rotary = reference.model.rotary_emb
+        rotary.rope_type, rotary.inv_freq = "default", frequencies
+        rotary.attention_scaling = scaling
+
+    for i, sample in enumerate(samples):
+        length = len(sample.response_token_ids)
+        expected, _ = alone(folder, sample, as_in_vllm)
+        torch.testing.assert_close(found[i, :length], expected, atol=2e-5, rtol=1e-5)
+        by_itself, _ = model(assemble([sample], device=CPU, temperature=TEMPERATURE))
+        torch.testing.assert_close(by_itself[0], expected, atol=2e-5, rtol=1e-5)
+
+
 def test_logits_are_there_in_pieces_and_nothing_depends_on_them(tmp_path, monkeypatch):
     folder = save_model_type(tmp_path, "gemma3_text")
-    model = load_response_model(folder, POLICY)
+    model = load_response_model(folder, POLICY, max_model_len=96)
     batch = assemble(samples_of((4, CHUNK_SIZE), (9, 40)), device=CPU)
     sizes = []
     piece = model.head._piece
@@ -143,7 +181,7 @@ def test_logits_are_there_in_pieces_and_nothing_depends_on_them(tmp_path, monkey
 @cases("model_type", "gpt2", "opt")
 def test_dropout_is_off_in_training(model_type, tmp_path):
     folder = save_model_type(tmp_path, model_type)
-    model = load_response_model(folder, POLICY).train()
+    model = load_response_model(folder, POLICY, max_model_len=96).train()
     batch = assemble(SAMPLES, device=CPU, temperature=TEMPERATURE)
     torch.testing.assert_close(model(batch), model.eval()(batch), rtol=0, atol=0)
 
@@ -152,7 +190,7 @@ def test_dropout_is_off_in_training(model_type, tmp_path):
 def test_weights_are_sent_and_saved_as_in_a_checkpoint(model_type, tmp_path):
     base = save_model_type(tmp_path / "base", model_type)
     in_file = load_file(base / "model.safetensors")
-    model = load_response_model(base, POLICY).language_model
+    model = load_response_model(base, POLICY, max_model_len=96).language_model
     sent = dict(weights_as_saved(model))
     assert sent.keys() == in_file.keys()
     assert all(torch.equal(weight, in_file[name]) for name, weight in sent.items())

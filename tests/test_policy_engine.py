@@ -151,6 +151,7 @@ def make_trainer(
         optimization=replace(optimization, **of_update),
         temperature=temperature,
         max_response_tokens=15,
+        max_model_len=64,
         device="cpu",
         rank=rank,
         world_size=changed.ranks_per_policy,
@@ -746,6 +747,16 @@ def modules_of(config: transformers.PretrainedConfig) -> transformers.PreTrained
     "config, said",
     (transformers.BertConfig(**SHAPE), "lets tokens attend to later ones"),
     (transformers.Gemma3TextConfig(use_bidirectional_attention=True, **SHAPE), "lets tokens"),
+    (
+        transformers.LlamaConfig(
+            rope_parameters={
+                **{"rope_type": "dynamic", "factor": 2.0, "rope_theta": 1e4},
+                "max_trained_positions": 8,
+            },
+            **SHAPE,
+        ),
+        "has max_trained_positions in its RoPE",
+    ),
     (transformers.PhimoeConfig(**SHAPE), "draws its experts at random"),
     (transformers.Cohere2Config(**SHAPE), "has windows that are a token shorter"),
 )

@@ -134,10 +134,12 @@ def test_a_survey_plans_for_the_gpus_that_are_here(monkeypatch, tmp_path):
     "changes, tokens",
     ({}, 512),
     ({"rope_parameters": None, "rope_scaling": {"type": "linear", "factor": 2.0}}, None),
+    ({"rope_parameters": {"rope_type": "longrope"}}, 512),
+    ({"rope_scaling": {"type": "dynamic", "factor": 2.0}, "rope_parameters": None}, 512),
     ({"max_position_embeddings": None}, None),
     ({"text_config": {"max_position_embeddings": 2048}}, 2048),
 )
-def test_the_context_of_a_model_is_read_where_it_is_plain(tmp_path, changes, tokens):
+def test_the_context_of_a_model_is_read_where_it_is_not_stretched(tmp_path, changes, tokens):
     config = {"max_position_embeddings": 512, "rope_parameters": {"rope_type": "default"}}
     (tmp_path / "config.json").write_text(json.dumps(config | changes))
     assert context_length(tmp_path) == tokens

@@ -53,7 +53,9 @@ def teach(cold_start: ColdStart, *, device: torch.device) -> None:
     torch.set_float32_matmul_precision("high")  # TF32, on a GPU
     torch.manual_seed(cold_start.seed)
     base = folder_of(cold_start.base)
-    model = load_response_model(base, Policy(dtype="float32")).to(device)
+    model = load_response_model(
+        base, Policy(dtype="float32"), max_model_len=cold_start.max_model_len
+    ).to(device)
     losses = []
     num_steps = NUM_EPOCHS * len(_steps(cold_start.lessons, Random(0)))
     with progress_bar(

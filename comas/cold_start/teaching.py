@@ -52,6 +52,8 @@ class ColdStart:
     dtype: str
     """Number format of the taught weights: ``policy.dtype``."""
     seed: int
+    max_model_len: int
+    """Tokens that the run's rollout engines read at most."""
 
     @property
     def is_done(self) -> bool:
@@ -99,9 +101,12 @@ def plan_cold_start(
         "recipe": [asdict(recipe(1)), NUM_EPOCHS, MICRO_BATCH_TOKENS],
         "versions": [version(package) for package in _VERSIONED],
     }
+    max_model_len = config.rollout.max_model_len
+    if "short_factor" in (folder / "config.json").read_text():
+        decisive["max_model_len"] = max_model_len  # LongRoPE chooses its frequencies by it
     digest = hashlib.sha256(json.dumps(decisive, sort_keys=True).encode()).hexdigest()
     taught = Path(config.saves, FOLDER, f"{Path(base).name}-{digest[:12]}").absolute()
-    return ColdStart(base, str(taught), lessons, config.policy.dtype, config.seed)
+    return ColdStart(base, str(taught), lessons, config.policy.dtype, config.seed, max_model_len)
 
 
 def teach(cold_start: ColdStart, *, device: Device) -> None:

@@ -18,6 +18,9 @@ MAX_QUESTIONS = 100
 """Whose prompts are counted, evenly out of all."""
 WARNED_SHARE = 0.1
 """Share of questions too long to be asked that is warned of."""
+NOT_STRETCHED = ("default", "dynamic", "llama3", "longrope", "su")
+"""Kinds of RoPE for whose positions vLLM has max_position_embeddings entries. (It starts with more
+of dynamic, and then reads beyond the end of its table.)"""
 _OBJECT = TypeAdapter(dict[str, Any])
 
 
@@ -41,12 +44,12 @@ def length_needs(
 
 def context_length(folder: Path) -> int | None:
     """Return how many tokens of prompt and response together the model in ``folder`` reads; None:
-    its config.json does not say, or stretches them, which vLLM knows better."""
+    its config.json does not say, or stretches them (linear, yarn), which vLLM knows better."""
     whole = read_json(folder / "config.json", _OBJECT, remedy="Get the model again")
     text = whole.get("text_config") or whole
     rope = text.get("rope_parameters") or text.get("rope_scaling") or {}
-    is_plain = rope.get("rope_type", rope.get("type", "default")) == "default"
-    return text.get("max_position_embeddings") if is_plain else None
+    kind = rope.get("rope_type", rope.get("type", "default"))
+    return text.get("max_position_embeddings") if kind in NOT_STRETCHED else None
 
 
 def _text_lengths(tokenizer_file: Path, texts: Sequence[str]) -> list[int]:

@@ -130,7 +130,7 @@ def rank_memory(
 
 def tokens_at_once(config: Config) -> int:
     """Return the tokens in the largest micro batch: a sample is never divided, nor is a pair."""
-    longest = config.rollout.max_prompt_tokens + config.rollout.longest_response
+    longest = config.rollout.max_model_len
     if isinstance(config.algorithm, Dpo):
         longest *= 2
     return max(longest, config.policy.micro_batch_tokens)
@@ -201,7 +201,7 @@ def engine_memory(shape: ModelShape, config: Config) -> EngineMemory:
     if rank is not None:
         adapter = trained_parameters(shape, config) // rank * lora_room(rank)
         weights += size * adapter * max(map(len, config.families))
-    longest = rollout.max_prompt_tokens + rollout.longest_response
+    longest = rollout.max_model_len
     tokens = gpu_batched_tokens(max_model_len=longest, max_num_seqs=rollout.max_num_seqs)
     layer = 2 * shape.hidden_size + 3 * shape.intermediate_size / shards
     logits = 3 * 4 * rollout.max_num_seqs * shape.vocab_size

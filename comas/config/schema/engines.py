@@ -65,6 +65,11 @@ class Rollout:
         limits = self.max_response_tokens
         return max(limits) if isinstance(limits, list) else limits
 
+    @property
+    def max_model_len(self) -> int:
+        """Tokens that an engine reads at most, prompt and response together."""
+        return self.max_prompt_tokens + self.longest_response
+
 
 @dataclass
 class Lora:

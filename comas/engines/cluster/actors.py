@@ -230,6 +230,7 @@ class PolicyActor:
             optimizations=self.optimizations,
             temperature=self.config.rollout.temperature,
             max_response_tokens=self.config.rollout.longest_response,
+            max_model_len=self.config.rollout.max_model_len,
             device=self.device,
             rank=self.rank,
             world_size=self.config.policy.ranks_per_policy,

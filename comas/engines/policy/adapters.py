@@ -35,10 +35,16 @@ class SharedBase:
     """
 
     def __init__(
-        self, model_path: str, policy: Policy, *, policies: Sequence[int], seed: int
+        self,
+        model_path: str,
+        *,
+        policy: Policy,
+        max_model_len: int,
+        policies: Sequence[int],
+        seed: int,
     ) -> None:
         self._folder = folder_of(model_path)
-        self.model = load_response_model(self._folder, policy)
+        self.model = load_response_model(self._folder, policy, max_model_len=max_model_len)
         self.model.requires_grad_(False)
         self.model.register_state_dict_post_hook(lambda model, state, *_: self._keep_active(state))
         rank = policy.lora.rank

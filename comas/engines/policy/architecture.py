@@ -31,6 +31,8 @@ def check_trainable(model: PreTrainedModel) -> None:
     is_decoder = getattr(text, "is_decoder", None) is not False or config.model_type in PACKABLE
     if getattr(text, "use_bidirectional_attention", None) in (True, "all") or not is_decoder:
         reason = "lets tokens attend to later ones"
+    if "max_trained_positions" in (getattr(text, "rope_parameters", None) or {}):
+        reason = "has max_trained_positions in its RoPE, which vLLM reads and transformers does not"
     if reason is not None:
         raise ValueError(
             f"{config.name_or_path} ({config.model_type}) {reason}, and cannot be trained: choose "
@@ -72,4 +74,19 @@ def without_dropout(config: PreTrainedConfig) -> PreTrainedConfig:
         for name, value in vars(part).items():
             if isinstance(value, float) and any(kind in name for kind in NOISE):
                 setattr(part, name, 0.0)
+    return config
+
+
+def with_fixed_rope(config: PreTrainedConfig, max_model_len: int) -> PreTrainedConfig:
+    """Return ``config`` with RoPE's frequencies as in a vLLM engine of ``max_model_len`` tokens. Of
+    LongRoPE's two sets, transformers would choose one for each batch, by its longest sample."""
+    text = config.get_text_config(decoder=True)
+    parameters = getattr(text, "rope_parameters", None) or {}
+    for rope in [parameters] if "rope_type" in parameters else parameters.values():
+        if rope and rope["rope_type"] == "longrope":
+            is_long = max_model_len > rope["original_max_position_embeddings"]
+            side = "long" if is_long else "short"
+            rope |= dict.fromkeys(("short_factor", "long_factor"), rope[f"{side}_factor"])
+            # Scaled as in vLLM: by this, or else by how far max_position_embeddings goes beyond.
+            rope |= {"factor": None, "attention_factor": rope.get(f"{side}_mscale")}
     return config

@@ -33,6 +33,7 @@ class PolicyEngine:
 
     Args:
         model_path: the base model, a folder or a hub name.
+        max_model_len: tokens that the policy's rollout engines read at most.
         device: on "cuda" the rank owns the one GPU it can see.
         rendezvous: the file at which the ranks of the group meet; empty, or not there yet.
         num_optimizer_steps: expected of the whole run, for a learning rate that falls.
@@ -49,6 +50,7 @@ class PolicyEngine:
         model_path: str,
         *,
         policy: Policy,
+        max_model_len: int,
         optimization: Optimization,
         device: Device,
         rank: int,
@@ -58,6 +60,7 @@ class PolicyEngine:
     ) -> None:
         self._name = model_path
         self._policy = policy
+        self._max_model_len = max_model_len
         self._optimization = optimization
         self._estimator_memory: dict[Hashable, float] = {}
         self._rank = rank
@@ -202,7 +205,7 @@ class PolicyEngine:
             model.gradient_checkpointing_disable()
 
     def _load_model(self) -> ResponseModel:
-        return load_response_model(self._base, self._policy)
+        return load_response_model(self._base, self._policy, max_model_len=self._max_model_len)
 
     def _load_reference(self) -> Compute:
         """The base model, frozen and whole on every rank, also after a resume."""

@@ -33,15 +33,17 @@ class FamilyTrainer:
         model_path: str,
         *,
         policy: Policy,
+        max_model_len: int,
         optimizations: Mapping[int, Optimization],
         num_optimizer_steps: Mapping[int, int | None],
         seed: int,
         **others: Any,
     ) -> None:
-        others |= {"policy": policy, "seed": seed}
+        loading: dict[str, Any] = {"policy": policy, "max_model_len": max_model_len}
+        others |= {**loading, "seed": seed}
         self._base: SharedBase | None = None
         if policy.lora.rank is not None:
-            self._base = SharedBase(model_path, policy, policies=list(optimizations), seed=seed)
+            self._base = SharedBase(model_path, policies=[*optimizations], seed=seed, **loading)
         self.trainers: dict[int, PolicyTrainer] = {}
         """Policy -> its trainer; frozen policies have none."""
         for index, optimization in optimizations.items():

@@ -10,6 +10,7 @@ from comas.engines.policy.architecture import (
     check_trainable,
     ignores_in_sdpa,
     why_padded,
+    with_fixed_rope,
     without_dropout,
 )
 from comas.engines.policy.attention import PACKED
@@ -17,8 +18,9 @@ from comas.engines.policy.model import ResponseModel
 from comas.engines.policy.padded import PaddedModel
 
 
-def load_response_model(folder: Path, policy: Policy) -> ResponseModel:
-    """Load a causal language model in full, as ``policy`` wants it.
+def load_response_model(folder: Path, policy: Policy, *, max_model_len: int) -> ResponseModel:
+    """Load a causal language model in full, as ``policy`` wants it, with the positions of an engine
+    that reads ``max_model_len`` tokens at most.
 
     Never under DeepSpeed's zero.Init, which may fill shards with wrong weights.
 
@@ -27,6 +29,7 @@ def load_response_model(folder: Path, policy: Policy) -> ResponseModel:
     """
     asks_sdpa = policy.attn_implementation == "sdpa"
     config = without_dropout(AutoConfig.from_pretrained(folder))
+    config = with_fixed_rope(config, max_model_len)
     attention = "eager" if ignores_in_sdpa(config) else None  # transformers' choice
     language_model, found = AutoModelForCausalLM.from_pretrained(
         folder,

@@ -89,7 +89,7 @@ def engine_arguments(
     the layers that ``adapters`` adapt, by the last part of their names; ``is_recurrent`` says that
     the model ``has_recurrent_layers``.
     """
-    max_model_len = rollout.max_prompt_tokens + rollout.longest_response
+    max_model_len = rollout.max_model_len
     arguments = {
         "model": model_path,
         "dtype": rollout.dtype,
