@@ -3,7 +3,6 @@
 Started by ``bash scripts/train_comas.sh`` through ``comas/__main__.py``.
 """
 
-import asyncio
 import logging
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -154,15 +153,13 @@ def discuss(
     )
     num_turns = prepared.sizes.num_turns
     with progress_bar(f"step {step}, rollout", unit="turn", total=num_turns) as bar:
-        return asyncio.run(
-            run_discussions(
-                questions,
-                generate=counted(agents.generate, bar),
-                num_agents=config.society.num_agents,
-                rules=config.interaction,
-                seed=config.seed,
-                step=step,
-            )
+        return run_discussions(
+            questions,
+            generate=counted(agents.generate, bar),
+            num_agents=config.society.num_agents,
+            rules=config.interaction,
+            seed=config.seed,
+            step=step,
         )
 
 

@@ -12,6 +12,7 @@ from comas.preflight.machine import choose_device, read_gpus, why_on_cpu
 from comas.run.provenance import note_process
 from comas.utils.concurrency import run_all
 from comas.utils.files import locked
+from comas.utils.interrupts import run
 from comas.verification import Verifier
 from evaluation.config import EvaluationConfig
 from evaluation.grading import grade_folder
@@ -59,7 +60,7 @@ def evaluate(plan: EvaluationPlan) -> str:
         for together in filter(None, (agents, society)):
             for column in plan.columns_of(together[0]):
                 if servers is not None:
-                    asyncio.run(_answer(plan, together, column, servers=servers))
+                    run(_answer(plan, together, column, servers=servers))
                 for subject in together:
                     folder = plan.answers_folder(subject, column)
                     tasks = plan.tasks[column.benchmark]

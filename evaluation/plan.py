@@ -1,6 +1,5 @@
 """The plan of an evaluation, found and checked before anything is started."""
 
-import asyncio
 from collections.abc import Coroutine, Iterator, Mapping, Sequence
 from dataclasses import astuple, dataclass, field
 from functools import cache
@@ -12,6 +11,7 @@ from comas.preflight.machine import settle_isolation
 from comas.types import Message
 from comas.utils.chat import template_fault
 from comas.utils.client import RequestOptions, with_system_prompt
+from comas.utils.interrupts import run
 from comas.utils.model_folder import load_tokenizer
 from comas.verification.sandbox import Isolation
 from evaluation.benchmarks import BENCHMARKS
@@ -189,7 +189,7 @@ def rehearse(
                 f"setups: the flow of {setup} returned {type(answering).__name__}, which cannot be "
                 "awaited; begin it with async def"
             )
-        asyncio.run(answering)
+        run(answering)
     return rehearsal.chats
 
 

@@ -1,6 +1,6 @@
 """Discussions made by hand, and discussions of agents who follow a script."""
 
-import asyncio
+import faulthandler
 import re
 from collections.abc import Sequence
 from dataclasses import replace
@@ -74,17 +74,16 @@ def discuss(
     seed: int = 0,
     **rules: object,
 ) -> list[Discussion]:
-    """The discussions of one step under ``rules``; fails when they wait for each other forever."""
-    discussing = run_discussions(
-        questions,
-        generate=generate,
-        num_agents=num_agents,
-        rules=Interaction(**rules),  # type: ignore[arg-type]
-        seed=seed,
-        step=1,
-    )
-
-    async def run() -> list[Discussion]:
-        return await asyncio.wait_for(discussing, timeout=60)
-
-    return asyncio.run(run())
+    """The discussions of one step under ``rules``; ends this process when they hang."""
+    faulthandler.dump_traceback_later(60, exit=True)
+    try:
+        return run_discussions(
+            questions,
+            generate=generate,
+            num_agents=num_agents,
+            rules=Interaction(**rules),  # type: ignore[arg-type]
+            seed=seed,
+            step=1,
+        )
+    finally:
+        faulthandler.cancel_dump_traceback_later()

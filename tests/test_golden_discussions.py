@@ -41,8 +41,8 @@ def test_both_schedules_ask_as_they_always_did(schedule):
     rules = Interaction(
         schedule=schedule, num_rounds=3, num_evaluations=2, horizon=2, prompt_reuse=2
     )
-    discussions = asyncio.run(
-        run_discussions(QUESTIONS, generate=say_the_seed, num_agents=3, rules=rules, seed=7, step=5)
+    discussions = run_discussions(
+        QUESTIONS, generate=say_the_seed, num_agents=3, rules=rules, seed=7, step=5
     )
     assert GOLDEN[schedule] == {
         d.discussion_id: [

@@ -1,7 +1,6 @@
 """Every YAML under configs/: it parses, resolves into a run, and makes a step of agents who read
 from a script; those that differ in their engines also make one with tiny random models."""
 
-import asyncio
 import json
 from collections import Counter
 from collections.abc import Sequence
@@ -140,15 +139,13 @@ def updated(samples: list[TrainingSample], config: Config) -> UpdateStats:
 def test_every_config_turns_scripted_discussions_into_advantages_or_pairs(file):
     num_copies = max(4, shipped(file).interaction.prompt_reuse)
     config = load_config(file, [f"interaction.prompt_reuse={num_copies}"])
-    discussions = asyncio.run(
-        run_discussions(
-            [Question(f"q{i}", "math", f"What is {i} + 1?") for i in range(4)],
-            generate=read_from_script,
-            num_agents=config.society.num_agents,
-            rules=config.interaction,
-            seed=config.seed,
-            step=1,
-        )
+    discussions = run_discussions(
+        [Question(f"q{i}", "math", f"What is {i} + 1?") for i in range(4)],
+        generate=read_from_script,
+        num_agents=config.society.num_agents,
+        rules=config.interaction,
+        seed=config.seed,
+        step=1,
     )
     rng = Random(0)
     verdicts: dict[TurnKey, Verdict] = {

@@ -1,6 +1,5 @@
 """What a role is told: the shipped prompts, and those from a user's file."""
 
-import asyncio
 import hashlib
 from pathlib import Path
 
@@ -177,10 +176,9 @@ def test_agents_and_validations_are_asked_in_the_words_of_the_file(tmp_path):
         tmp_path / "prompts.yaml", OWN + 'solution:\n  math: "Q {question} D {discussion}"\n'
     )
     rules = Interaction(prompts=str(path), num_rounds=1, prompt_reuse=1)
-    held = run_discussions(
+    [discussion] = run_discussions(
         [Question("q", "math", "1 + 1?")], generate=speak, num_agents=2, rules=rules, seed=0, step=1
     )
-    [discussion] = asyncio.run(held)
     assert discussion.turns[0].prompt == "Q 1 + 1? D nothing yet"
     assert discussion.turns[2].prompt.endswith("Say <score>1</score>, {or} <score>3</score>.")
     held_out = tmp_path / "held_out.jsonl"

@@ -1,7 +1,6 @@
 """``comas discuss``: lets a society discuss a question on the terminal."""
 
 import argparse
-import asyncio
 import logging
 import sys
 from collections.abc import Callable, Sequence
@@ -14,6 +13,7 @@ from tempfile import TemporaryDirectory
 from comas.reward_formulation.interaction_reward import parse_score
 from comas.types import ALL_DOMAINS, Domain
 from comas.utils.client import Client, Endpoint, RequestError, RequestOptions
+from comas.utils.interrupts import run
 from comas.utils.invocation import CommandParser
 from comas.utils.terminal import command, printable
 from comas.verification.boxed import last_boxed
@@ -95,7 +95,7 @@ def discuss(target: Target, options: argparse.Namespace) -> None:
             show=show,
             prompts=target.prompts,
         )
-        answer = asyncio.run(watched(talk, servers))
+        answer = run(watched(talk, servers))
         show(f"final answer: {final_answer(answer.response, options.domain)}")
         show(f"({how_scored(answer.calls)})")
 

@@ -24,6 +24,7 @@ from comas.utils.client import (
     list_models,
     with_system_prompt,
 )
+from comas.utils.interrupts import run
 from comas.utils.thinking import KNOWN_MARKS, ThinkingMarks
 
 T = TypeVar("T")
@@ -128,7 +129,7 @@ class JudgeClient:
         async def ask() -> list[list[float]]:
             return await asyncio.gather(*map(self._logprobs, generations))
 
-        return asyncio.run(ask())
+        return run(ask())
 
     async def _logprobs(self, said: Generation) -> list[float]:
         token_ids = [*said.prompt_token_ids, *said.response_token_ids]

@@ -16,6 +16,7 @@ from comas.interaction.discussion import Critics, OpenDiscussion, Submission
 from comas.interaction.prompts import SOLUTION, HistoryItem
 from comas.types import Discussion, Generate, Question, ToolDescription, Turn
 from comas.utils.concurrency import first_error, run_all
+from comas.utils.interrupts import run
 
 Talks = list[Coroutine[None, None, None]]
 """What holds each discussion of a batch."""
@@ -180,7 +181,7 @@ def equipped(generate: Generate, rules: Interaction) -> Generate:
     return schedule.equip(generate) if tools_of(rules) else generate
 
 
-async def run_discussions(
+def run_discussions(
     questions: Sequence[Question],
     *,
     generate: Generate,
@@ -205,7 +206,7 @@ async def run_discussions(
         for copy in range(rules.prompt_reuse)
     ]
     rng = Random(f"{seed}/{step}")
-    return await hold(discussions, num_agents=num_agents, rules=rules, rng=rng)
+    return run(hold(discussions, num_agents=num_agents, rules=rules, rng=rng))
 
 
 async def hold(

@@ -1,6 +1,5 @@
 """The sizes that follow from a configuration: discussions, samples, optimiser steps."""
 
-import asyncio
 import math
 from collections import Counter
 from collections.abc import Collection, Sequence
@@ -104,15 +103,13 @@ def silent_discussions(config: Config, questions: Sequence[Question] = MADE_UP) 
 
     Not to be called while an event loop runs.
     """
-    return asyncio.run(
-        run_discussions(
-            questions,
-            generate=partial(_stay_silent, judged=config.judged_roles),
-            num_agents=config.society.num_agents,
-            rules=config.interaction,
-            seed=config.seed,
-            step=0,
-        )
+    return run_discussions(
+        questions,
+        generate=partial(_stay_silent, judged=config.judged_roles),
+        num_agents=config.society.num_agents,
+        rules=config.interaction,
+        seed=config.seed,
+        step=0,
     )
 
 

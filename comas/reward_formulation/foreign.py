@@ -5,7 +5,6 @@ They read labels: a question's columns, which other schemes are not given. Turns
 not trained. A solution's text is what verifiers read, without its thinking.
 """
 
-import asyncio
 import inspect
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -14,6 +13,7 @@ from typing import Any, ClassVar
 
 from comas.config.plugins import check_call
 from comas.types import Discussion, Question, RewardedDiscussion, Rewards, Turn
+from comas.utils.interrupts import run
 
 Solution = tuple[Question, Turn]
 
@@ -97,7 +97,7 @@ class TrlReward(ForeignReward):
         except TypeError as error:
             raise self.fault(f"can be given {there}: {error}") from error
         found = self.function(**given)
-        found = asyncio.run(found) if inspect.iscoroutine(found) else found
+        found = run(found) if inspect.iscoroutine(found) else found
         if not isinstance(found, Sequence) or len(found) != len(solutions):
             what = f"{len(found)} values" if isinstance(found, Sequence) else type(found).__name__
             raise self.fault(f"returned {what} for {len(solutions)} completions")

@@ -5,7 +5,6 @@ right. The probe says it: the same solutions with known mistakes, the same seeds
 society has learnt. Nothing here reaches a reward.
 """
 
-import asyncio
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from functools import partial
@@ -19,6 +18,7 @@ from comas.interaction.wording import wording_of
 from comas.reward_formulation.interaction_reward import parse_score
 from comas.types import Generate, Metrics, Request
 from comas.utils.concurrency import run_all
+from comas.utils.interrupts import run
 from comas.utils.seeds import sampling_seed
 
 FATAL = 1
@@ -63,7 +63,7 @@ def ask_probe(items: Sequence[ProbeItem], config: Config, *, generate: Generate)
 
     queries = _queries_about(items, wording_of(config.interaction.prompts))
     asked = list(product(range(config.society.num_agents), queries))
-    texts = asyncio.run(run_all(answer(agent, query) for agent, query in asked))
+    texts = run(run_all(answer(agent, query) for agent, query in asked))
     found: dict[str, list[bool]] = defaultdict(list)
     for (agent, query), text in zip(asked, texts, strict=True):
         for measure, holds in _read(query, text):

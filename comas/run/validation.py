@@ -1,6 +1,5 @@
 """Held-out questions: each agent answers alone, or all discuss them; nobody is trained on it."""
 
-import asyncio
 import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
@@ -27,6 +26,7 @@ from comas.run.probe import ask_probe
 from comas.run.records import Record
 from comas.types import Discussion, Domain, Generate, Generation, Metrics, Question, Request
 from comas.utils.concurrency import run_all
+from comas.utils.interrupts import run
 from comas.utils.progress import counted, progress_bar
 from comas.utils.seeds import sampling_seed
 from comas.verification import Verifier
@@ -106,7 +106,7 @@ def validate(
         seed=config.seed,
         wording=wording_of(config.interaction.prompts),
     )
-    answers = asyncio.run(run_all(ask(generate=way, label=prefix) for prefix, way in ways.items()))
+    answers = run(run_all(ask(generate=way, label=prefix) for prefix, way in ways.items()))
     metrics: Metrics = {}
     records: list[Record] = []
     for prefix, texts in zip(ways, answers, strict=True):  # [agent][question]
@@ -143,16 +143,14 @@ def validate_discussions(
     solutions. As in training the verifier only measures, unless the scheme itself asks for it.
     """
     scheme = REWARD_SCHEMES[config.reward.scheme]
-    discussions = asyncio.run(
-        run_discussions(
-            held_out.questions,
-            generate=generate,
-            num_agents=config.society.num_agents,
-            rules=replace(config.interaction, prompt_reuse=1),
-            seed=config.seed,
-            # No step of training: the seeds are of their own, and the same at each validation.
-            step=0,
-        )
+    discussions = run_discussions(
+        held_out.questions,
+        generate=generate,
+        num_agents=config.society.num_agents,
+        rules=replace(config.interaction, prompt_reuse=1),
+        seed=config.seed,
+        # No step of training: the seeds are of their own, and the same at each validation.
+        step=0,
     )
     wait_for_verdicts = verify_solutions(verifier, discussions, answers=held_out.answers)
     evidence = offer_evidence(

@@ -18,7 +18,7 @@ import logging
 import sys
 import time
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -34,7 +34,7 @@ from comas.types import Discussion, Generate, Generation, Question, Request, Tur
 from scripts.benchmarks._turns import Numbers, Ratio, Repeated, Report, Way, take_turns
 from scripts.command import read_arguments
 
-Hold = Callable[..., Awaitable[list[Discussion]]]
+Hold = Callable[..., list[Discussion]]
 """Holds always the same discussions; called with ``generate=``."""
 MARK = 1.0
 """Barrier-free against phase by phase: at least as fast."""
@@ -75,11 +75,11 @@ def _compare(
         seed=0,
         step=1,
     )
-    lengths, ways = asyncio.run(rehearse(hold, agents.generate))
+    lengths, ways = rehearse(hold, agents.generate)
 
     def measured(way: Way) -> Numbers:
         started, cpu_started = time.perf_counter(), time.process_time()
-        asyncio.run(way())
+        way()
         cpu_seconds = time.process_time() - cpu_started
         seconds = time.perf_counter() - started
         return {
@@ -102,9 +102,7 @@ def _compare(
     report.add_mark(line, driver_ms, at_most=DRIVER_MARK_MS)
 
 
-async def rehearse(
-    hold: Hold, generate: Generate
-) -> tuple[list[int], dict[str, Callable[[], Awaitable[object]]]]:
+def rehearse(hold: Hold, generate: Generate) -> tuple[list[int], dict[str, Way]]:
     """Hold the discussions once, which warms the engines up; returns the tokens of each response,
     and three ways to have exactly the same requests answered again."""
     asked: dict[TurnKey, Request] = {}
@@ -116,12 +114,12 @@ async def rehearse(
     async def all_at_once() -> None:
         await asyncio.gather(*map(generate, asked.values()))
 
-    discussions = await hold(generate=recorded)
+    discussions = hold(generate=recorded)
     lengths = [len(t.generation.response_token_ids) for d in discussions for t in d.turns]
     return lengths, {
         "barrier-free": lambda: hold(generate=generate),
         "phase-by-phase": lambda: hold(generate=with_barriers(generate, discussions)),
-        "all at once": all_at_once,
+        "all at once": lambda: asyncio.run(all_at_once()),
     }
 
 

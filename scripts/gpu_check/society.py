@@ -24,6 +24,7 @@ from comas.preflight.memory import GIB
 from comas.preflight.model_shape import model_shape
 from comas.preflight.plan import memory_needs, settle_sharding, settle_threads
 from comas.types import Device, Request, TrainingSample, UpdateStats
+from comas.utils.interrupts import run
 from comas.utils.processes import command_line
 from scripts.gpu_check.baselines import plain_update_s, vllm_tokens_per_s
 from scripts.gpu_check.checks import Planned, Size
@@ -280,7 +281,7 @@ def sample(agents: Agents, config: Config, size: Size, *, step: int) -> Buffers:
         pairs = product(range(config.society.num_agents), range(size.num_requests))
         return await asyncio.gather(*(ask(*pair) for pair in pairs))
 
-    samples = asyncio.run(ask_all())
+    samples = run(ask_all())
     return {
         agent: [sample for sample in samples if sample.agent_index == agent]
         for agent in range(config.society.num_agents)

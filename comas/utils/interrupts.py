@@ -1,0 +1,62 @@
+"""What Ctrl-C does to a command that is still importing, and to a coroutine."""
+
+import asyncio
+import os
+import signal
+import threading
+import time
+from collections.abc import Coroutine
+from types import FrameType
+from typing import Any, NoReturn, TypeVar
+
+EXIT_INTERRUPTED = 130
+"""As a shell reports a process that Ctrl-C ended."""
+PATIENCE_S = 5.0
+"""After the first Ctrl-C, how long further ones leave a coroutine to its clean-up."""
+
+T = TypeVar("T")
+
+
+def run(coroutine: Coroutine[Any, Any, T]) -> T:
+    """Return what a coroutine returns, as ``asyncio.run`` does, whatever number of Ctrl-C comes: it
+    is cancelled, and KeyboardInterrupt is raised when it has ended.
+
+    Trap: ``asyncio.run`` raises the second Ctrl-C inside the event loop, which may then lose the
+    wake-up of a task that its clean-up waits for. Here that happens only after ``PATIENCE_S``, to
+    a coroutine that does not end, and nothing waits afterwards.
+    """
+    is_main = threading.current_thread() is threading.main_thread()
+    if not is_main or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+        return asyncio.run(coroutine)  # noqa: TID251
+    runner, times = asyncio.Runner(), list[float]()
+    loop = runner.get_loop()
+    task = loop.create_task(coroutine)
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        times.append(time.monotonic())
+        if times[-1] - times[0] > PATIENCE_S:
+            raise KeyboardInterrupt
+        if not loop.is_closed():
+            loop.call_soon_threadsafe(task.cancel)
+
+    signal.signal(signal.SIGINT, interrupt)
+    try:
+        loop.run_until_complete(asyncio.wait([task]))
+        runner.close()
+    finally:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    error = None if task.cancelled() else task.exception()
+    if times:
+        raise KeyboardInterrupt from error
+    return task.result()
+
+
+def end_at_ctrl_c() -> None:
+    """Let Ctrl-C end this process at once, until ``start_command``: while modules are imported,
+    KeyboardInterrupt may become another error, or be caught by whoever imports them."""
+    signal.signal(signal.SIGINT, _end)
+
+
+def _end(number: int, frame: FrameType | None) -> NoReturn:
+    os.write(2, b"interrupted\n")
+    os._exit(EXIT_INTERRUPTED)
