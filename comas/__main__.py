@@ -5,6 +5,7 @@ import argparse
 import errno
 import logging
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from comas.config.paths import names_file
@@ -31,6 +32,7 @@ from comas.utils.terminal import (
     EXIT_INTERRUPTED,
     EXIT_MACHINE,
     EXIT_RUN,
+    deferred_signals,
     run_command,
     start_command,
 )
@@ -82,11 +84,11 @@ def main(arguments: Sequence[str]) -> int:
         return 0
     except KeyboardInterrupt:
         log.error("interrupted")
-        _offer_to_continue(run)
+        _close(run)
         return EXIT_INTERRUPTED
     except (ValueError, OSError, RuntimeError) as error:
         log.error("error: %s", error)
-        _offer_to_continue(run)
+        _close(run)
         return exit_status(error)
 
 
@@ -162,9 +164,16 @@ def _export_best(prepared: Prepared, run: RunDirectory) -> Path:
     return run.path / BEST
 
 
-def _offer_to_continue(run: RunDirectory | None) -> None:
-    if run is not None:
-        log.error("to continue: %s resume=%s", start_of("train"), in_command(run.path))
+def _close(run: RunDirectory | None) -> None:
+    """Write the report of a run that ended early, and say how it goes on."""
+    if run is None:
+        return
+    with suppress(KeyboardInterrupt), deferred_signals("writing the report"):
+        try:
+            log.error("report: %s", from_here(report(run.path)))
+        except ValueError as error:
+            log.error("there is no report: %s", error)
+    log.error("to continue: %s resume=%s", start_of("train"), in_command(run.path))
 
 
 if __name__ == "__main__":

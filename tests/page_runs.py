@@ -96,14 +96,18 @@ def write_run(saves: Path, name: str, steps: dict[int, list[RewardedDiscussion]]
     return run.path
 
 
-def add_step(run: Path, step: int, *, question: Question = QUESTION) -> None:
+def training(run: Path) -> RunDirectory:
+    """The open folder of a run that goes on."""
+    return RunDirectory.open(load_config(None, [f"resume={run}"]))
+
+
+def add_step(directory: RunDirectory, step: int, *, question: Question = QUESTION) -> None:
     """What a training of four steps does after a step."""
     item = discussion(step, question=question)
-    with RunDirectory.open(load_config(None, [f"resume={run}"])) as directory:
-        directory.note_num_steps(4)
-        directory.save_discussions(step, [item], verdicts=verdicts_of(item))
-        directory.save_tokens(step, [item.discussion], advantages={})
-        directory.log_metrics(step, row(step))
+    directory.note_num_steps(4)
+    directory.save_discussions(step, [item], verdicts=verdicts_of(item))
+    directory.save_tokens(step, [item.discussion], advantages={})
+    directory.log_metrics(step, row(step))
 
 
 @contextmanager

@@ -1,26 +1,30 @@
 """The page of a run: what goes into it, following runs, and who may look."""
 
+import argparse
 import base64
 import gzip
 import http.client
 import json
+import logging
 import re
 import shutil
 import socket
+import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 from evaluation_cases import evaluation, write
-from page_runs import add_step, discussion, served, verdicts_of, write_run
+from page_runs import add_step, discussion, served, training, verdicts_of, write_run
+from programs import run_to_end
 from pydantic import TypeAdapter
 from tables import cases
 
-from comas.preflight.configuration import load_config
-from comas.run import RunDirectory
+from comas.commands.view import read_source, steps_of
 from comas.run.pages import run_report
-from comas.run.pages.discussions import disagreements, thread_of
+from comas.run.pages.discussions import NEAR, disagreements, thread_of
 from comas.run.pages.live import LiveRun, duration, news_of, progress_in_words, seconds_left
 from comas.run.pages.page import PageSource, page_text
 from comas.run.pages.run_report import report_source, result_in_words, run_source
@@ -28,10 +32,12 @@ from comas.run.pages.server import LiveServer
 from comas.run.provenance import version_of
 from comas.run.records import discussion_record
 from comas.types import Generation, Question, RewardedDiscussion
-from comas.utils.files import append_lines
+from comas.utils.files import append_lines, is_locked, locked
 from evaluation.inference_log import ANSWERS
 from evaluation.transcripts import results_source
 from evaluation.types import Answer, Call
+
+log = logging.getLogger("comas.tests")
 
 WRONG = discussion(2, answer="61")
 """A wrong answer that was approved of."""
@@ -74,8 +80,10 @@ def test_every_turn_has_the_verdict_on_its_solution_and_the_scores_that_it_led_t
 def test_a_judgment_or_a_rating_is_no_score_but_may_be_unreadable(said, scores, signs):
     record = discussion_record(WRONG, verdicts=verdicts_of(WRONG))
     solution, judged = record["turns"][:2]
-    shown = thread_of(record | {"turns": [solution, judged | {"response": said}]}, step=1)
+    record |= {"turns": [solution, judged | {"response": said}]}
+    shown = thread_of(record, step=1, is_scored=False)
     assert (shown.turns[0].scores, shown.turns[1].signs) == (scores, signs)
+    assert thread_of(record, step=1).turns[0].scores == ()  # where a scorer decides
 
 
 def test_the_disagreements_are_the_latest_about_different_questions(tmp_path):
@@ -151,6 +159,16 @@ def test_a_page_shows_the_steps_that_are_asked_for_and_no_more_than_it_must(run,
     assert run_source(run).path == f"{run.parent.name}/{run.name}"
 
 
+def test_steps_are_ranges_that_take_no_room_and_do_not_run_backwards(tmp_path):
+    assert [step for step in range(14) if step in steps_of("1,10-12")] == [1, 10, 11, 12]
+    assert 299_999_999 in steps_of("2-300000000")
+    for text in ("5-1", "1-", "a"):
+        with pytest.raises(argparse.ArgumentTypeError, match="write steps like 1,10-12"):
+            steps_of(text)
+    with pytest.raises(ValueError, match=r"there is no folder /none [(]try saves/latest[)]$"):
+        read_source(Path("/none"), steps=None)
+
+
 def test_the_report_names_settings_sizes_versions_and_what_to_look_at(run):
     source = report_source(run)
     settings, sizes, versions = source.tables
@@ -162,20 +180,45 @@ def test_the_report_names_settings_sizes_versions_and_what_to_look_at(run):
 
 
 @cases(
-    "measured, said",
+    "measured, questions, said",
     (
         {"validation/greedy/accuracy": (0.18, 0.804), "validation/accuracy": (0.3, 0.5)},
-        "Greedy held-out accuracy rose from 18 to 80 % in 60 steps.",
+        500,
+        # Wilson: (0.18 + 1.9600^2 / 1000 -+ 1.9600 * sqrt(0.18 * 0.82 / 500 + (0.98 / 500)^2))
+        # / (1 + 1.9600^2 / 500) = (0.18384 -+ 0.03389) / 1.00768 = 0.149, 0.216
+        "Greedy held-out accuracy rose from 18 % [15, 22] to 80 % [77, 84] in 60 steps "
+        "(500 questions; 95 % intervals).",
     ),
-    ({"validation/accuracy": (0.5, 0.25)}, "Held-out accuracy fell from 50 to 25 % in 60"),
-    ({"train/accuracy": (0.5, 0.504)}, "Accuracy in training stayed at 50 % in 60 steps."),
-    ({"train/accuracy": (0.5, None)}, ""),
+    (
+        {"validation/greedy/accuracy": (0.0, 0.0)},
+        4,
+        "Greedy held-out accuracy stayed at 0 % [0, 49] in 60 steps (4 questions; 95 % intervals, "
+        "which overlap).",
+    ),
+    (
+        {"train/accuracy": (0.75, 0.3125)},
+        4,
+        "Accuracy in training fell from 75 % [30, 95] to 31 % [7, 74] in 60 steps (4 questions, "
+        "others in each step; 95 % intervals, which overlap).",
+    ),
+    (
+        {"validation/accuracy": (0.5, 0.25)},
+        0,
+        "Held-out accuracy fell from 50 % to 25 % in 60 steps.",
+    ),
+    ({"train/accuracy": (0.5, None)}, 4, ""),
 )
-def test_a_sentence_says_what_a_run_came_to(measured, said):
+def test_a_sentence_says_what_a_run_came_to_of_how_many_questions(measured, questions, said):
     steps = enumerate(zip(*measured.values(), strict=True))
     rows = [{"step": 60 * i, **dict(zip(measured, of, strict=True))} for i, of in steps]
-    told = result_in_words(rows)
-    assert told.startswith(said) and bool(told) == bool(said)
+    assert result_in_words(rows, num_questions=lambda metric, step: questions) == said
+
+
+def test_the_questions_of_a_result_are_counted_where_its_answers_are_kept(run, tmp_path):
+    (run / "validations/step_0002.jsonl").write_text('{"question_id": "a"}\n' * 3)
+    for metric, count in (("validation/accuracy", 1), ("train/accuracy", 1)):
+        assert run_report.num_questions(run, metric, 2) == count
+    assert run_report.num_questions(run, "validation/accuracy", 1) == 0
 
 
 @cases(
@@ -232,12 +275,12 @@ def test_what_is_new_is_what_came_since_the_mark_and_nothing_else(followed):
     nothing = news_since(known, live)
     assert (nothing["rows"], nothing["threads"], "tables" in nothing) == ([], [], False)
     item = discussion(2)
-    with RunDirectory.open(load_config(None, [f"resume={followed}"])) as directory:
+    with training(followed) as directory:
         directory.save_discussions(2, [item], verdicts=verdicts_of(item))
-    assert live.news(known)["threads"] == []  # until its metrics are there
-    assert [thread.step for thread in live.source().threads] == [1]
-    add_step(followed, 2)
-    news = news_since(known, live)
+        assert live.news(known)["threads"] == []  # until its metrics are there
+        assert [thread.step for thread in live.source().threads] == [1]
+        add_step(directory, 2)
+        news = news_since(known, live)
     assert news["live"]["progress"].startswith("step 2 of 4, about 7 s left")
     assert [of["step"] for of in news["rows"]] == [2]
     assert ("steps", 2) in news["tables"][1]["rows"] and news["featured"] == []
@@ -249,9 +292,9 @@ def test_what_is_new_is_what_came_since_the_mark_and_nothing_else(followed):
 
 def test_a_run_that_went_back_is_loaded_again(followed):
     live = LiveRun(followed)
-    add_step(followed, 2)
-    known = mark(live)
-    with RunDirectory.open(load_config(None, [f"resume={followed}"])) as directory:
+    with training(followed) as directory:
+        add_step(directory, 2)
+        known = mark(live)
         directory.go_back_to(1)
         directory.log_metrics(2, {"a": 1.0})
     assert live.news(known) is None
@@ -260,12 +303,80 @@ def test_a_run_that_went_back_is_loaded_again(followed):
 
 
 def test_a_run_is_followed_from_before_its_first_step(tmp_path):
-    source = LiveRun(write_run(tmp_path, "empty", {})).source()
+    run = write_run(tmp_path, "empty", {})
+    with training(run):
+        source = LiveRun(run).source()
     assert source.live is not None
     assert source.live["progress"] == "no step yet: the engines are starting"
     assert not source.rows and not source.threads
     with pytest.raises(ValueError, match="is no run directory"):
         LiveRun(tmp_path)
+
+
+@cases(
+    "error, reason",
+    (ValueError("reward.py failed"), "error: reward.py failed"),
+    (KeyboardInterrupt(), "interrupted"),
+    (None, "killed, as nothing says why"),
+)
+def test_a_page_says_that_and_why_a_run_stopped_early(followed, error, reason):
+    live = LiveRun(followed)
+    with suppress(ValueError, KeyboardInterrupt), training(followed) as directory:
+        add_step(directory, 2)
+        log.warning("look at this")
+        logging.getLogger("ray").warning("somebody else's")
+        log.warning("look at this")
+        assert news_since(mark(live), live)["notes"] == ["look at this"]
+        if error is not None:
+            raise error
+    told = re.compile(rf"stopped after step 2 of 4 \(\d{{4}}-\d\d-\d\d \d\d:\d\d\): {reason}")
+    news = news_since(mark(live), live)
+    assert told.fullmatch(news["live"]["progress"])
+    assert told.search(news["notes"][0]) and news["notes"][1:] == ["look at this"]
+    assert report_source(followed).notes == news["notes"]
+    with training(followed) as directory:  # a resume
+        assert news_since(mark(live), live)["live"]["progress"].startswith("step 2 of 4")
+        with directory.models_folder(2):
+            directory.note_num_steps(2)
+    assert news_since(mark(live), live)["live"]["progress"] == "ended after step 2 of 2"
+
+
+def test_a_lock_is_seen_from_another_process_and_asking_does_not_take_it(tmp_path):
+    ask = "import sys; from pathlib import Path; from comas.utils.files import is_locked; "
+    ask = [sys.executable, "-c", ask + "sys.exit(is_locked(Path(sys.argv[1])))", str(tmp_path)]
+    assert not is_locked(tmp_path)
+    with locked(tmp_path, remedy=""):
+        assert is_locked(tmp_path)  # which must not lose it
+        assert run_to_end(*ask).returncode == 1
+    assert run_to_end(*ask).returncode == 0
+
+
+def test_a_run_that_learnt_nothing_says_so_on_top(tmp_path):
+    run = write_run(tmp_path, "silent", {1: [discussion(1)]})
+    with training(run) as directory:
+        directory.log_metrics(2, {"reward/spread": 0.0})
+    assert any(
+        "there was little or nothing to learn from" in note for note in report_source(run).notes
+    )
+
+
+@cases(
+    "domain, gold, answer, is_near",
+    ("science", "490", "470", True),
+    ("science", "490", "490.0", False),
+    ("science", "490", "4.9e2", False),
+    ("science", "490", "400", False),  # which is wrong
+    ("math", "490", "470", False),
+    ("science", "", "470", False),
+)
+def test_a_verdict_that_comes_from_a_tolerance_says_so(domain, gold, answer, is_near):
+    text = rf"\boxed{{{answer}}}"
+    record = discussion_record(discussion(1), verdicts={}) | {"domain": domain, "gold": gold}
+    verdict = "wrong" if answer == "400" else "correct"
+    solution, *others = record["turns"]
+    turns = [solution | {"response": text, "verdict": verdict}, *others]
+    shown = thread_of(record | {"turns": turns}, step=1).turns
+    assert [NEAR in turn.signs for turn in shown] == [is_near, False, False]
 
 
 def test_where_a_run_is_and_how_long_it_will_take_is_said():
@@ -277,11 +388,8 @@ def test_where_a_run_is_and_how_long_it_will_take_is_said():
     assert seconds_left(rows, num_steps=None, validate_every=5) is None
     assert seconds_left(rows[:1], num_steps=10, validate_every=5) is None
     rows = [{"step": 3, "time/step_s": 60.0}]
-    known = {"num_steps": 10, "validate_every": 10, "age_s": 7.0}
-    assert progress_in_words(rows, **known, is_over=False) == (
-        "step 3 of 10, about 7 min left; step 3 ended 7 s ago"
-    )
-    assert progress_in_words(rows, **known, is_over=True) == "ended after step 3 of 10"
+    told = progress_in_words(rows, num_steps=10, validate_every=10, age_s=7.0)
+    assert told == "step 3 of 10, about 7 min left; step 3 ended 7 s ago"
     assert [duration(s) for s in (5, 99, 840, 12600)] == ["5 s", "99 s", "14 min", "3.5 h"]
 
 
@@ -320,7 +428,8 @@ def test_the_page_is_served_on_this_machine_to_who_knows_the_key_alone(server):
 
 def test_news_are_asked_for_by_marks(server, followed):
     known = mark(server.runs[0])
-    add_step(followed, 2)
+    with training(followed) as directory:
+        add_step(directory, 2)
     status, text, _ = asked(server, f"/{server.key}/new?have={known}")
     assert status == 200
     assert [of["step"] for of in json.loads(text)["sources"][0]["rows"]] == [2]

@@ -11,6 +11,7 @@ import pytest
 import scripted_agents
 from scripted_agents import KilledAgents, ScriptedAgents
 from small_runs import QUICKSTART, record, write_records
+from tables import cases
 
 from comas import __main__ as command
 from comas.config.faults import ConfigError
@@ -220,3 +221,18 @@ def test_a_best_metric_that_a_resumed_run_does_not_measure_is_told(saves, monkey
     unknown = "training.keep_best=validation/accuracy/maths"
     play(monkeypatch, [f"resume={path}", unknown, "resume_changed=true"])
     assert "names validation/accuracy/maths, which is not measured" in caplog.text
+
+
+@pytest.mark.stack
+@cases("error, status", (ValueError("the model is gone"), 1), (KeyboardInterrupt(), 130))
+def test_a_run_that_ended_early_has_a_report_that_says_so(saves, monkeypatch, error, status):
+    def fail(*_: Any) -> None:
+        raise error
+
+    monkeypatch.setattr(command, "train", fail)
+    name = f"early{status}"
+    arguments = [str(QUICKSTART), f"saves={saves}", f"name={name}", "cluster.device=cpu"]
+    assert command.main(arguments) == status
+    [path] = saves.glob(f"*-{name}")
+    assert (path / "report.html").stat().st_size > 10_000
+    assert (str(error) or "interrupted") in report_source(path).notes[0]

@@ -5,6 +5,7 @@ import logging
 import re
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from comas.config.paths import find, here, tried
@@ -21,6 +22,16 @@ LARGE_MIB = 100
 """Size from which browsers need seconds to open a page."""
 
 log = logging.getLogger("view")
+
+
+@dataclass(frozen=True)
+class Steps:
+    """Ranges of steps, which take no room for each: ``11 in Steps((range(10, 13),))``."""
+
+    parts: tuple[range, ...]
+
+    def __contains__(self, step: object) -> bool:
+        return any(step in part for part in self.parts)
 
 
 @command("view")
@@ -47,7 +58,7 @@ def main(arguments: Sequence[str]) -> int:
     return 0
 
 
-def follow(folders: Sequence[Path], *, steps: set[int] | None, port: int) -> None:
+def follow(folders: Sequence[Path], *, steps: Steps | None, port: int) -> None:
     """Serve the page of runs until Ctrl-C.
 
     Raises ValueError when a folder is no run's, or the port cannot be had.
@@ -67,11 +78,13 @@ def follow(folders: Sequence[Path], *, steps: set[int] | None, port: int) -> Non
         server.serve_forever()
 
 
-def read_source(folder: Path, *, steps: set[int] | None) -> PageSource:
+def read_source(folder: Path, *, steps: Steps | None) -> PageSource:
     """A run's folder has metrics.jsonl; any other is taken for results.
 
     Raises ValueError when it is neither.
     """
+    if not folder.is_dir():
+        raise ValueError(f"there is no folder {folder} (try saves/latest){tried(folder)}")
     if (folder / "metrics.jsonl").is_file():
         return run_source(folder, steps=steps)
     try:
@@ -79,16 +92,16 @@ def read_source(folder: Path, *, steps: set[int] | None) -> PageSource:
     except ValueError as error:
         raise ValueError(
             f"{folder} is no run directory, as it has no metrics.jsonl (try saves/latest), and no "
-            f"results: {error}{tried(folder)}"
+            f"results: {error}"
         ) from error
 
 
-def steps_of(text: str) -> set[int]:
-    """``"1,10-12" -> {1, 10, 11, 12}``"""
-    steps: set[int] = set()
+def steps_of(text: str) -> Steps:
+    """``"1,10-12" -> Steps((range(1, 2), range(10, 13)))``"""
+    parts = []
     for part in text.split(","):
         match = re.fullmatch(r"(\d+)(?:-(\d+))?", part)
-        if match is None:
+        if match is None or int(match[1]) > int(match[2] or match[1]):
             raise argparse.ArgumentTypeError(f"{text!r}: write steps like 1,10-12")
-        steps |= set(range(int(match[1]), int(match[2] or match[1]) + 1))
-    return steps
+        parts.append(range(int(match[1]), int(match[2] or match[1]) + 1))
+    return Steps(tuple(parts))

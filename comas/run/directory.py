@@ -3,6 +3,7 @@
 saves/latest -> 20250131-094500-comas
 saves/20250131-094500-comas/
     config.yaml  inputs.json  seal.json  versions.json  num_steps  train.log  metrics.jsonl
+    ended                           why it ended early, until it is resumed
     sources/1a2b3c4d5e6f-my.py      what the user's own files were
     discussions/step_0001.jsonl
     tokens/step_0001.jsonl.gz
@@ -19,7 +20,7 @@ import os
 import secrets
 import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from datetime import datetime
 from pathlib import Path
 from types import MappingProxyType, TracebackType
@@ -32,6 +33,7 @@ from comas.run import seals
 from comas.run.checkpoints import Checkpoints, step_name, steps_in
 from comas.run.provenance import note_process
 from comas.run.records import (
+    LOG,
     METRICS,
     NO_ANSWERS,
     TOKENS,
@@ -67,6 +69,8 @@ STEP_OF_MODELS = "step"
 """The file beside models that says after which step they were saved."""
 NUM_STEPS = "num_steps"
 """The file that says how many steps a run is to make."""
+ENDED = "ended"
+"""The file that says why a run ended before its last step."""
 SUBFOLDERS = ("discussions", TOKENS, VALIDATIONS, CHECKPOINTS)
 """Folders of what belongs to a step."""
 BEFORE_ALL = -1
@@ -93,7 +97,7 @@ class RunDirectory:
         with ExitStack() as stack:
             stack.enter_context(locked(path, remedy=IN_USE))
             self._prepare()
-            stack.enter_context(log_file(path / "train.log"))
+            stack.enter_context(log_file(path / LOG))
             files.append_lines(path / METRICS, [])
             self._trackers = open_trackers(config, path)
             _point_latest_at(path)
@@ -161,6 +165,9 @@ class RunDirectory:
         """Finish the trackers, end the log and release the lock."""
         if error is not None:
             logger.debug("the run ended early", exc_info=error)
+            reason = "interrupted" if isinstance(error, KeyboardInterrupt) else f"error: {error}"
+            with suppress(files.FileError):  # of a full disk, which is then the error itself
+                files.write_text(self.path / ENDED, reason)
         with self._resources:
             for tracker in self._trackers:
                 tracker.close(failed=kind is not None)
@@ -310,6 +317,7 @@ class RunDirectory:
                 folder.mkdir(exist_ok=True)
                 for partial in folder.glob(f"{PARTIAL}*"):
                     files.remove(partial)
+            files.remove(self.path / ENDED)
         note_process(self.path)
 
 
@@ -326,6 +334,31 @@ def trained_steps(run: Path, *, name: str = MODELS) -> int | None:
     """Return for how many steps the agents in ``models/`` (or ``BEST``) of a run's folder were
     trained; None: there are none yet."""
     noted = run / name / STEP_OF_MODELS
+    return int(noted.read_text()) if noted.is_file() else None
+
+
+def end_of(run: Path) -> str | None:
+    """Return how a run ended; None: it is under way.
+
+    Example: ``stopped after step 5 of 6 (2025-01-31 09:45): error: cannot write ...``
+    """
+    rows, num_steps = read_rows(run / METRICS), noted_num_steps(run)
+    step = rows[-1]["step"] if rows else 0
+    after = f"after step {step}" + (f" of {num_steps}" if num_steps is not None else "")
+    if trained_steps(run) == step and num_steps in (step, None):
+        return f"ended {after}"
+    if files.is_locked(run):
+        return None
+    said = run / ENDED
+    reason = said.read_text() if said.is_file() else "killed, as nothing says why"
+    last_sign = said if said.is_file() else run / METRICS
+    when = datetime.fromtimestamp(last_sign.stat().st_mtime)
+    return f"stopped {after} ({when:%Y-%m-%d %H:%M}): {reason}"
+
+
+def noted_num_steps(run: Path) -> int | None:
+    """Return how many steps a run is to make; None: it has not begun."""
+    noted = run / NUM_STEPS
     return int(noted.read_text()) if noted.is_file() else None
 
 

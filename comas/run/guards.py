@@ -271,19 +271,24 @@ def lost_signals(metrics: Mapping[str, Any]) -> list[Sign]:
     return [sign for sign in LOST_SIGNALS if shown_by(values, sign)]
 
 
-def closing_line(rows: Sequence[Mapping[str, Any]], models: Path) -> tuple[int, str]:
-    """Return a run's last line, which repeats what half of its latest steps lacked, and its level
-    of logging."""
+def lacking(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Return in words what half of a run's latest steps lacked to learn from; empty: nothing."""
     steps = [row for row in rows if row["step"] > 0][-WINDOW:]
     found = Counter(sign.says for row in steps for sign in lost_signals(row))
-    lacking = [
+    missing = [
         f"{says}, in {count} of the last {len(steps)} steps"
         for says, count in found.items()
         if 2 * count >= len(steps)
     ]
-    if not lacking:
-        return logging.INFO, f"done: the trained agents are in {models}"
-    return logging.WARNING, (
-        f"done, but there was little or nothing to learn from: {'; '.join(lacking)}. train.log "
-        f"says at the first of these steps what to change. The agents are in {models}"
-    )
+    said = f"there was little or nothing to learn from: {'; '.join(missing)}"
+    return said if missing else ""
+
+
+def closing_line(rows: Sequence[Mapping[str, Any]], models: Path) -> tuple[int, str]:
+    """Return a run's last line, which repeats what it lacked, and its level of logging."""
+    if said := lacking(rows):
+        return logging.WARNING, (
+            f"done, but {said}. train.log says at the first of these steps what to change. The "
+            f"agents are in {models}"
+        )
+    return logging.INFO, f"done: the trained agents are in {models}"

@@ -5,6 +5,7 @@ import gzip
 import json
 import logging
 import math
+import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -20,6 +21,9 @@ from comas.verification.forms import in_json, parted
 logger = logging.getLogger(__name__)
 
 LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
+LOG = "train.log"
+"""The file of all that is logged within a run's folder."""
+_WARNING = re.compile(r"^\S+ \S+ WARNING comas[\w.]*: (.+)", re.MULTILINE)
 METRICS = "metrics.jsonl"
 """The file of metrics within a run's folder."""
 TOKENS = "tokens"
@@ -61,6 +65,12 @@ class _RunLog(logging.FileHandler):
         """A full disk ends the log, with a word; what matters more ends the run by itself."""
         logging.getLogger().removeHandler(self)
         logger.warning("%s ends here: %s", self.baseFilename, sys.exc_info()[1])
+
+
+def read_warnings(path: Path) -> list[str]:
+    """Our own warnings in a train.log, each once; those of libraries are left out."""
+    text = path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
+    return list(dict.fromkeys(_WARNING.findall(text)))
 
 
 # ---------------------------------------------------------------- metrics.jsonl

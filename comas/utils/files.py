@@ -11,6 +11,7 @@ import os
 import reprlib
 import shlex
 import shutil
+import struct
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from io import FileIO
@@ -225,6 +226,8 @@ def _drop_torn_line(file: FileIO) -> None:
 # ---------------------------------------------------------------- locks
 
 _held: set[Path] = set()
+_FLOCK = "hhqqi"
+"""The fields of ``struct flock``: type, whence, start, length, process."""
 
 
 @contextmanager
@@ -262,3 +265,15 @@ def locked(folder: Path, *, remedy: str, waits: bool = False) -> Iterator[None]:
             yield
         finally:
             _held.remove(path)
+
+
+def is_locked(folder: Path) -> bool:
+    """True while this process or another one is inside a ``locked`` block of ``folder``."""
+    path = folder.resolve() / LOCK_NAME
+    if path in _held or not path.is_file():
+        return path in _held
+    # This only asks. Taking the lock for a moment would refuse it to a run that starts just then.
+    with path.open("rb") as file:
+        wanted = struct.pack(_FLOCK, fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
+        found = fcntl.fcntl(file, fcntl.F_GETLK, wanted)
+    return bool(struct.unpack(_FLOCK, found)[0] != fcntl.F_UNLCK)

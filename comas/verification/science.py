@@ -69,6 +69,15 @@ def verify_science(response: str, gold: str) -> Verdict:
     return "correct" if is_close else "wrong"
 
 
+def is_exact(response: str, gold: str) -> bool:
+    """Return whether the answer is ``gold`` itself (to nine digits), with no need of a
+    tolerance; True as well where either is no number."""
+    wanted = read_number(gold)
+    found = read_number(last_boxed_list(response) or "")
+    pairs = [(value, each) for value in found for each in wanted]
+    return not pairs or any(math.isclose(value, each) for value, each in pairs)
+
+
 def read_number(text: str) -> tuple[float, ...]:
     r"""The values that ``text`` may stand for: one, two with a percent sign, none if no number.
 

@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from page_runs import add_step, discussion, row, served, verdicts_of, write_run
+from page_runs import add_step, discussion, row, served, training, verdicts_of, write_run
 from playwright.sync_api import Browser, Page, ViewportSize, expect, sync_playwright
 
 from comas.preflight.configuration import load_config
@@ -330,7 +330,7 @@ def test_the_same_question_of_every_run_stands_side_by_side(browser, three):
 @pytest.mark.parametrize("viewport", [LAPTOP, PHONE])
 def test_new_steps_of_a_run_appear_without_a_reload(browser, tmp_path, viewport):
     run = write_run(tmp_path, "followed", {1: [discussion(1)]})
-    with served(run) as server:
+    with training(run) as directory, served(run) as server:
         for page in opened(browser, server.address, viewport, offline=False):
             assert "step 1; step 1 ended" in page.inner_text("#progress")
             assert page.locator("#report").is_visible()
@@ -338,7 +338,7 @@ def test_new_steps_of_a_run_appear_without_a_reload(browser, tmp_path, viewport)
             page.evaluate("window.wasNotReloaded = true")
             expect(page.locator(".thread h3")).to_have_text("step 1")
             page.click("#show-tokens")
-            add_step(run, 2, question=question(2))
+            add_step(directory, 2, question=question(2))
             expect(page.locator("#count")).to_have_text("2 of 2 discussions", timeout=15_000)
             assert "step 2 of 4, about 7 s left" in page.inner_text("#progress")
             expect(page.locator(".thread h3")).to_have_text("step 1")  # which was open

@@ -13,6 +13,7 @@ async function start() {
   state.threads = allThreads(state.sources);
   state.groups = byQuestion(state.threads);
   at("report").append(make("div", { id: "results" }), make("div", { id: "curves" }), make("div", { id: "reports" }));
+  drawResults();
   drawCurves();
   drawReports();
   drawFacets();
@@ -51,8 +52,11 @@ function drawReports() {
   }));
 }
 
-function drawCurves() {
+function drawResults() {
   at("results").replaceChildren(...resultElements(state.sources));
+}
+
+function drawCurves() {
   at("curves").replaceChildren(...curvesElement(state.sources, state.metrics, state.meanings, (name) => {
     state.metrics.unshift(name);
     drawCurves();
@@ -95,8 +99,10 @@ async function follow() {
 
 /** Show what is new; what is open, chosen and in sight stays. */
 function takeNews(news) {
+  const noted = JSON.stringify(state.sources.map((source) => source.notes));
   const known = new Set(state.threads.map((thread) => thread.key));
   const threads = news.flatMap((of, number) => takeIn(state.sources[number], number, of, known));
+  if (news.some((of) => of.tables) || noted !== JSON.stringify(news.map((of) => of.notes))) drawResults();
   if (news.some((of) => of.rows.length) && !at("curves").contains(document.activeElement)) drawCurves();
   state.threads = state.threads.concat(threads).sort((one, other) => one.source - other.source);
   if (news.some((of) => of.tables)) drawReports();

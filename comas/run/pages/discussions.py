@@ -12,11 +12,18 @@ from comas.run.checkpoints import steps_in
 from comas.run.metrics.reward_effectiveness import PREDICTS_CORRECT
 from comas.run.pages.page import PageTurn, Thread
 from comas.utils.files import read_lines
+from comas.verification.science import RELATIVE_TOLERANCE, is_exact
 
 APPROVALS, ACCUSATIONS = (3, "correct"), (1, "incorrect")
 """Decisions of judges: scores, and judgments where nobody scores."""
 UNREADABLE = "unreadable"
 """Stands for the score of a scoring in which there is none."""
+
+DISCUSSIONS = "discussions"
+"""The folder of discussions within a run's."""
+
+NEAR = f"within {RELATIVE_TOLERANCE * 100:g} %"
+"""Marks a solution that is correct because of the tolerance for decimal numbers."""
 
 Record = Mapping[str, Any]
 """A line of a file in ``discussions/``, or one of its turns."""
@@ -24,20 +31,25 @@ Record = Mapping[str, Any]
 
 def discussion_files(run: Path) -> dict[int, Path]:
     """Step -> the file of its discussions, in order."""
-    return dict(steps_in(run / "discussions"))
+    return dict(steps_in(run / DISCUSSIONS))
 
 
 def read_threads(step: int, path: Path) -> list[Thread]:
     """The discussions of a step."""
     records = read_lines(path, json.loads, remedy="Delete the line to see the others")
-    return [thread_of(record, step=step) for record in records]
+    # One whose scorings were all left out is of a scored run nevertheless.
+    is_scored = any(map(_has_scoring, records))
+    return [thread_of(record, step=step, is_scored=is_scored) for record in records]
 
 
-def thread_of(record: Record, *, step: int) -> Thread:
+def _has_scoring(record: Record) -> bool:
+    return any(turn["role"] == "scoring" for turn in record["turns"])
+
+
+def thread_of(record: Record, *, step: int, is_scored: bool = True) -> Thread:
     """Return a discussion whose turns have the verdict on their solution and the scores they led
-    to."""
+    to; where it ``is_scored``, what evaluations decide by themselves does not count."""
     turns: Sequence[Record] = record["turns"]
-    is_scored = any(turn["role"] == "scoring" for turn in turns)
     scores = {turn["turn_id"]: _own_score(turn, is_scored=is_scored) for turn in turns}
     verdicts = {turn["turn_id"]: turn["verdict"] for turn in turns if "verdict" in turn}
 
@@ -62,7 +74,7 @@ def thread_of(record: Record, *, step: int) -> Thread:
             num_response_tokens=turn["num_response_tokens"],
             thinking=turn.get("thinking", ""),
             calls=_calls_of(turn),
-            signs=_signs(turn, verdict, decided=scores[this]),
+            signs=_signs(turn, verdict, decided=scores[this], record=record),
             author=turn.get("author", ""),
         )
 
@@ -103,10 +115,10 @@ def _own_score(turn: Record, *, is_scored: bool) -> int | str | None:
     """A score, or where nobody scores a judgment or a rating; None: the turn decides nothing."""
     if turn["role"] == "scoring":
         return parse_score(turn["response"]) or UNREADABLE
-    if turn["role"] == "evaluation":
+    if turn["role"] == "evaluation" and not is_scored:
         rating = parse_rating(turn["response"])  # in words: no score of 1 to 3
         decided = parse_judgment(turn["response"]) if rating is None else f"{rating} of 5"
-        return decided or (None if is_scored else UNREADABLE)
+        return decided or UNREADABLE
     return None
 
 
@@ -119,10 +131,14 @@ def _calls_of(turn: Record) -> tuple[tuple[int, int], ...]:
     return tuple((units(call["start"]), units(call["end"])) for call in turn.get("calls", ()))
 
 
-def _signs(turn: Record, verdict: str | None, *, decided: int | str | None) -> tuple[str, ...]:
-    """Return what of a turn somebody may look for."""
+def _signs(
+    turn: Record, verdict: str | None, *, decided: int | str | None, record: Record
+) -> tuple[str, ...]:
+    """Return what of a turn of the discussion ``record`` somebody may look for."""
     is_unanswered = turn["parent_turn_id"] is None and verdict == "unanswered"
+    is_near = verdict == "correct" and record["domain"] == "science" and "verdict" in turn
     signs = {
+        NEAR: is_near and not is_exact(turn["response"], record.get("gold", "")),
         "approved though wrong": decided in APPROVALS and verdict in ("wrong", "unanswered"),
         "accused though right": decided in ACCUSATIONS and verdict == "correct",
         "unparsable": decided == UNREADABLE or is_unanswered,

@@ -4,20 +4,20 @@ import hashlib
 import json
 import math
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from statistics import median
 from typing import Any
 
-from comas.run.directory import NUM_STEPS, trained_steps
+from comas.run.directory import end_of, noted_num_steps
 from comas.run.pages.details import read_details
 from comas.run.pages.discussions import discussion_files, read_threads
 from comas.run.pages.page import Details, PageSource
 from comas.run.pages.run_report import (
     kept_config,
+    notes_on,
     report_source,
-    result_in_words,
     rounded_rows,
     run_source,
 )
@@ -33,7 +33,7 @@ class LiveRun:
     Raises ValueError when the folder is no run's.
     """
 
-    def __init__(self, run: Path, *, steps: Collection[int] | None = None) -> None:
+    def __init__(self, run: Path, *, steps: Container[int] | None = None) -> None:
         """``steps``: those whose discussions are shown; None: all."""
         self._run = run.resolve()  # which saves/latest points at now
         self._steps = steps
@@ -64,14 +64,18 @@ class LiveRun:
                 for thread in read_threads(step, files[step])
             ],
             "live": self._live(rows),
-            "result": result_in_words(rows),
+            "notes": notes_on(self._run, rows),
             **({} if known == len(rows) else self._report()),
         }
 
     def _report(self) -> dict[str, Any]:
         """Return what the report says beside curves, which changes with every step."""
         report = report_source(self._run)
-        return {"tables": list(map(asdict, report.tables)), "featured": report.featured}
+        return {
+            "tables": list(map(asdict, report.tables)),
+            "featured": report.featured,
+            "result": report.result,
+        }
 
     def details(self, step: int) -> Details:
         """Return the prompts and tokens of the discussions of ``step``."""
@@ -83,12 +87,10 @@ class LiveRun:
         return read_details(self._run, config, threads, steps=steps).get(str(step), {})
 
     def _live(self, rows: Sequence[Row]) -> dict[str, str]:
-        noted = self._run / NUM_STEPS
-        progress = progress_in_words(
+        progress = end_of(self._run) or progress_in_words(
             rows,
-            num_steps=int(noted.read_text()) if noted.is_file() else None,
+            num_steps=noted_num_steps(self._run),
             validate_every=kept_config(self._run).training.validate_every,
-            is_over=bool(rows) and trained_steps(self._run) == rows[-1]["step"],
             age_s=time.time() - (self._run / METRICS).stat().st_mtime,
         )
         return {"mark": mark_of(rows), "progress": progress}
@@ -105,10 +107,9 @@ def progress_in_words(
     *,
     num_steps: int | None,
     validate_every: int,
-    is_over: bool,
     age_s: float,
 ) -> str:
-    """Return where a run is and how long it still takes.
+    """Return where a run under way is and how long it still takes.
 
     Example: ``step 12 of 60, about 14 min left; step 12 ended 5 s ago``
     """
@@ -116,8 +117,6 @@ def progress_in_words(
         return "no step yet: the engines are starting"
     step = rows[-1]["step"]
     total = "" if num_steps is None else f" of {num_steps}"
-    if is_over:
-        return f"ended after step {step}{total}"
     left_s = seconds_left(rows, num_steps=num_steps, validate_every=validate_every)
     left = "" if left_s is None else f", about {duration(left_s)} left"
     return f"step {step}{total}{left}; step {step} ended {duration(age_s)} ago"

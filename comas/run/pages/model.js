@@ -123,8 +123,8 @@ function besideOf(thread, occurrences) {
 function takeIn(source, number, news, known) {
   source.rows.push(...news.rows);
   source.live = news.live;
-  source.result = news.result;
-  if (news.tables) Object.assign(source, { tables: news.tables, featured: news.featured });
+  source.notes = news.notes;
+  if (news.tables) Object.assign(source, { tables: news.tables, featured: news.featured, result: news.result });
   const threads = news.threads.map((thread) => ({ ...thread, source: number, key: `${number}/${thread.id}` }));
   return threads.filter((thread) => !known.has(thread.key));
 }

@@ -106,6 +106,8 @@ class PageSource:
     """The metrics of a run, of which the page draws curves."""
     result: str = ""
     """The result of a run, in a sentence."""
+    notes: Sequence[str] = ()
+    """What a reader of the result has to know first: how a run ended, and its warnings."""
     live: Mapping[str, Any] | None = None
     """Of a run that is followed: ``mark`` (up to where it is known) and ``progress``."""
 

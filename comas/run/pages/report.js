@@ -1,6 +1,8 @@
 "use strict";
 /* The report of each source: tables, and discussions worth a look. */
 
+const NOTES_IN_SIGHT = 3;
+
 /** A table with a heading. */
 function tableElement({ title, header, rows }) {
   const head = make("tr", {}, ...header.map((name) => make("th", {}, name)));
@@ -8,10 +10,18 @@ function tableElement({ title, header, rows }) {
   return make("div", {}, make("h2", {}, title), make("table", {}, head, ...body));
 }
 
-/** What each run came to, in a sentence. */
+/** What each run came to, in a sentence, under what is to be known first: how it ended, warnings. */
 function resultElements(sources) {
-  return sources.map((source) => make("p", { className: "result" },
-    (sources.length > 1 && source.result ? `${source.name}: ` : "") + source.result));
+  return sources.flatMap((source) => {
+    const [name, notes] = [sources.length > 1 ? `${source.name}: ` : "", source.notes];
+    const item = (note) => make("li", {}, name + note);
+    const [first, others] = [notes.slice(0, NOTES_IN_SIGHT).map(item), notes.slice(NOTES_IN_SIGHT).map(item)];
+    const rest = make("details", {}, make("summary", {}, `${name}${others.length} more warnings`), ...others);
+    return [
+      make("ul", { className: "notes", hidden: !notes.length }, ...first, others.length ? rest : null),
+      make("p", { className: "result" }, source.result && name + source.result),
+    ];
+  });
 }
 
 /** Everything about one source. open: shows a thread. */
