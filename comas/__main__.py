@@ -66,7 +66,10 @@ def main(arguments: Sequence[str]) -> int:
             return 0
         config = prepared.config
         sizes = describe_sizes(config, prepared.sizes)
-        run = RunDirectory.open(config) if config.resume else RunDirectory.create(config)
+        if config.resume:
+            run = RunDirectory.open(config, prepared.contents)
+        else:
+            run = RunDirectory.create(config)
         with run, blaming_plugins():
             if options.export_best:
                 log.info("the best agents are in %s", from_here(_export_best(prepared, run)))

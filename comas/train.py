@@ -171,7 +171,7 @@ def _restore(
     if checkpoint is not None:
         step, folder = checkpoint
         agents.load_checkpoint(folder, step=step)
-    run.keep_settings(prepared.locations, prepared.sources)
+    run.keep_settings(prepared.locations, prepared.sources, prepared.contents)
     if checkpoint is None:
         run.go_back_to(BEFORE_ALL)
         return 0

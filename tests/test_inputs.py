@@ -80,7 +80,7 @@ def run(tmp_path: Path, config: Config) -> Path:
 
 
 def test_a_resumed_run_goes_on_with_the_society_that_it_began_with(run, config):
-    prepared = prepare(dataclasses.replace(config, resume=str(run)))
+    prepared = prepare(dataclasses.replace(config, resume=str(run), resume_changed=True))
     society = run.parent / "quickstart/0123456789ab"
     assert prepared.models == [str(society / "models/qwen2"), str(society / "models/llama")]
     assert len(prepared.train.questions) == 3

@@ -10,16 +10,20 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from small_runs import rows_of, save_checkpoint, steps_in
+from safetensors.torch import load_file, save_file
+from small_runs import QUICKSTART, rows_of, save_checkpoint, steps_in, tiny_settings
 from tables import cases
 
 from comas.__main__ import main
 from comas.config.schema import Config
 from comas.preflight import survey
 from comas.preflight.configuration import load_config
+from comas.preflight.survey import prepare
 from comas.run import RunDirectory
 from comas.run.directory import trained_steps
+from comas.run.seals import Origin, changed_inputs
 from comas.utils.files import in_command
+from comas.utils.model_folder import contents_of
 from comas.utils.terminal import EXIT_FAULT
 
 
@@ -231,9 +235,60 @@ def test_an_edit_by_hand_is_another_setting(config, caplog, file, old, new):
     assert re.search(said, str(raised.value))
     assert "add resume_changed=true" in str(raised.value)
     with reopened(path, "resume_changed=true") as run:
-        assert re.search(f"goes on with other settings: {said}", caplog.text)
+        assert re.search(f"goes on with other settings or files: {said}", caplog.text)
         run.keep_settings({})
     assert newest(path) == 2  # from now on it has these settings
+
+
+def begun_with_tiny_models(tmp_path: Path) -> Path:
+    """A run that was stopped after its second step."""
+    prepared = prepare(load_config(QUICKSTART, tiny_settings(tmp_path)))
+    with RunDirectory.create(prepared.config) as run:
+        run.keep_settings(prepared.locations, prepared.sources, prepared.contents)
+        save_checkpoint(run, 2)
+    return run.path
+
+
+def scale_weights(file: Path) -> None:
+    """Change no name, size or time of the file: what it holds has to be read."""
+    times = file.stat()
+    save_file({name: 1.3 * tensor for name, tensor in load_file(file).items()}, file)
+    os.utime(file, ns=(times.st_atime_ns, times.st_mtime_ns))
+
+
+def reverse_lines(file: Path) -> None:
+    file.write_text("".join(reversed(file.read_text().splitlines(keepends=True))))
+
+
+@cases(
+    "file, change, said",
+    ("questions.jsonl", reverse_lines, "data.train"),
+    ("held_out.jsonl", reverse_lines, "data.validation"),
+    ("tied/model.safetensors", scale_weights, "{}/tied"),
+    ("tied/chat_template.jinja", lambda file: file.write_text("{{ messages }}"), "{}/tied"),
+    ("tied/generation_config.json", lambda file: file.write_text('{"top_k": 1}'), "{}/tied"),
+)
+def test_inputs_that_changed_are_another_setting(tmp_path, caplog, file, change, said):
+    path = begun_with_tiny_models(tmp_path)
+    assert main(["--dry-run", f"resume={path}"]) == 0, caplog.text
+    change(tmp_path / file)
+    for arguments in (["--dry-run"], []):
+        caplog.clear()
+        assert main([*arguments, f"resume={path}"]) == EXIT_FAULT
+        name = re.escape(said.format(tmp_path))
+        told = rf"files \(contents of {name}: sha256 \w{{12}} -> sha256 \w{{12}}\); leave them as"
+        assert re.search(told, caplog.text), caplog.text
+        assert "or add resume_changed=true" in caplog.text
+    assert main(["--dry-run", f"resume={path}", "resume_changed=true"]) == 0, caplog.text
+
+
+def test_a_model_of_the_hub_is_known_by_its_commit(tmp_path):
+    snapshots = [tmp_path / "snapshots" / commit for commit in ("1" * 40, "2" * 40)]
+    told = [contents_of("owner/model", folder=folder) for folder in snapshots]
+    assert told == [f"commit {'1' * 40}", f"commit {'2' * 40}"]
+    origin = Origin("a", inputs={"owner/model": told[0], "data.train": "sha256 3"})
+    changes = changed_inputs(origin, {"owner/model": told[1], "data.probe": "sha256 4"})
+    assert changes == {"contents of owner/model": ("commit 111111111111", "commit 222222222222")}
 
 
 UNSIGNED = '{"run": "a", "files": {}}'

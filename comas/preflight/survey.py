@@ -37,6 +37,7 @@ from comas.preflight.needs import Checklist, Need, PreflightError, faults_of, ta
 from comas.preflight.plan import memory_needs, settle_sharding, settle_threads
 from comas.preflight.plugins import plugin_needs, user_sources
 from comas.preflight.sizes import describe_sizes, silent_discussions
+from comas.run.directory import changes_since_start
 from comas.run.prepared import Prepared, Sizes
 from comas.types import Device
 from comas.verification import coding
@@ -66,6 +67,8 @@ class Findings:
     """Isolation of model-written programs; None where no question asks for one."""
     plan: Sequence[str]
     """How the update fits into memory, and the threads, in words; empty where none fits."""
+    contents: Mapping[str, str] | None
+    """See ``Inputs.contents``; None, as reading all weights takes time, of a run that begins."""
 
     @property
     def sizes(self) -> Sizes | None:
@@ -112,6 +115,7 @@ def prepare(config: Config) -> Prepared:
         isolation=found.isolation,
         sizes=train.sizes,
         locations=found.inputs.locations(config),
+        contents=found.inputs.contents() if found.contents is None else found.contents,
         sources=user_sources(config),
         disk=next(need.needed for need in found.needs if need.subject == DISK),
         doubts=[need.doubt for need in found.needs if need.doubt is not None],
@@ -145,7 +149,12 @@ def survey_run(config: Config) -> Findings:
         ]
         plan += passed_on(config) if plan else ()
     _look_at_disk(settled, needs, shapes)
-    return Findings(needs, settled, device, inputs, isolation, plan)
+    contents = inputs.contents() if config.resume else None
+    if contents is not None and plan:  # else settings are not settled as the run's were
+        compare = partial(changes_since_start, settled, contents)
+        unchanged = "as it began"
+        needs.find("the run to resume", unchanged, compare, show=lambda said: said or unchanged)
+    return Findings(needs, settled, device, inputs, isolation, plan, contents)
 
 
 def describe_run(found: Findings) -> list[str]:

@@ -5,11 +5,9 @@ in an optimiser's state, or a checkpoint under another step's name, trains on wi
 checkpoint names its run, its step and the SHA-256 of its files, signed with the user's key.
 """
 
-import hashlib
 import logging
 import re
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -163,13 +161,6 @@ def check_seal(folder: Path, key: bytes, *, run: str, step: int) -> None:
 
 
 def _digests(folder: Path) -> dict[str, str]:
-    """Relative path -> SHA-256 of every file but the seal, several read at once."""
-
-    def digest(path: Path) -> str:
-        with path.open("rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
-
-    paths = sorted(p for p in folder.rglob("*") if p.is_file() and p != folder / SEAL_NAME)
-    names = [str(path.relative_to(folder)) for path in paths]
-    with ThreadPoolExecutor() as threads:
-        return dict(zip(names, threads.map(digest, paths), strict=True))
+    """Relative path -> SHA-256 of every file but the seal."""
+    names = (path for path in folder.rglob("*") if path != folder / SEAL_NAME)
+    return files.sha256_of(names, within=folder)

@@ -111,32 +111,28 @@ class RunDirectory:
         return run
 
     @classmethod
-    def open(cls, config: Config) -> Self:
+    def open(cls, config: Config, contents: Mapping[str, str] = MappingProxyType({})) -> Self:
         """Continue the run that ``config.resume`` names, whose origin has been checked
         (``check_origin``); its settings stay what they were until ``keep_settings``.
 
-        Raises ValueError when settings differ from those it had without ``resume_changed``.
+        Raises ValueError as ``changes_since_start`` does.
         """
+        changes = changes_since_start(config, contents)
         assert config.resume is not None
-        path = Path(config.resume).resolve()
-        before = _as_kept(load(Config, path / seals.CONFIG, []))
-        changes = changed_keys(before, _as_kept(config))
-        origin, _ = seals.read_origin(path, seals.user_key())
-        if origin is not None:
-            changes = {**seals.edits(path, origin), **changes}
-        if not config.resume_changed:
-            seals.refuse_changes(path, changes)
-        run = cls(path, config)
+        run = cls(Path(config.resume).resolve(), config)
         if changes:
-            logger.warning("this run goes on with other settings: %s", seals.in_words(changes))
+            logger.warning("this run goes on with other settings or files: %s", changes)
         return run
 
     def keep_settings(
-        self, locations: Mapping[str, str], sources: Mapping[str, str] = MappingProxyType({})
+        self,
+        locations: Mapping[str, str],
+        sources: Mapping[str, str] = MappingProxyType({}),
+        contents: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
         """Write and seal the configuration that the run has once it has loaded, where its models
-        and questions were found, and the user's own files (whole path -> text), of which earlier
-        texts stay."""
+        and questions were found and their digests (``Inputs.contents``), and the user's own files
+        (whole path -> text), of which earlier texts stay."""
         digests = {path: digest_of(text) for path, text in sources.items()}
         if sources:
             folder = self.path / seals.SOURCES
@@ -150,7 +146,7 @@ class RunDirectory:
         }
         files.write_files({self.path / name: text for name, text in texts.items()})
         sealed = {name: digest_of(text) for name, text in texts.items()} | digests
-        self._origin = dataclasses.replace(self._origin, files=sealed)
+        self._origin = dataclasses.replace(self._origin, files=sealed, inputs=dict(contents))
         self._seal()
 
     def __enter__(self) -> Self:
@@ -328,6 +324,25 @@ def _now() -> str:
 def _as_kept(config: Config) -> Config:
     """``config`` without what is said of one resume only."""
     return dataclasses.replace(config, resume=None, resume_changed=False, resume_foreign=False)
+
+
+def changes_since_start(config: Config, contents: Mapping[str, str]) -> str:
+    """Return in words what differs from what the run that ``config.resume`` names was begun with:
+    settings, sealed files and the ``contents`` of its inputs; "" if nothing does.
+
+    Raises ValueError that names the differences, unless ``config.resume_changed``.
+    """
+    assert config.resume is not None
+    path = Path(config.resume).resolve()
+    before = _as_kept(load(Config, path / seals.CONFIG, []))
+    changes = changed_keys(before, _as_kept(config))
+    origin, _ = seals.read_origin(path, seals.user_key())
+    if origin is not None:
+        inputs = seals.changed_inputs(origin, contents)
+        changes = {**seals.edits(path, origin), **inputs, **changes}
+    if not config.resume_changed:
+        seals.refuse_changes(path, changes)
+    return seals.in_words(changes)
 
 
 def trained_steps(run: Path, *, name: str = MODELS) -> int | None:

@@ -58,6 +58,8 @@ class Prepared:
     sizes: Sizes
     locations: Mapping[str, str]
     """Where each name of the configuration leads (see ``locate``)."""
+    contents: Mapping[str, str]
+    """What its questions and base models are, as digests (``Inputs.contents``)."""
     sources: Mapping[str, str]
     """Whole path -> text of the user's own files that the run depends on."""
     disk: str

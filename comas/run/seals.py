@@ -32,6 +32,8 @@ leads elsewhere when its recipe changes, but a run goes on with what it began wi
 SOURCES = "sources"
 """The folder that keeps the user's own files as they were; nothing in it is ever run."""
 KEY_BYTES = 32
+SHOWN_CHARS = len("sha256 1a2b3c4d5e6f")
+"""Of a digest or commit, in messages."""
 _OBJECT = TypeAdapter(dict[str, Any])
 
 
@@ -122,6 +124,9 @@ class Origin:
     files: Mapping[str, str] = dataclasses.field(default_factory=dict)
     """SHA-256 of ``CONFIG`` and ``INPUTS``, and by their whole paths of the user's own files that
     the run depends on (plug-ins)."""
+    inputs: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    """What its questions, planted solutions and base models were: ``{"data.train": "sha256 ..."}``
+    (``Inputs.contents``)."""
     newest_checkpoint: int | None = None
     """The step of the one that was written last; None: there was none yet."""
 
@@ -168,6 +173,15 @@ def edits(run: Path, origin: Origin) -> Changes:
     return changes
 
 
+def changed_inputs(origin: Origin, contents: Mapping[str, str]) -> Changes:
+    """Return which of the inputs that are found now are not what they were."""
+    return {
+        f"contents of {name}": (then[:SHOWN_CHARS], now[:SHOWN_CHARS])
+        for name, then in origin.inputs.items()
+        if (now := contents.get(name, then)) != then
+    }
+
+
 def kept_source(run: Path, path: Path) -> Path | None:
     """Return where a run keeps the text of the user's file at ``path``; None: it does not."""
     origin, _ = read_origin(run, None)
@@ -185,9 +199,9 @@ def refuse_changes(run: Path, changes: Changes) -> None:
     """Raise ValueError unless there are none."""
     if changes:
         raise ValueError(
-            f"resume: {run} was begun with other settings ({in_words(changes)}); leave them as "
-            f"they were ({SOURCES}/ has your own files), or add resume_changed=true to go on with "
-            "the new ones"
+            f"resume: {run} was begun with other settings or files ({in_words(changes)}); leave "
+            f"them as they were ({SOURCES}/ has your own Python files), or add resume_changed=true "
+            "to go on with the new ones"
         )
 
 

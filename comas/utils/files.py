@@ -4,6 +4,7 @@ Whatever is written is either there as a whole or not at all, and an error names
 """
 
 import fcntl
+import hashlib
 import itertools
 import json
 import logging
@@ -13,6 +14,7 @@ import shlex
 import shutil
 import struct
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from io import FileIO
 from pathlib import Path
@@ -148,6 +150,19 @@ def sync(path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def sha256_of(paths: Iterable[Path], *, within: Path) -> dict[str, str]:
+    """The digests of files by their paths relative to the folder ``within``; several are read at
+    once."""
+
+    def digest(path: Path) -> tuple[str, str]:
+        with path.open("rb") as file:
+            found = hashlib.file_digest(file, "sha256").hexdigest()
+        return str(path.relative_to(within)), found
+
+    with ThreadPoolExecutor() as threads:
+        return dict(threads.map(digest, sorted(path for path in paths if path.is_file())))
 
 
 # ---------------------------------------------------------------- JSON lines

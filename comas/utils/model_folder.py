@@ -11,7 +11,7 @@ from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntry
 from pydantic import TypeAdapter
 from safetensors import SafetensorError, safe_open
 
-from comas.utils.files import read_json
+from comas.utils.files import read_json, sha256_of
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -105,6 +105,16 @@ def file_digests(folder: Path) -> dict[str, str]:
         with path.open("rb") as file:
             digests[path.name] = hashlib.file_digest(file, "blake2b").hexdigest()
     return digests
+
+
+def contents_of(model: str, *, folder: Path) -> str:
+    """What changes with any file that affects what the model says: a digest of ``folder``, which
+    holds it, or the commit of one on the hub."""
+    if not Path(model).is_dir():
+        return f"commit {folder.name}"
+    found = sha256_of((path for each in MODEL_FILES for path in folder.glob(each)), within=folder)
+    listed = "".join(f"{digest}  {name}\n" for name, digest in found.items())
+    return f"sha256 {hashlib.sha256(listed.encode()).hexdigest()}"
 
 
 @cache

@@ -66,8 +66,7 @@ class Config:
     resume: str | None = key(None, leads_to="file", example="saves/latest")
     """Run directory to continue."""
     resume_changed: bool = key(False)
-    """Whether a resumed run may go on with other settings than it had, on the command line or as
-    its config.yaml or inputs.json was edited."""
+    """Whether a resumed run may go on with settings, questions or base models that have changed."""
     resume_foreign: bool = key(False)
     """Whether a run that this user did not begin, or a checkpoint that this user did not write for
     it, is trusted: going on acts on its config.yaml and runs code in the checkpoint."""
