@@ -15,7 +15,8 @@ from test_judge import KEY, client_of
 from comas.engines.cluster.agents import Agents
 from comas.ideas.judge_distillation import distilled_from_judge
 from comas.preflight.configuration import load_config
-from comas.types import Generation, TrainingSample
+from comas.types import Generation, ToolCall, TrainingSample
+from comas.utils.chat import quoted_answer
 
 
 @pytest.fixture(autouse=True)
@@ -45,7 +46,7 @@ SAID = Generation((5, 6), (7, 8, 9), "Yes\u00e9", (-0.1,) * 3, "stop", 0)
 
 
 def test_its_log_probs_are_those_of_a_responses_tokens_after_the_prompt():
-    called = replace(SAID, sampled=(True, False, True))
+    called = replace(CALLED, sampled=(True, False, True))
     with echo() as server:
         client = client_of(server.base_url)
         assert client.logprobs([SAID, called]) == [[-0.5, -0.75, -1.0], [-0.5, 0.0, -1.0]]
@@ -57,9 +58,15 @@ def test_its_log_probs_are_those_of_a_responses_tokens_after_the_prompt():
     assert (body["echo"], body["logprobs"], body["max_tokens"]) == (True, 1, 1)
 
 
+QUOTED = f"Yes<tool_call>...</tool_call>\n{quoted_answer('71')}"
+CALLED = replace(SAID, response_text=f"{QUOTED}\nYes", calls=(ToolCall(3, len(QUOTED), False),))
+"""The chat template writes the answer in another form than others read."""
+
+
 @pytest.mark.parametrize(
     ("changes", "said", "fault"),
     [
+        ({}, replace(CALLED, response_text=f"{QUOTED}\nNo"), "has another .*where 'No' was said"),
         ({}, replace(SAID, response_text="No"), r"has another tokenizer .* it reads 'Yesé<end>'"),
         ({"logprobs": None}, SAID, "no log-probs of a prompt"),
         ({"logprobs": {"tokens": ["a"], "token_logprobs": [None]}}, SAID, "the reply lacks some"),

@@ -144,12 +144,15 @@ class JudgeClient:
         self._counts["requests"] += 1
         self._counts["prompt_tokens"] += len(token_ids)
         spelled, logprobs = zip(*scored[len(said.prompt_token_ids) :], strict=True)
-        if _letters(said.response_text) not in _letters("".join(spelled)):
-            raise ValueError(
-                f"society.judge.model={self._judge.model} has another tokenizer than a policy: it "
-                f"reads {''.join(spelled)[:40]!r}, where {said.response_text[:40]!r} was said. "
-                "Distil from a model of the same family"
-            )
+        read = "".join(spelled)
+        letters = _letters(read)
+        for line in _said_alone(said).splitlines():
+            if _letters(line) not in letters:
+                raise ValueError(
+                    f"society.judge.model={self._judge.model} has another tokenizer than a policy: "
+                    f"it reads {read[:40]!r}, where {line[:40]!r} was said. Distil from a model of "
+                    "the same family"
+                )
         sampled = said.sampled or [True] * len(logprobs)
         return [
             each if by_policy else 0.0 for each, by_policy in zip(logprobs, sampled, strict=True)
@@ -233,6 +236,15 @@ def _api_key(judge: Judge) -> str:
         f"society.judge.api_key_env={judge.api_key_env}: there is no such environment variable. "
         "Export it, or set it to null if the address wants no key"
     )
+
+
+def _said_alone(said: Generation) -> str:
+    """The text of a response without its tool calls, whose answers a chat template writes in a way
+    of its own."""
+    text = said.response_text
+    for call in reversed(said.calls or ()):
+        text = f"{text[: call.start]}\n{text[call.end :]}"
+    return text
 
 
 def _letters(text: str) -> str:
