@@ -18,8 +18,9 @@ from small_runs import QUICKSTART
 
 from comas.data import load_questions
 from comas.data.rows import DataError
-from comas.ideas.tools import ScheduleWithTools, first_call
+from comas.ideas.tools import ScheduleWithTools
 from comas.interaction.schedules import SCHEDULES, tools_of
+from comas.interaction.tool_calls import first_call
 from comas.preflight.configuration import load_config
 from comas.preflight.inputs import find_inputs
 from comas.preflight.needs import Checklist

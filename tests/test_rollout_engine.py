@@ -80,10 +80,10 @@ class IdleEngine(RolloutEngine):
         assert self._start({1: request("1 + 1?", **asked)}) == []
         return self.asked["1"]["prompt"]["prompt_token_ids"]
 
-    def say(self, text: str) -> Generation:
+    def say(self, text: str, finish_reason: str = "stop") -> Generation:
         ids = [*TOKENIZER.encode(text, add_special_tokens=False), END_OF_TURN]
         logprobs = SimpleNamespace(logprobs=[-1.0] * len(ids))
-        completion = SimpleNamespace(token_ids=ids, logprobs=logprobs, finish_reason="stop")
+        completion = SimpleNamespace(token_ids=ids, logprobs=logprobs, finish_reason=finish_reason)
         return self._answers({1: SimpleNamespace(outputs=[completion])})[1]  # type: ignore
 
 
@@ -148,6 +148,28 @@ def test_a_response_goes_on_after_an_answer_that_is_read_and_not_sampled():
     assert say("").calls == (ToolCall(0, 1, False), ToolCall(3, 41, False))
     room = ROLLOUT.max_response_tokens - len(whole) + len(prompt) + len(answer)
     assert engine._start({2: request(after=Continuation(first, "x" * room))}) == [2]
+
+
+@cases(
+    "thought, finish_reason", ("", "stop"), ("", "length"), ("<think></tool_call></think>", "stop")
+)
+def test_a_response_ends_with_its_first_call_whatever_is_made_up_after_it(thought, finish_reason):
+    engine = IdleEngine()
+    engine._chats.thinking = ThinkingMarks("<think>", "</think>")
+    call = 'So <tool_call>{"name": "f", "arguments": {"x": "</tool_call>"}}</tool_call>'
+    said = rf"{thought}{call} gives 4. So \boxed{{4}}<tool_call></tool_call>"
+    engine.ask()
+    assert engine.say(said, finish_reason).response_text == said.removeprefix(thought)
+    engine.ask(tools=[{"function": {"name": "f"}}])
+    cut = engine.say(said, finish_reason)
+    assert (cut.response_text, cut.finish_reason) == (call, "stop")
+    assert TOKENIZER.decode(list(cut.response_token_ids)) == thought + call
+    assert len(cut.rollout_logprobs) == len(thought + call)
+    assert cut.num_thinking_tokens == len(thought)
+    whole = engine.ask(after=Continuation(cut, "4", call_start=3))
+    assert TOKENIZER.decode(whole).count("gives") == 0
+    engine.ask(tools=[{"function": {"name": "f"}}])
+    assert engine.say(f"{call}\n", finish_reason).finish_reason == finish_reason  # nothing follows
 
 
 def arguments_of(transfer: WeightTransfer, **changes: int) -> dict[str, Any]:

@@ -19,14 +19,15 @@ from comas.config.schema import Config, Interaction, Society
 from comas.data import QuestionSet
 from comas.ideas import tools
 from comas.ideas.python_tool import PYTHON, sequential_with_python
-from comas.ideas.tools import ScheduleWithTools, ToolError, as_tool, first_call, with_tools
+from comas.ideas.tools import ScheduleWithTools, ToolError, as_tool, with_tools
 from comas.interaction.schedules import SCHEDULES, sequential
+from comas.interaction.tool_calls import first_call
 from comas.run import validation
 from comas.run.metrics.step import rollout_metrics
 from comas.run.pages.discussions import thread_of
 from comas.run.records import discussion_record
 from comas.types import Generation, Question, Request, RewardedDiscussion, ToolCall, Turn
-from comas.utils.chat import ChatEncoder, quoted_answer, tools_in_words
+from comas.utils.chat import CALL_FORM, ChatEncoder, quoted_answer, tools_in_words
 
 CALL = '<tool_call>{{"name": "python", "arguments": {{"program": "print({})"}}}}</tool_call>'
 WITH_PYTHON = "comas.ideas.python_tool:sequential_with_python"
@@ -79,6 +80,7 @@ def test_a_solver_reads_what_its_programs_print_and_goes_on():
     assert len(solve(*[CALL.format(1)] * 9)[1]) == 3
     cut_off, answers = solve(*[CALL.format(2)] * 9, room=1)
     assert cut_off.text.endswith(CALL.format(2)) and cut_off.text.count("<tool_response>") == 1
+    assert cut_off.generation.finish_reason == "length"  # which mask_truncated leaves out
     assert answers == [("2", False), ("2", False), (tools.NO_ROOM, True)]
 
 
@@ -87,6 +89,7 @@ def test_a_solver_reads_what_its_programs_print_and_goes_on():
     "No program.",
     r"```python\nprint(1)\n``` \boxed{1}",
     "<tool_call>not closed",
+    rf"{CALL.format(2 + 2)} gives 4. So \boxed{{4}}",
     "{}",
     '{"name": ["python"], "arguments": {}}',
     f'{{"name": {"[" * 50_000}',
@@ -127,6 +130,10 @@ def asked(arguments: str, name: str = "lookup") -> str:
     return f'<tool_call>{{"name": "{name}", "arguments": {arguments}}}</tool_call>'
 
 
+def unread(why: str) -> str:
+    return f"error: the call cannot be read: {why}; write {CALL_FORM}"
+
+
 LOOKUP: ScheduleWithTools = with_tools(sequential, as_tool(lookup, timeout_s=0.2))
 HALF = "a" * 500, "b" * 500
 DEEP = "[" * 50_000
@@ -145,17 +152,25 @@ DEEP = "[" * 50_000
     (asked('{"key": "hang"}'), "error: lookup took longer than 0.2 s", True),
     (asked("{}"), "error: key: Missing required argument", True),
     (asked('{"key": 1}'), "error: key: Input should be a valid string", True),
-    (asked("[]"), "error: arguments must be an object, with a value for each name", True),
     (asked("{}", "look"), "error: there is no tool 'look', but lookup", True),
-    ("<tool_call>lookup()</tool_call>", "error: a call is JSON with a name and arguments", True),
-    ("<tool_call>[1]</tool_call>", "error: a call is JSON with a name and arguments", True),
-    (f"<tool_call>{DEEP}</tool_call>", "error: a call is JSON with a name and arguments", True),
-    (asked("{}").replace('"lookup"', "[2]"), "error: there is no tool [2], but lookup", True),
+    (asked('{"key": "a\nb"}'), "a\nb x 1", False),
+    (asked('{"key": "</tool_call>"}'), "</tool_call> x 1", False),
+    (asked(r'"{\"key\": \"a\nb\"}"'), "a\nb x 1", False),  # JSON within a string
     (
-        asked('{"key": "a"}') * 3,
-        "a x 1\n(call one tool at a time: 2 more calls were not made)",
+        '{"type": "function", "function": {"name": "lookup", "arguments": {"key": "a"}}}',
+        "a x 1",
         False,
     ),
+    (asked("[]"), unread("arguments: Input should be a valid dictionary, not []"), True),
+    ('<tool_call>{"name": "lookup"}</tool_call>', unread("arguments: Field required"), True),
+    (
+        asked("{}").replace('"lookup"', "[2]"),
+        unread("name: Input should be a valid string, not [2]"),
+        True,
+    ),
+    ("<tool_call>lookup()</tool_call>", unread("Expecting value: line 1 column 1 (char 0)"), True),
+    (asked("{}}"), unread("Extra data: line 1 column 36 (char 35)"), True),
+    (f"<tool_call>{DEEP}</tool_call>", unread("it is nested too deeply"), True),
 )
 def test_whatever_comes_of_a_call_is_an_answer(text, answer, failed):
     call = first_call(text, LOOKUP.by_name)
@@ -211,6 +226,16 @@ def test_a_template_that_knows_tools_tells_of_them_and_else_the_prompt_does():
     for cut in ('"arguments"', "{% for t in tools or [] %}"):
         tokenizer.chat_template = WITH_TOOLS.replace(cut, "{% for t in [] %}" * ("for" in cut))
         assert words in encoded()[0]
+
+
+def test_a_call_is_read_where_its_tags_are_special_tokens():
+    tokenizer = byte_tokenizer()
+    tokenizer.add_special_tokens({"additional_special_tokens": ["<tool_call>", "</tool_call>"]})
+    chats, call = ChatEncoder(tokenizer, folder=Path("folder")), CALL.format(1)
+    response = chats.encode_response(f"So {call}")
+    assert {*response} > {*map(tokenizer.convert_tokens_to_ids, ("<tool_call>", "</tool_call>"))}
+    assert chats.decode([response]) == [f"So {call}"]
+    assert not chats.spells_mark(call) and chats.spells_mark("<|im_end|>")
 
 
 def test_held_out_questions_are_answered_with_tools():

@@ -20,20 +20,19 @@ It runs in the driver's process, with arguments that a model wrote: it must not 
 import asyncio
 import contextvars
 import inspect
-import json
-import re
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 from pydantic import ValidationError, validate_call
 from transformers.utils import get_json_schema
 
 from comas.interaction.discussion import OpenDiscussion
 from comas.interaction.schedules import Schedule, Talks
+from comas.interaction.tool_calls import Call, first_call, name_and_arguments
 from comas.types import Continuation, Generate, Generation, Request, ToolDescription
 
 MAX_CALLS = 3
@@ -43,7 +42,6 @@ MAX_ANSWER_CHARS = 1000
 TIMEOUT_S = 30.0
 """By the clock; a call that takes longer is given up."""
 NO_ROOM = "error: the answer is too long for what is left of the response"
-_TAGGED = re.compile(r"<tool_call>(.*?)</tool_call>", re.DOTALL)
 
 
 class ToolError(Exception):
@@ -83,17 +81,6 @@ def with_tools(
     return ScheduleWithTools(schedule, {tool.name: tool for tool in made}, max_calls)
 
 
-class Call(NamedTuple):
-    """A call as a response has it."""
-
-    start: int
-    """Where it begins in the text."""
-    text: str
-    """JSON, if it is as it should be."""
-    num_ignored: int
-    """Further calls beside it."""
-
-
 @dataclass(frozen=True)
 class ScheduleWithTools:
     """A schedule in which solutions may call tools (``comas.interaction.schedules.Schedule``)."""
@@ -114,9 +101,9 @@ class ScheduleWithTools:
     def equip(self, generate: Generate) -> Generate:
         r"""Return ``generate`` with tools for solvers.
 
-        A response that ends with a call goes on after its answer, of which the loss knows nothing;
-        all of it is one response. Of several calls at once only the first is made, and the answer
-        says so. What goes wrong is an answer as well.
+        A response that ends with a call (the engine cuts it off after the first) goes on after its
+        answer, of which the loss knows nothing; all of it is one response, truncated where an
+        answer does not fit. What goes wrong is an answer as well.
 
         Example: ``<tool_call>{"name": "python", "arguments": {"program": "print(48 + 23)"}}
         </tool_call>``, then ``<tool_response>71</tool_response>``, then ``So \boxed{71}``.
@@ -132,7 +119,7 @@ class ScheduleWithTools:
                 if response is None or response.finish_reason != "stop":
                     break
                 call = first_call(response.response_text, self.by_name, start=num_read)
-                if call is None:
+                if call is None or response.response_text[call.end :].strip():
                     break
                 go_on = partial(request._replace, seed=request.seed ^ number)
                 answer, failed = await self.answer(call)
@@ -144,7 +131,7 @@ class ScheduleWithTools:
                         go_on(after=Continuation(response, NO_ROOM, call.start, True))
                     )
                 if longer is None:
-                    break
+                    return replace(response, finish_reason="length")
                 assert longer.calls
                 response, num_read = longer, longer.calls[-1].end
             return response
@@ -154,42 +141,18 @@ class ScheduleWithTools:
     async def answer(self, call: Call) -> tuple[str, bool]:
         """Make a call; returns what the agent reads of it, and True if it failed."""
         try:
-            said, failed = await _make(*self._read(call.text))
+            tool, arguments = self._read(call.text)
         except ValueError as error:
-            said, failed = f"error: {error}", True
-        if call.num_ignored:
-            said += f"\n(call one tool at a time: {call.num_ignored} more calls were not made)"
+            return shortened(f"error: {error}"), True
+        said, failed = await _make(tool, arguments)
         return shortened(said.strip()) or "(it says nothing)", failed
 
     def _read(self, text: str) -> tuple[Tool, Mapping[str, Any]]:
         """The tool that is called, and its arguments. Raises ValueError."""
-        try:
-            called = json.loads(text)
-            name = called["name"]
-            arguments = called.get("arguments", called.get("parameters"))
-        except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
-            raise ValueError("a call is JSON with a name and arguments") from error
-        if name not in [*self.by_name]:  # a name may be a list, which no mapping takes
+        name, arguments = name_and_arguments(text)
+        if name not in self.by_name:
             raise ValueError(f"there is no tool {name!r}, but {', '.join(self.by_name)}")
-        if not isinstance(arguments, Mapping):
-            raise ValueError("arguments must be an object, with a value for each name")
         return self.by_name[name], arguments
-
-
-def first_call(text: str, names: Mapping[str, Any], *, start: int = 0) -> Call | None:
-    """Return the first call in ``text`` from ``start`` on: what stands between <tool_call> and
-    </tool_call>, or, as Llama 3 calls, JSON with the name of a tool that is all of the text."""
-    tagged = list(_TAGGED.finditer(text, start))
-    if tagged:
-        return Call(tagged[0].start(), tagged[0][1], len(tagged) - 1)
-    alone = text[start:].strip()
-    if alone.startswith("{"):
-        try:
-            if json.loads(alone).get("name") in [*names]:
-                return Call(text.index("{", start), alone, 0)
-        except (ValueError, RecursionError):
-            return None
-    return None
 
 
 def shortened(text: str) -> str:

@@ -13,7 +13,11 @@ from typing import Any
 from jinja2 import TemplateError
 
 from comas.types import Message, ToolDescription
-from comas.utils.thinking import find_marks
+from comas.utils.thinking import Said, find_marks
+
+CALL_START, CALL_END = "<tool_call>", "</tool_call>"
+CALL_FORM = '{"name": NAME, "arguments": {...}}'
+"""How a tool call is to be written between these."""
 
 TEMPLATE_DATE = "26 Jul 2024"
 """The date that Llama-3's chat template itself falls back to."""
@@ -75,9 +79,9 @@ class ChatEncoder:
         self._special_marks = {
             token_id: token.content
             for token_id, token in added.items()
-            if token.special and token.content in thinking_marks
+            if token.special and token.content in (*thinking_marks, CALL_START, CALL_END)
         }
-        """Token id -> thinking mark, of those that decoding would leave out."""
+        """Token id -> mark of thinking or of a tool call, which decoding would leave out."""
         marks = _marks(tokenizer, written)
         normalised = {self._normalised(mark).strip("▁ ") for mark in marks}
         self._marks = _pattern(marks | normalised)
@@ -136,7 +140,7 @@ class ChatEncoder:
         return [*self._tokenizer.encode(response, add_special_tokens=False), end]
 
     def decode(self, responses: Sequence[Sequence[int]]) -> list[str]:
-        """The texts of responses, without special tokens but for thinking marks."""
+        """The texts of responses, without special tokens but for marks of thinking and calls."""
 
         def text_of(ids: list[int]) -> str:
             # Some tokenizers "clean up" spaces by default ("a != b" to "a!= b"), which would not
@@ -179,9 +183,14 @@ class ChatEncoder:
             form in told for form in ('"arguments"', '"parameters": dictionary')
         )
 
+    def split(self, response: str) -> Said:
+        """A response as thinking and answer."""
+        return Said("", response) if self.thinking is None else self.thinking.split(response)
+
     @property
     def has_special_marks(self) -> bool:
-        """True if a thinking mark is a special token, which texts would lack elsewhere."""
+        """True if a mark that ``decode`` keeps is a special token, which texts would lack
+        elsewhere."""
         return bool(self._special_marks)
 
     def num_thinking_tokens(self, response: Sequence[int], text: str) -> int | None:
@@ -192,14 +201,20 @@ class ChatEncoder:
         if self.thinking.is_unfinished(text):
             return len(response)
         end = self.thinking.end
+        return self.num_tokens_up_to(end, response, count=text.count(end))
+
+    def num_tokens_up_to(self, mark: str, response: Sequence[int], *, count: int) -> int:
+        """Return how many tokens of a response there are up to the ``count``-th ``mark``."""
         return bisect_left(
             range(len(response)),
-            text.count(end),
-            key=lambda length: self.decode([response[:length]])[0].count(end),
+            count,
+            key=lambda length: self.decode([response[:length]])[0].count(mark),
         )
 
     def spells_mark(self, text: str) -> bool:
-        """True if a text spells what tells turns apart."""
+        """True if a text spells what tells turns apart, which tags of tool calls do not."""
+        for tag in (CALL_START, CALL_END):
+            text = text.replace(tag, "")
         return CUT in self._cut(text)
 
     def _cut(self, text: str) -> str:
@@ -232,9 +247,8 @@ def chat_messages(prompt: str, *, system_prompt: str | None) -> list[Message]:
 def tools_in_words(tools: Sequence[ToolDescription]) -> str:
     """What comes before a prompt where the chat template cannot tell of tools."""
     listed = "\n".join(json.dumps(tool["function"]) for tool in tools)
-    form = '<tool_call>{"name": NAME, "arguments": {...}}</tool_call>'
     return f"You may call one of these tools, and then read what it answers:\n{listed}\n" + (
-        f"To call it, end your turn with {form}\n\n"
+        f"To call it, end your turn with {CALL_START}{CALL_FORM}{CALL_END}\n\n"
     )
 
 

@@ -23,8 +23,9 @@ from comas.engines.rollout.connection import Answers, Endpoint, receive, send
 from comas.engines.rollout.engine_thread import EngineThread, RolloutEngineError
 from comas.engines.rollout.vllm_options import Adapters, WeightTransfer, engine_arguments
 from comas.engines.rollout.workers import end_together
+from comas.interaction.tool_calls import first_call
 from comas.types import Continuation, Device, Generation, Request, ToolCall
-from comas.utils.chat import ChatEncoder, chat_messages, quoted_answer
+from comas.utils.chat import CALL_END, ChatEncoder, chat_messages, quoted_answer
 from comas.utils.concurrency import run_all
 from comas.utils.model_folder import (
     adapted_layers,
@@ -280,22 +281,35 @@ class RolloutEngine:
     def _as_generation(self, completion: CompletionOutput, text: str, asked: _Asked) -> Generation:
         assert completion.finish_reason in ("stop", "length"), completion.finish_reason
         assert len(completion.logprobs.logprobs) == len(completion.token_ids)
-        marks = self._chats.thinking
-        thinking, answer = ("", text) if marks is None else marks.split(text)
+        token_ids, finish_reason = completion.token_ids, completion.finish_reason
+        if asked.request.tools and (num_kept := self._num_up_to_call(token_ids, text)):
+            token_ids, finish_reason = token_ids[:num_kept], "stop"
+            [text] = self._chats.decode([token_ids])
+        thinking, answer = self._chats.split(text)
         generation = Generation(
             prompt_token_ids=array("i", asked.prompt),
-            response_token_ids=array("i", completion.token_ids),
+            response_token_ids=array("i", token_ids),
             response_text=answer,
-            rollout_logprobs=array("d", completion.logprobs.logprobs),
-            finish_reason=completion.finish_reason,
+            rollout_logprobs=array("d", completion.logprobs.logprobs[: len(token_ids)]),
+            finish_reason=finish_reason,
             policy_version=0,  # the driver knows it
             spells_mark=self._chats.spells_mark(answer),
             thinking_text=thinking,
-            num_thinking_tokens=self._chats.num_thinking_tokens(completion.token_ids, text),
+            num_thinking_tokens=self._chats.num_thinking_tokens(token_ids, text),
             calls=() if asked.request.tools else None,
         )
         after = asked.request.after
         return generation if after is None else _joined(after, asked.before, generation)
+
+    def _num_up_to_call(self, token_ids: Sequence[int], text: str) -> int | None:
+        """Return how many tokens of a response there are up to the end of its first tool call,
+        after which an agent would make up what the tool answers; None: nothing follows it."""
+        answer = self._chats.split(text).answer
+        call = first_call(answer)
+        if call is None or not (following := answer[call.end :]).strip():
+            return None
+        count = text.count(CALL_END) - following.count(CALL_END)
+        return self._chats.num_tokens_up_to(CALL_END, token_ids, count=count)
 
 
 def _joined(after: Continuation, before: list[int], new: Generation) -> Generation:

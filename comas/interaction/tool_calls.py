@@ -1,0 +1,80 @@
+"""Tool calls, as models write them in their responses."""
+
+import json
+from collections.abc import Collection, Mapping
+from contextlib import suppress
+from typing import Any, NamedTuple
+
+from pydantic import AliasChoices, AliasPath, BaseModel, Field, field_validator
+
+from comas.utils.chat import CALL_END, CALL_FORM, CALL_START
+from comas.utils.files import faults_in_words
+
+_JSON = json.JSONDecoder(strict=False)
+"""It takes line breaks within strings, as models write programs."""
+
+
+class Call(NamedTuple):
+    """A call as a response has it."""
+
+    start: int
+    """Where it begins in the text."""
+    end: int
+    """Where it ends there."""
+    text: str
+    """JSON, if it is as it should be."""
+
+
+def first_call(text: str, names: Collection[str] = (), *, start: int = 0) -> Call | None:
+    """Return the first call in ``text`` from ``start`` on: what stands between <tool_call> and
+    </tool_call>, or, as Llama 3 calls, JSON with the name of a tool that is all of the text."""
+    opened = text.find(CALL_START, start)
+    if opened >= 0:
+        begin = opened + len(CALL_START)
+        closed = text.find(CALL_END, _end_of_json(text, begin))
+        return None if closed < 0 else Call(opened, closed + len(CALL_END), text[begin:closed])
+    alone = text[start:].strip()
+    if alone.startswith("{"):
+        with suppress(ValueError, RecursionError):
+            if _Named.model_validate(_JSON.decode(alone)).name in names:
+                return Call(text.index("{", start), len(text), alone)
+    return None
+
+
+def name_and_arguments(call: str) -> tuple[str, Mapping[str, Any]]:
+    """Return the tool that the text of a call names, and its arguments. Raises ValueError."""
+    try:
+        called = _Called.model_validate(_JSON.decode(call))
+    except (ValueError, RecursionError) as error:
+        is_deep = isinstance(error, RecursionError)
+        why = "it is nested too deeply" if is_deep else faults_in_words(error)
+        raise ValueError(f"the call cannot be read: {why}; write {CALL_FORM}") from error
+    return called.name, called.arguments
+
+
+class _Named(BaseModel):
+    """Models also write OpenAI's form, ``{"type": "function", "function": {"name": ...}}``."""
+
+    name: str = Field(validation_alias=AliasChoices("name", AliasPath("function", "name")))
+
+
+class _Called(_Named):
+    arguments: dict[str, Any] = Field(
+        validation_alias=AliasChoices("arguments", "parameters", AliasPath("function", "arguments"))
+    )
+
+    @field_validator("arguments", mode="before")
+    @classmethod
+    def _decoded(cls, arguments: Any) -> Any:
+        """In OpenAI's form they are JSON within a string."""
+        return _JSON.decode(arguments) if isinstance(arguments, str) else arguments
+
+
+def _end_of_json(text: str, start: int) -> int:
+    """Return where the JSON from ``start`` on ends, which may spell </tool_call> itself; ``start``
+    where it is none."""
+    while text[start : start + 1].isspace():
+        start += 1
+    with suppress(ValueError, RecursionError):
+        return _JSON.raw_decode(text, start)[1]
+    return start
