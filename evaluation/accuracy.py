@@ -4,6 +4,7 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from fractions import Fraction
 from statistics import fmean, stdev
 
 import numpy as np
@@ -15,11 +16,12 @@ NUM_RESAMPLES = 10_000
 BOOTSTRAP_SEED = 0
 CONFIDENCE = 0.95
 MEAN_PART = "agents"
+MAX_DENOMINATOR = 10_000
+"""Shares of correct answers are fractions of the number of seeds times that of agents."""
 DIGITS = 12
 """To which differences are rounded, so that thirds which cancel leave exactly 0."""
 
-FEWEST_TASKS = 6
-"""With fewer, chance explains any difference: of 5 tasks, all better, a sign test says 6 %."""
+SIGNIFICANCE_LEVEL = 0.05
 
 TaskKey = tuple[str, str]
 """(task_id, fingerprint of its question)"""
@@ -69,13 +71,14 @@ class Difference:
     value: float
     low: float
     high: float
+    p_value: float
+    """Of the exact test ``sign_flip_p_value``. It decides, and not the interval: the bootstrap's is
+    too narrow where few tasks differ."""
     num_common: int
 
     @property
-    def excludes_zero(self) -> bool:
-        """True if the interval lies on one side of 0, and is of ``FEWEST_TASKS`` or more: where all
-        of a few tasks differ alike, the bootstrap's has no width."""
-        return self.num_common >= FEWEST_TASKS and (self.low > 0 or self.high < 0)
+    def is_significant(self) -> bool:
+        return self.p_value < SIGNIFICANCE_LEVEL
 
 
 @dataclass(frozen=True)
@@ -198,7 +201,28 @@ def paired_difference(accuracy: Accuracy, *, reference: Accuracy) -> Difference 
         return None
     differences = [accuracy.shares[key] - reference.shares[key] for key in common]
     low, high = bootstrap_interval(differences)
-    return Difference(round(fmean(differences), DIGITS), low, high, len(common))
+    p_value = sign_flip_p_value(differences)
+    return Difference(round(fmean(differences), DIGITS), low, high, p_value, len(common))
+
+
+def sign_flip_p_value(differences: Sequence[float]) -> float:
+    """Return the exact two-sided p-value of paired ``differences``, one for each task: the share of
+    all 2^n choices of their signs whose sum is at least as far from 0 as the observed one.
+
+    With one answer to each task the differences are 1, 0 and -1, and this is McNemar's exact test.
+
+    Example: three tasks better and none worse: 2 of 8 choices of signs, 0.25.
+    """
+    fractions = [Fraction(each).limit_denominator(MAX_DENOMINATOR) for each in differences]
+    unit = math.lcm(*(each.denominator for each in fractions))
+    sizes = [int(each * unit) for each in fractions if each]
+    total = sum(map(abs, sizes))
+    chances = np.zeros(2 * total + 1)  # of each sum, -total to total
+    chances[total] = 1.0
+    for size in sizes:
+        chances = (np.roll(chances, size) + np.roll(chances, -size)) / 2
+    is_as_far = np.abs(np.arange(-total, total + 1)) >= abs(sum(sizes))
+    return min(1.0, float(chances[is_as_far].sum()))
 
 
 def bootstrap_interval(values: Sequence[float]) -> tuple[float, float]:

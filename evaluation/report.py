@@ -201,7 +201,7 @@ def _records(row: Row) -> list[Record]:
     records = []
     for (grader, column), accuracy in row.accuracies.items():
         difference = row.differences.get((grader, column))
-        value, low, high, num_common = astuple(difference) if difference else (None,) * 4
+        value, low, high, p, num_common = astuple(difference) if difference else (None,) * 5
         passes = {k: [_percent(share) for share in accuracy.pass_at(k)] for k in accuracy.passes}
         records.append(
             {
@@ -220,6 +220,7 @@ def _records(row: Row) -> list[Record]:
                 "difference_points": _percent(value),
                 "difference_low": _percent(low),
                 "difference_high": _percent(high),
+                "difference_p_value": p,
                 "num_common_tasks": num_common,
             }
         )

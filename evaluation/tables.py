@@ -16,8 +16,8 @@ Accuracy in percent of the answers asked for; -: not evaluated. ±: sample stand
 seeds, in a row of means over agents. [497/500]: 497 of the 500 answers asked for are there and
 could be judged; the others count as not correct."""
 DIFFERENCE_LEGEND = """\
-(+1.40): difference in percentage points, on the tasks that both were asked. *: its 95 % interval
-(paired bootstrap over tasks, 6 or more) excludes 0."""
+(+1.40): difference in percentage points, on the tasks that both were asked, with its 95 % interval
+(paired bootstrap over tasks). *: p < 0.05 by an exact test over tasks, McNemar's for one seed."""
 PASS_LEGEND = """\
 Percent, by the strict grader. pass@k: the probability that one of k answers is correct, unbiased
 from all answers to a task; pass@1 is avg@n, the mean over all n. [95 % interval: bootstrap over
@@ -133,7 +133,7 @@ def _accuracy_cell(row: Row, key: CellKey) -> str:
     if accuracy.num_judged < accuracy.num_asked:
         text += f" [{accuracy.num_judged}/{accuracy.num_asked}]"
     if (difference := row.differences.get(key)) is not None:
-        text += f" ({_points(difference.value)}{'*' * difference.excludes_zero})"
+        text += f" ({_points(difference.value)}{'*' * difference.is_significant})"
     return text
 
 
@@ -148,7 +148,7 @@ def _difference_cells(row: Row, reference: Row, column: Column) -> list[str]:
             cells.append(NOTHING)
             continue
         value, low, high = map(_points, (difference.value, difference.low, difference.high))
-        cells.append(f"{value} [{low}, {high}]{'*' if difference.excludes_zero else ' '}")
+        cells.append(f"{value} [{low}, {high}]{'*' if difference.is_significant else ' '}")
         num_common = difference.num_common
     return [*cells, str(num_common)]
 

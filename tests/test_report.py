@@ -30,10 +30,10 @@ GOLDEN = Path(__file__).parent / "golden" / "summary.md"
 
 def test_the_summary_is_a_table_as_the_papers_and_its_json_holds_the_same(tmp_path):
     cost = Cost(calls=28, prompt_tokens=9000, completion_tokens=1200)
-    write(tmp_path / "base", evaluation(["cwww" * 2]), evaluation(["cwcw"], setup="debate"))
+    write(tmp_path / "base", evaluation(["cwww" * 3]), evaluation(["cwcw"], setup="debate"))
     folder = write(
         tmp_path / "trained",
-        evaluation(["cccw" * 2], published=["cwww" * 2]),
+        evaluation(["cccw" * 3], published=["cwww" * 3]),
         evaluation(["cu"], name="mmlu"),
         evaluation(["cf-u"], setup="debate", cost=cost, num_failures=1),
     )
@@ -45,8 +45,9 @@ def test_the_summary_is_a_table_as_the_papers_and_its_json_holds_the_same(tmp_pa
     assert (summary["name"], summary["baseline"]) == ("trained", "base")
     expected = {
         **{"accuracy_percent": 75, "standard_deviation_percent": None},  # of a single seed
-        **{"reference": "base", "difference_points": 50, "num_common_tasks": 8},
-        **{"difference_low": 12.5, "difference_high": 87.5},
+        **{"reference": "base", "difference_points": 50, "num_common_tasks": 12},
+        # 6 of 12 tasks differ, all alike. P(X <= 2) = 0.019, P(X <= 3) = 0.073; 2 of 2^6 signs.
+        **{"difference_low": 25, "difference_high": 75, "difference_p_value": 2 / 64},
     }
     row = rows_of(folder)["trained", "vanilla", "gsm8k", "strict"]
     assert expected.items() <= row.items()
@@ -189,10 +190,26 @@ def test_a_difference_and_its_interval_are_those_counted_by_hand(of, to, expecte
     found = difference(of=of, to=to)
     assert (found.value, found.low, found.high) == expected
     assert difference(of=of, to=to) == found  # the same resamples every time
-    # A few tasks that differ alike tell nothing from chance.
-    assert found.excludes_zero == (len(of[0]) >= 6)
-    assert not difference(of=["c" * 5], to=["w" * 5]).excludes_zero
-    assert difference(of=["c" * 6], to=["w" * 6]).excludes_zero
+
+
+@cases(
+    "of, to, p_value",
+    (["cccww"], ["wwwww"], 2 / 8),  # 3 better, none worse: the bootstrap's interval is above 0
+    (["c" * 4 + "w" * 496], ["w" * 500], 2 / 16),
+    (["c" * 5], ["w" * 5], 2 / 32),
+    (["c" * 6], ["w" * 6], 2 / 64),
+    (["cwcu"], ["cwcu"], 1),
+    # 10 better, 2 worse of 12 that differ: 2 * (1 + 12 + 66) / 2^12
+    (["c" * 10 + "w" * 2], ["w" * 10 + "c" * 2], 158 / 4096),
+    # Differences of 1/2, 1/2 and 1: of the 8 sums, only 2 and -2 are as far from 0.
+    (["ccc", "ccc"], ["ccw", "www"], 2 / 8),
+    # 1/3, 1/3 and -2/3 cancel, and every sum is as far from 0.
+    (["ccw", "www", "www"], ["wwc", "wwc", "www"], 1),
+)
+def test_an_exact_test_decides_whether_a_difference_is_significant(of, to, p_value):
+    found = difference(of=of, to=to)
+    assert found.p_value == pytest.approx(p_value)
+    assert found.is_significant == (p_value < 0.05)
 
 
 def test_only_common_tasks_are_compared_and_their_number_is_said(tmp_path):
@@ -222,14 +239,14 @@ def test_several_are_compared_with_the_first(tmp_path):
     assert text.startswith("# run/agent_0, run/agent_1 compared with base\n")
     assert table_rows(text, title="Accuracy") == [
         ["vanilla", "base", "50.00"],
-        ["", "run/agent_0", "100.00 (+50.00*)"],
+        ["", "run/agent_0", "100.00 (+50.00)"],
         ["", "run/agent_1", "50.00 [9/10] (+0.00)"],
         ["debate", "base", "50.00"],
     ]
     agent_0, agent_1 = table_rows(text, title="Differences")
     # 5 of 10 tasks differ by 1, under the published grader 4 of 10: P(X = 0) = 0.006,
     # P(X <= 1) = 0.046, P(X <= 6) = 0.945, P(X <= 7) = 0.988.
-    strict, published = "+50.00 [+20.00, +80.00]*", "+40.00 [+10.00, +70.00]*"
+    strict, published = "+50.00 [+20.00, +80.00]", "+40.00 [+10.00, +70.00]"
     assert agent_0 == ["vanilla", "gsm8k", "run/agent_0", "base", strict, published, strict, "10"]
     assert agent_1[2:5] == ["run/agent_1", "base", "+0.00 [+0.00, +0.00]"]
     assert "- run/agent_1, vanilla, gsm8k: the strict grader failed on 1" in text
