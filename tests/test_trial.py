@@ -5,6 +5,11 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+from bisect import bisect
+from collections import Counter
+from itertools import accumulate, combinations_with_replacement
+from math import factorial, prod
+from statistics import fmean
 from types import SimpleNamespace
 from typing import Any
 
@@ -61,6 +66,22 @@ def test_the_interval_draws_questions_and_not_solutions():
     assert first == pytest.approx(second)
     assert first.low < first.value - 0.05 < first.value + 0.05 < first.high
     assert auc(alone, seed=3) == first
+
+
+def test_the_interval_of_an_auc_is_that_of_all_samples_of_questions():
+    """All samples of 7 questions, drawn with replacement, each with its AUC pair by pair."""
+    values = [(9, 3), (8, 2), (7, 5), (4, 1), (0, 13), (10, 6), (12, 11)]
+    chances = Counter[float]()
+    for drawn in combinations_with_replacement(values, 7):
+        pairs = [(right, wrong) for right, _ in drawn for _, wrong in drawn]
+        orders = factorial(7) / prod(factorial(drawn.count(one)) for one in values)
+        chances[fmean(right > wrong for right, wrong in pairs)] += orders / 7**7
+    ranked = sorted(chances)
+    reached = list(accumulate(chances[share] for share in ranked))
+    # t(0.025, 6) = -2.4469, times sqrt(7 / 6) is -2.643: 0.411 % of a normal distribution.
+    low, high = (ranked[bisect(reached, quantile)] for quantile in (0.00411, 1 - 0.00411))
+    known = opinions(*((str(i), pair[k], k == 0) for i, pair in enumerate(values) for k in (0, 1)))
+    assert auc(known, seed=0)[1:] == pytest.approx((low, high), abs=0.001)
 
 
 def test_balanced_accuracy_takes_a_score_of_2_for_right_and_without_a_threshold_the_upper_half():

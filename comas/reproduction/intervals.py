@@ -12,6 +12,8 @@ from typing import NamedTuple
 from scipy.special import stdtrit
 
 CONFIDENCE = 0.95
+DIGITS = 9
+"""To which differences are rounded, so that equal ones differ by no error of floating point."""
 
 
 class Interval(NamedTuple):
@@ -23,8 +25,9 @@ class Interval(NamedTuple):
 
     @property
     def excludes_zero(self) -> bool:
-        """True if the differences settle its sign."""
-        return self.low > 0 or self.high < 0
+        """True if the differences decide its sign. Equal ones (no width) do not: as multiples of
+        one question in a few hundred they are equal by chance, and tell nothing of their spread."""
+        return self.low < self.high and (self.low > 0 or self.high < 0)
 
     def __str__(self) -> str:
         return f"{self.mean:+.1f} [{self.low:+.1f}, {self.high:+.1f}]"
@@ -37,6 +40,7 @@ def interval(differences: Sequence[float], *, num_comparisons: int = 1) -> Inter
     Example: 1, 2, 3 have the mean 2, the standard deviation 1 and t(0.975, 2) = 4.303, so the
     interval is 2 ± 4.303 / sqrt(3): -0.484 to 4.484.
     """
+    differences = [round(each, DIGITS) + 0.0 for each in differences]  # + 0.0: -0.0 becomes 0.0
     mean, num = fmean(differences), len(differences)
     if num < 2:
         return Interval(mean, -inf, inf)
