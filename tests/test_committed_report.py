@@ -8,14 +8,17 @@ import pytest
 from small_runs import REPOSITORY
 from tables import cases
 
+from comas.config import load
 from comas.reproduction.intervals import interval
 from comas.reproduction.report import (
     comparison_table,
     mean_and_spread,
+    part_table,
     questions_more,
     share_table,
 )
-from comas.reproduction.results import pooled, read_records
+from comas.reproduction.results import paired_runs, pooled, read_records
+from comas.reproduction.study import Study
 
 RESULTS = REPOSITORY / "results"
 STUDIES = {
@@ -130,24 +133,31 @@ def test_tables_of_finished_studies_are_of_the_numbers(study, page):
 
 
 def test_the_page_of_votes_is_of_the_numbers():
+    """Of the whole study, as the command that the page names reports it."""
     page = (RESULTS / "votes.md").read_text()
     runs = numbers("studies/votes")
-    results = pooled(read_records(RESULTS / "studies/votes"), runs, range(15, 20))
+    study = load(Study, REPOSITORY / "configs/studies/votes.yaml", [])
+    results = pooled(read_records(RESULTS / "studies/votes"), study.chosen, study.seeds)
     assert f"**{sum(map(len, results.values()))} of 95 runs" in page
-    equal = {
-        name: by_seed
-        for name, by_seed in results.items()
-        if name.split("_")[-1] not in "3 9 model" and "policy" not in name
-    }
-    rows = share_table(equal, GREEDY, bound="verifier").splitlines()[2:]
-    assert len(rows) == 7 and [row for row in rows if row in page] == rows
+    sampled = dict(
+        row.split(" | ") for row in part_table(results, [SAMPLED], bound="verifier").splitlines()
+    )
+    for row in share_table(results, GREEDY, bound="verifier").splitlines()[2:]:
+        name, *shares, _ = row.split(" | ")
+        if name.split("_")[-1] not in "3 9 model" and "policy" not in name:
+            assert " | ".join([name, *shares, sampled[name]]) in page
     for habits, ending in (("none", ""), ("3 of 9", "_shared_3"), ("9 of 9", "_shared_9")):
         [row] = [line for line in page.splitlines() if line.startswith(f"| {habits} |")]
-        for reward in {"verifier", "paper", "plain_vote", "scored_vote"} & set(equal):
+        for reward in ("verifier", "paper", "plain_vote", "scored_vote"):
             if reward + ending in results:
                 ends = percent(runs, reward + ending, "after", f"{GREEDY}/math")
                 shown = [value for seed, value in ends.items() if seed < 20]
                 assert f"| {mean_and_spread(shown)} " in row
+    for ending, paired in (("_shared_3", "(+4.5, +9.0)"), ("_shared_9", "+9.2 [+1.1, +17.3]")):
+        both = paired_runs(results, f"scored_vote{ending}", f"paper{ending}")
+        more = [100 * (a.after[f"{GREEDY}/math"] - b.after[f"{GREEDY}/math"]) for a, b in both]
+        told = "({:+.1f}, {:+.1f})".format(*more) if len(more) == 2 else str(interval(more))
+        assert told == paired and paired in page
     of_three = [f"{reward}_shared_3" for reward in ("verifier", "scored_vote")]
     ten = pooled(read_records(RESULTS / "studies/votes"), of_three, range(15, 25))
     for metric in (GREEDY, f"{GREEDY}/math", SAMPLED):

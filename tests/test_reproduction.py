@@ -19,12 +19,20 @@ from comas.preflight.plugins import user_sources
 from comas.reproduction import __main__ as reproduction
 from comas.reproduction.figure import figure
 from comas.reproduction.intervals import interval
-from comas.reproduction.report import comparison_table, part_table, question_table, share_table
+from comas.reproduction.report import (
+    comparison_table,
+    part_table,
+    question_table,
+    rises_more,
+    share_table,
+    shares_of_gain,
+)
 from comas.reproduction.results import (
     Record,
     RunResult,
     ends,
     machine_of,
+    paired_runs,
     pooled,
     read_records,
     read_result,
@@ -190,7 +198,8 @@ def test_numbers_survive_their_file_and_those_of_this_machine_come_first(tmp_pat
     assert read_records(tmp_path) == [record]
     here = Record("B", "2026-02-02", [result("comas", 0, 0.1, 0.7)])
     found = pooled([here, record], ["muted", "comas"], [0, 1, 2])
-    assert found == {"comas": {0: here.runs[0], 1: record.runs[1]}}
+    ours, theirs = replace(here.runs[0], machine="B"), replace(record.runs[1], machine="A")
+    assert found == {"comas": {0: ours, 1: theirs}}
     (tmp_path / "a.json").write_text('{"machine": "A", "runs": []}')
     with pytest.raises(FileError, match=r"a\.json is damaged: date: Field required"):
         read_records(tmp_path)
@@ -248,6 +257,19 @@ def test_experiments_are_compared_seed_by_seed():
     results["comas"][3] = RunResult("comas", 3, 1, {GREEDY: 0.4}, {GREEDY: 0.3})
     results["muted"][3] = results["comas"][3]
     assert "| muted" not in share_table(results, GREEDY, bound="comas")
+
+
+def test_runs_of_two_machines_are_not_compared():
+    """The agents that the quick-start teaches there differ before the first step."""
+    results = {
+        "comas": {0: result("comas", 0, 0.4, 0.6), 1: result("comas", 1, 0.4, 0.6)},
+        "muted": {0: result("muted", 0, 0.4, 0.5), 1: result("muted", 1, 0.4, 0.5)},
+    }
+    assert len(paired_runs(results, "muted", "comas")) == 2
+    results["comas"][1] = replace(results["comas"][1], machine="B")
+    assert paired_runs(results, "muted", "comas") == [(results["muted"][0], results["comas"][0])]
+    assert rises_more(results, GREEDY, "muted", "comas") is None  # of one pair
+    assert shares_of_gain(results, GREEDY, "muted", "comas") == [pytest.approx(50)]
 
 
 @pytest.mark.parametrize(("end", "said"), [(0.97, "96.6 [-inf, inf]"), (0.98, "saturated")])

@@ -1,6 +1,7 @@
 """The report of a study: what changed in each experiment, and by how much more than in another."""
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from itertools import chain
 from pathlib import Path
@@ -8,7 +9,7 @@ from statistics import fmean, stdev
 
 from comas.reproduction.figure import figure
 from comas.reproduction.intervals import Interval, interval
-from comas.reproduction.results import Record, Results, RunResult
+from comas.reproduction.results import Record, Results, RunResult, paired_runs
 from comas.reproduction.study import Study
 from comas.run.metrics.meanings import as_regex, meanings
 from comas.utils.files import write_text
@@ -26,8 +27,8 @@ seeds."""
 SATURATED = 98.0
 """Percent: where an experiment and the bound both end here or above, shares say nothing."""
 LEGEND_OF_PARTS = f"""\
-The same of its parts, each with its own interval; *saturated* where both end at {SATURATED:.0f} %
-or more in the mean."""
+The same of other accuracies, each with its own interval; *saturated* where both end at
+{SATURATED:.0f} % or more in the mean."""
 LEGEND_OF_QUESTIONS = """\
 Likeliest answers at the end of a run: how many are right, in percent, over agents and seeds; and
 how many more than of the reference with the same seeds, with the 95 % interval of the mean over
@@ -57,7 +58,9 @@ def write_report(study: Study, results: Results, records: Sequence[Record], targ
         legend = LEGEND_OF_SHARES.format(bound=study.bound, metric=whole)
         shares = share_table(results, whole, bound=study.bound)
         tables.append(f"## Share of the bound's gain\n\n{legend}\n\n{shares}")
-        if parts := [each for each in others if whole in each and has_metric(results, each)]:
+        if parts := [
+            each for each in others if "validation/" in each and has_metric(results, each)
+        ]:
             tables.append(f"{LEGEND_OF_PARTS}\n\n{part_table(results, parts, bound=study.bound)}")
     if questions := question_table(results, reference=study.reference):
         tables.append(f"## Question by question\n\n{LEGEND_OF_QUESTIONS}\n\n{questions}")
@@ -151,11 +154,9 @@ def part_table(results: Results, metrics: Sequence[str], *, bound: str) -> str:
 def shares_of_gain(results: Results, metric: str, name: str, bound: str) -> list[float]:
     """Return an experiment's gain over the bound's, in percent, with each seed that both have;
     empty where the bound gained nothing with one of them."""
-    wholes = results.get(bound, {})
     changes = [
-        (run.change(metric), wholes[seed].change(metric))
-        for seed, run in results[name].items()
-        if seed in wholes
+        (run.change(metric), whole.change(metric))
+        for run, whole in paired_runs(results, name, bound)
     ]
     known = [(gain, whole) for gain, whole in changes if gain is not None and whole is not None]
     return [100 * gain / whole for gain, whole in known] if all(w > 0 for _, w in known) else []
@@ -181,14 +182,13 @@ def questions_more(results: Results, name: str, reference: str) -> Interval | No
     Example: of two agents, 2, 1 and 1 answer three questions right, and 1, 1 and 0 after the
     reference: the differences are 50, 0 and 50.
     """
-    ours, theirs = results.get(name, {}), results.get(reference, {})
-    pairs = [
-        (shares_right(ours[seed]), shares_right(theirs[seed]))
-        for seed in ours
-        if seed in theirs and ours[seed].right and theirs[seed].right
+    differences = [
+        [100 * (a - b) for a, b in zip(shares_right(ours), shares_right(theirs), strict=True)]
+        for ours, theirs in paired_runs(results, name, reference)
+        if ours.right and theirs.right
     ]
-    differences = [[100 * (a - b) for a, b in zip(*pair, strict=True)] for pair in pairs]
-    return interval([fmean(each) for each in zip(*differences, strict=True)]) if pairs else None
+    means = [fmean(each) for each in zip(*differences, strict=True)]
+    return interval(means) if means else None
 
 
 def shares_right(run: RunResult) -> list[float]:
@@ -204,12 +204,11 @@ def markdown(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 def rises_more(results: Results, metric: str, name: str, reference: str) -> Interval | None:
     """Compare by how much ``metric`` rose with each seed; None: two seeds at least are compared."""
-    ours, theirs = (
-        {seed: run.change(metric) for seed, run in results.get(one, {}).items()}
-        for one in (name, reference)
-    )
-    pairs = [(change, theirs.get(seed)) for seed, change in ours.items()]
-    more = [scale_of(metric) * (a - b) for a, b in pairs if a is not None and b is not None]
+    changes = [
+        (one.change(metric), two.change(metric))
+        for one, two in paired_runs(results, name, reference)
+    ]
+    more = [scale_of(metric) * (a - b) for a, b in changes if a is not None and b is not None]
     return interval(more) if len(more) > 1 else None
 
 
@@ -227,9 +226,12 @@ def mean_and_spread(values: Iterable[float]) -> str:
 
 def _origin(study: Study, results: Results, records: Sequence[Record]) -> str:
     """Where, when and by which code the runs were made, and which are missing."""
-    runs = {id(run) for by_seed in results.values() for run in by_seed.values()}
-    made = [(record, sum(id(run) in runs for run in record.runs)) for record in records]
-    where = "; ".join(f"{num} on {each.machine}, {each.date}" for each, num in made if num)
+    made = Counter(run.machine for by_seed in results.values() for run in by_seed.values())
+    where = "; ".join(
+        f"{made[each.machine]} on {each.machine}, {each.date}"
+        for each in records
+        if made[each.machine]
+    )
     commits = dict.fromkeys(
         commit for by_seed in results.values() for run in by_seed.values() for commit in run.commits
     )
@@ -239,8 +241,13 @@ def _origin(study: Study, results: Results, records: Sequence[Record]) -> str:
         for name in study.chosen
     }
     missing = [f"{name} (seed {', '.join(seeds)})" for name, seeds in lacking.items() if seeds]
+    machines = {
+        seed: {by[seed].machine for by in results.values() if seed in by} for seed in study.seeds
+    }
+    apart = [str(seed) for seed, names in machines.items() if len(names) > 1]
     return (
         f"`bash scripts/reproduce.sh`, seeds {', '.join(map(str, study.seeds))}; runs: {where}; "
         f"code {', '.join(commits)}.{mixed}"
+        + (f" Of seed {', '.join(apart)} only runs on one machine are compared." if apart else "")
         + (f" **Not finished: {'; '.join(missing)}.**" if missing else "")
     )

@@ -3,7 +3,7 @@
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from statistics import fmean
 from typing import TypeAlias
@@ -40,6 +40,8 @@ class RunResult:
     right at the last validation, else 0. Empty: the run did not keep them."""
     words: list[str] = field(default_factory=list)
     """``Study.words`` of its experiment. Empty: not noted, as before 0.17."""
+    machine: str = ""
+    """Of its record, see ``pooled``."""
 
     def is_as(self, other: "RunResult") -> bool:
         """True if experiment, seed and, where they are noted, words are those of ``other``."""
@@ -135,7 +137,10 @@ def machine_of(folder: Path) -> str:
 
 def write_record(folder: Path, record: Record) -> None:
     """Write the numbers of a machine, so that those of several can stand in one report."""
-    write_text(folder / record.file, json.dumps(asdict(record), indent=1) + "\n")
+    numbers = asdict(record)
+    for run in numbers["runs"]:
+        del run["machine"]  # the record's
+    write_text(folder / record.file, json.dumps(numbers, indent=1) + "\n")
 
 
 def read_records(folder: Path) -> list[Record]:
@@ -149,9 +154,21 @@ def read_records(folder: Path) -> list[Record]:
 
 def pooled(records: Sequence[Record], experiments: Iterable[str], seeds: Sequence[int]) -> Results:
     """Return the runs of a study by experiment and seed; of a run on two machines the first's."""
-    runs = {(run.experiment, run.seed): run for each in reversed(records) for run in each.runs}
+    runs = {
+        (run.experiment, run.seed): replace(run, machine=each.machine)
+        for each in reversed(records)
+        for run in each.runs
+    }
     found = {
         name: {seed: runs[name, seed] for seed in seeds if (name, seed) in runs}
         for name in experiments
     }
     return {name: by_seed for name, by_seed in found.items() if by_seed}
+
+
+def paired_runs(results: Results, name: str, other: str) -> list[tuple[RunResult, RunResult]]:
+    """Return the runs of two experiments that began alike: with one seed, on one machine. Models
+    that the quick-start teaches on two machines differ before their first step."""
+    ours, theirs = results.get(name, {}), results.get(other, {})
+    both = [(run, theirs[seed]) for seed, run in ours.items() if seed in theirs]
+    return [(one, two) for one, two in both if one.machine == two.machine]

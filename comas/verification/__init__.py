@@ -1,4 +1,5 @@
-"""True if an answer is right: to measure accuracy, never to reward."""
+"""Whether an answer is right: this measures accuracy, and rewards baselines and bounds alone. No
+reward of CoMAS itself depends on it."""
 
 from comas.verification.forms import ANSWER_FORMS, AnswerForm, Grader, Verdict
 from comas.verification.pool import Item, Verifier
