@@ -87,4 +87,6 @@ def _read_alike(
     return bool(common)
 
 
-distilled = RewardScheme(distillation_reward, reads="scores", needs=("response_logprobs",))
+distilled = RewardScheme(
+    distillation_reward, reads="scores", needs=("response_logprobs",), compares_policies=True
+)

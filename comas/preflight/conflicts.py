@@ -5,6 +5,7 @@ transformers says clearly before anything is lost is left to them.
 """
 
 import math
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -21,6 +22,7 @@ from comas.interaction.wording import WordingError, quoted_in, wording_of
 from comas.preflight.engine_options import option_conflicts
 from comas.preflight.plugins import named_plugins
 from comas.reward_formulation import REWARD_SCHEMES
+from comas.run.metrics.meanings import as_regex, meanings
 
 TASKS = "data.reasoning_gym.tasks"
 
@@ -176,6 +178,29 @@ def _updates(config: Config) -> Iterator[Conflict]:
             )
 
 
+def _keep_best(config: Config) -> Iterator[Conflict]:
+    """A metric that no validation of the run gives, or that is better the lower it is."""
+    name = config.training.keep_best
+    if name is None:
+        return
+    agent, _, own = name.partition("/") if name.startswith("agent_") else ("", "", name)
+    whole = [f"agent_{index}" for index in range(config.society.num_agents)]
+    given = ["validation/" if agent else "validation/(?!discussion/)"]
+    given[0] += "(?!greedy/)" * (config.validation.temperature == 0)
+    given += ["validation/discussion/"] * config.validation.discussions
+    given += ["probe/"] * (config.data.probe is not None)
+    found = [each for each in meanings() if re.fullmatch(as_regex(each.pattern), name)]
+    if not found or not re.match("|".join(given), own) or (agent and agent not in whole):
+        said, remedy = "is no metric of this run's validations", "name one of"
+    elif found[0].better == "lower":
+        said, remedy = "is better the lower it is, and the highest is kept", "name another, such as"
+    else:
+        return
+    best = f"validation/{'greedy/' * (config.validation.temperature > 0)}accuracy"
+    remedy += f" {best}, agent_0/{best} (comas/run/metrics/metrics.md lists them)"
+    yield Conflict(("training.keep_best",), said, remedy)
+
+
 def _judge(config: Config) -> Iterator[Conflict]:
     """A judge without an address or a name, or with what no judge has."""
     try:
@@ -216,6 +241,12 @@ def _criticism(config: Config) -> Iterator[Conflict]:
             f"{config.reward.scheme} is made of log-probs, which a frozen policy (0) does not give",
             "write 1 for every policy, or choose another reward.scheme",
         )
+    if scheme and scheme.compares_policies and config.num_policies < config.society.num_agents:
+        yield Conflict(
+            ("reward.scheme", "society.policy_of_agent"),
+            f"{config.reward.scheme} compares the policies of agents, and some share one",
+            "set society.policy_of_agent to null, or choose another reward.scheme",
+        )
     if criticism is None:
         return
     if scheme and scheme.reads not in (None, criticism.outcome):
@@ -242,6 +273,8 @@ def _excluded(config: Config) -> Iterator[Conflict]:
     algorithm, training = config.algorithm, config.training
     batch, ranks = config.optimization.train_batch_size, config.policy.ranks_per_policy
     engines, size = config.rollout.engines_per_policy, config.rollout.tensor_parallel
+    shortest, limits = config.rollout.min_response_tokens, config.rollout.max_response_tokens
+    limit = min(limits, default=shortest) if isinstance(limits, list) else limits
     shares_gpus = config.cluster.device != "cpu" and config.cluster.placement == "colocated"
     for is_wrong, keys, constraint, remedy in (
         (
@@ -255,6 +288,19 @@ def _excluded(config: Config) -> Iterator[Conflict]:
             ("algorithm.name", "interaction.prompt_reuse"),
             "dpo compares an agent's responses to the same prompt, and there is only one",
             "set interaction.prompt_reuse to 2 or more, such as 4",
+        ),
+        (
+            shortest > limit - algorithm.mask_truncated,
+            ("rollout.min_response_tokens", "rollout.max_response_tokens"),
+            "no response could end before it is cut off"
+            + ", and those that are cut off are not trained" * algorithm.mask_truncated,
+            f"set rollout.min_response_tokens below {limit}",
+        ),
+        (
+            config.policy.lora.rank is not None and config.policy.lora.target_modules == [],
+            ("policy.lora.target_modules", "policy.lora.rank"),
+            "adapters of no layers learn nothing",
+            "name linear layers, or set policy.lora.target_modules to null for all of them",
         ),
         (
             config.policy.lora.rank is not None and config.policy.zero_stage == 3,
@@ -303,6 +349,7 @@ CHECKS: tuple[Callable[[Config], Iterator[Conflict]], ...] = (
     _generated_questions,
     _policies,
     _updates,
+    _keep_best,
     _judge,
     _chats,
     _criticism,

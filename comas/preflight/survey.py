@@ -16,6 +16,7 @@ from comas.preflight.cluster import cluster_machine
 from comas.preflight.cold_start import with_cold_starts
 from comas.preflight.engine_options import passed_on
 from comas.preflight.inputs import Inputs, find_inputs, held_out_need, shapes_of, variants_in
+from comas.preflight.learning import learning_needs
 from comas.preflight.lengths import length_needs
 from comas.preflight.machine import (
     Gpus,
@@ -40,6 +41,7 @@ from comas.preflight.sizes import describe_sizes, silent_discussions
 from comas.run.directory import changes_since_start
 from comas.run.prepared import Prepared, Sizes
 from comas.types import Device
+from comas.utils.model_folder import adapted_layers
 from comas.verification import coding
 from comas.verification.reasoning_gym import try_tasks
 from comas.verification.sandbox import Isolation
@@ -133,7 +135,12 @@ def survey_run(config: Config) -> Findings:
     questions = () if train is None else train.questions
     needs += length_needs(config, folders=folders, questions=questions)
     needs += held_out_need(config, inputs)
+    if config.policy.lora.rank is not None and (layers := config.policy.lora.target_modules):
+        for folder in folders.values():
+            find = partial(adapted_layers, folder, layers)
+            needs.find("policy.lora.target_modules", ", ".join(layers), find, show=", ".join)
     needs += plugin_needs(config, train)
+    needs += learning_needs(config, None if inputs.train is None else inputs.train.sizes)
     if (judge := config.judge) is not None:
         needs.find("judge", judge.model, partial(_find_judge, config, judge))
     isolation = _find_isolation(config, needs, inputs)

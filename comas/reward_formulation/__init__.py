@@ -30,7 +30,6 @@ Evidence = Mapping[str, Callable[[], Any]]
 """What a scheme may need beside the discussions, by the names of its arguments."""
 ResponseLogprobs = Callable[[Sequence[TrainingSample]], Sequence[Sequence[float]]]
 """Samples to the log-probs of their responses' tokens, under their agents' present policies."""
-
 JudgeLogprobs = Callable[[Sequence[Generation]], Sequence[Sequence[float]]]
 """Responses to the log-probs of their tokens under ``society.judge``."""
 
@@ -52,8 +51,7 @@ def offer_evidence(
 
     ``verdicts``: turn -> what the verifier says of it (``Verdicts``); a scheme that needs them is
     not CoMAS's, whose rewards come from the discussion alone. ``rng``: the step's own generator
-    (``Random``). ``response_logprobs``: a ``ResponseLogprobs``, ``judge_logprobs``: a
-    ``JudgeLogprobs``.
+    (``Random``). ``response_logprobs`` and ``judge_logprobs`` are functions of these types.
     """
     return {
         "verdicts": wait_for_verdicts,
@@ -77,6 +75,8 @@ class RewardScheme:
     needs: tuple[str, ...] = ()
     pays_alike: bool = False
     """True if all responses of a role have the same reward on purpose, as in a control."""
+    compares_policies: bool = False
+    """True if it compares the policies of agents, which each must have for itself."""
     reads_columns: bool = False
     """True if it reads ``Question.columns``, labels among them."""
     teaches: Callable[[Sequence[RewardedDiscussion]], bool] | None = None
@@ -94,13 +94,13 @@ class RewardScheme:
 
     def __call__(self, discussions: Sequence[Discussion], *, evidence: Evidence) -> Rewards:
         """Reward a batch; of ``evidence`` only what is needed is computed and handed over."""
-        given = {need: evidence[need]() for need in self.needs}
-        rewards: Any = self.formulate(discussions, **given)
-        if not isinstance(rewards, Rewards) or len(rewards.discussions) != len(discussions):
+        rewards: Any = self.formulate(discussions, **{n: evidence[n]() for n in self.needs})
+        num = f" of {len(rewards.discussions)}" if isinstance(rewards, Rewards) else ""
+        if num != f" of {len(discussions)}":
             raise ValueError(
                 f"reward.scheme: for {len(discussions)} discussions it returned "
-                f"{type(rewards).__name__}; let it return Rewards with a RewardedDiscussion for "
-                "each"
+                f"{type(rewards).__name__}{num}; let it return Rewards with a RewardedDiscussion "
+                "for each"
             )
         metrics = {name: as_number(value) for name, value in rewards.metrics.items()}
         return Rewards([of_agents(item) for item in rewards.discussions], metrics)

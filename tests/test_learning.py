@@ -1,0 +1,76 @@
+"""Settings under which a run would go through and teach nothing, and those that are doubtful."""
+
+import pytest
+from small_runs import QUICKSTART, tiny_settings
+from tables import cases
+
+from comas.preflight.configuration import load_config
+from comas.preflight.learning import learning_needs
+from comas.preflight.sizes import derive_sizes
+from comas.preflight.survey import survey_run
+
+SILENT = "algorithm.role_weights={solution: 0, evaluation: 0, scoring: 0}"
+ONCE = [f"interaction.{each}" for each in ("schedule=sequential", "num_rounds=1", "prompt_reuse=1")]
+"""One solution of each question, one evaluation, one scoring."""
+GROUPS = "algorithm.group_by=[discussion_id, role, round_index]"
+JUDGE = "society.judge={base_url: 'http://127.0.0.1:1/v1', model: m}"
+
+
+def said(*settings: str) -> tuple[list[str], list[str]]:
+    """Faults and doubts of the quick-start with these settings, in a run of 60 steps."""
+    config = load_config(QUICKSTART, ["cluster.device=cpu", *settings])
+    needs = learning_needs(config, derive_sizes(config, num_questions=2400))
+    return [n.fault for n in needs if n.fault], [n.doubt for n in needs if n.doubt]
+
+
+@cases(
+    "settings, fault",
+    ([SILENT], "(solution, evaluation, scoring) weighs 0"),
+    ([JUDGE, "algorithm.role_weights={solution: 0}"], "(solution) weighs 0"),
+    (["algorithm.name=grpo", *ONCE], "grpo compares responses by question_id, role,"),
+    (["algorithm.name=grpo", GROUPS, ONCE[0], "interaction.prompt_reuse=8"], "alone in its"),
+    (["rollout.batch_size=1", *ONCE, JUDGE], "reinforce_pp compares responses, and each is alone"),
+)
+def test_what_teaches_nothing_is_a_fault(settings, fault):
+    [found], _ = said(*settings)
+    assert fault in found
+
+
+@cases(
+    "settings, doubt",
+    (["algorithm.clip_epsilon_high=0.1"], "clip_epsilon_high=0.1: it is below algorithm.clip_epsi"),
+    (["algorithm.name=custom", "algorithm.group_by=[role]"], "reinforce_pp compares no groups"),
+    (
+        ["training.num_steps=2", "optimization.warmup_steps=3"],
+        "optimization.warmup_steps=3: the run ends within the warm-up, after 2 optimiser steps",
+    ),
+    (
+        ["training.num_steps=3", "training.max_staleness=3", "algorithm.rollout_correction=tis"],
+        "max_staleness=3: all 3 steps are sampled before the first update",
+    ),
+)
+def test_what_can_hardly_be_meant_is_doubtful(settings, doubt):
+    faults, [found] = said(*settings)
+    assert faults == [] and doubt in found
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        [],
+        ["algorithm.name=grpo"],
+        ["algorithm.name=dpo", "interaction.prompt_reuse=2"],
+        ["algorithm.role_weights={scoring: 0}", "algorithm.clip_epsilon_high=0.2"],
+        ["training.num_steps=3", "optimization.warmup_steps=3"],
+        ["algorithm.name=grpo", "algorithm.group_by=[]", *ONCE],
+    ],
+)
+def test_what_teaches_is_neither(settings):
+    assert said(*settings) == ([], [])
+
+
+def test_a_dry_run_looks_for_the_layers_that_adapters_are_of(tmp_path):
+    settings = tiny_settings(tmp_path, "policy.lora.rank=4", "policy.lora.target_modules=[q_prj]")
+    needs = survey_run(load_config(QUICKSTART, settings)).needs
+    [fault] = [need.fault for need in needs if need.fault]
+    assert "policy.lora.target_modules: q_prj is no linear layer of" in fault and "q_proj" in fault
