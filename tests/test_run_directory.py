@@ -179,6 +179,33 @@ def test_a_run_is_finished_once_the_models_of_its_last_step_are_saved(config):
         assert not run.is_finished(30)  # extended: the models are those of an earlier step
 
 
+@cases(
+    "file, content, is_whole",
+    ("agent_1/weights", "1", False),  # cut off
+    ("agent_1/weights", None, False),
+    ("step", "", False),
+    ("step", "x", False),
+    ("agent_1/README.md", "rewritten by hand", True),
+    ("agent_1/model.gguf", "made of it since", True),
+)
+def test_models_that_are_not_as_they_were_written_are_not_those_of_a_finished_run(
+    config, caplog, file, content, is_whole
+):
+    with RunDirectory.create(config) as run:
+        with run.models_folder(20) as folder:
+            (folder / "agent_1").mkdir()
+            (folder / "agent_1/weights").write_text("123")
+            (folder / "agent_1/README.md").write_text("card")
+        path = run.path / "models" / file
+        path.unlink() if content is None else path.write_text(content)
+    with RunDirectory.open(resumed(run.path)) as run:
+        assert run.is_finished(20) == is_whole
+        assert ("agent_1/weights is not what was written" in caplog.text) == ("weights" in file)
+        run.go_back_to(20)
+        assert (run.path / "models").is_dir() == is_whole
+        assert len(list(run.path.glob("dropped/*/models"))) == (not is_whole)  # nothing is deleted
+
+
 @pytest.mark.parametrize("damaged", ["", '{"step": "x"}', 'x\n{"step": 2}'])
 def test_a_line_that_is_no_row_is_an_error_that_names_it(config, damaged):
     with RunDirectory.create(config) as run:

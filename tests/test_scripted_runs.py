@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import os
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
@@ -195,8 +196,13 @@ def test_a_finished_run_trains_nothing_more_and_gives_its_best_models(saves, mon
     assert kept(path) == ["step_0003", "step_0006"]
     assert dict(report_source(path).tables[1].rows)[f"step of the best {ACCURACY}"] == 3
     whole = left_by(path)
-    shutil.rmtree(path / "models")  # are written again, and no step more is trained
-    for said in ("continuing after step 6 of 6", "nothing to train: this run has made all of its"):
+    again, done = "continuing after step 6 of 6", "nothing to train: this run has made all of its"
+    for harm, said in (
+        (lambda: shutil.rmtree(path / "models"), again),  # no step more is trained
+        (lambda: os.truncate(path / "models/agent_1/weights", 0), again),
+        (lambda: None, done),
+    ):
+        harm()
         caplog.clear()
         play(monkeypatch, [f"resume={path}"])
         assert said in caplog.text

@@ -59,6 +59,7 @@ from comas.utils.files import (
     new_folder,
     written_aside,
 )
+from comas.utils.model_folder import CARD
 
 logger = logging.getLogger(__name__)
 
@@ -258,15 +259,28 @@ class RunDirectory:
         with written_aside(self.path / name) as partial:
             (partial / STEP_OF_MODELS).write_text(f"{step}\n")
             yield partial
+        if name == MODELS:
+            self._origin = dataclasses.replace(self._origin, models=self._model_digests())
+            self._seal()
 
     def note_num_steps(self, num_steps: int) -> None:
         """Write down how many steps the run is to make, for whoever follows it."""
         files.write_text(self.path / NUM_STEPS, f"{num_steps}\n")
 
     def is_finished(self, num_steps: int) -> bool:
-        """True if the agents in ``models/`` have made so many steps."""
+        """True if the agents in ``models/`` have made so many steps; if a file of theirs is not as
+        it was written, which is a warning, they have not."""
         trained = trained_steps(self.path)
-        return trained is not None and trained >= num_steps
+        if trained is None or trained < num_steps:
+            return False
+        if harmed := self._harmed_models():
+            logger.warning(
+                "%s: %s is not what was written; the models have to be written again from the "
+                "newest checkpoint",
+                from_here(self.path / MODELS),
+                ", ".join(harmed[: files.MAX_LISTED_FAULTS]),
+            )
+        return not harmed
 
     def best_step(self) -> int | None:
         """Return the step of the best validation so far; None: none is sought."""
@@ -302,9 +316,22 @@ class RunDirectory:
         for folder in (self.path / name for name in SUBFOLDERS):
             yield from (path for later, path in steps_in(folder) if later > step)
         for name in (MODELS, BEST):
-            trained = trained_steps(self.path, name=name)
-            if trained is not None and trained > step:
-                yield self.path / name
+            folder, trained = self.path / name, trained_steps(self.path, name=name)
+            is_due = trained is not None and trained <= step
+            if folder.is_dir() and not (is_due and (name == BEST or not self._harmed_models())):
+                yield folder
+
+    def _model_digests(self) -> dict[str, str]:
+        folder = self.path / MODELS
+        return files.sha256_of(
+            (path for path in folder.rglob("*") if path.name != CARD), within=folder
+        )
+
+    def _harmed_models(self) -> list[str]:
+        """The files of ``models/`` that are gone or not as they were written; what was added there
+        does no harm."""
+        now = self._model_digests()
+        return [name for name, then in self._origin.models.items() if now.get(name) != then]
 
     def _prepare(self) -> None:
         folders = (self.path, *(self.path / name for name in SUBFOLDERS))
@@ -347,9 +374,14 @@ def changes_since_start(config: Config, contents: Mapping[str, str]) -> str:
 
 def trained_steps(run: Path, *, name: str = MODELS) -> int | None:
     """Return for how many steps the agents in ``models/`` (or ``BEST``) of a run's folder were
-    trained; None: there are none yet."""
-    noted = run / name / STEP_OF_MODELS
-    return int(noted.read_text()) if noted.is_file() else None
+    trained; None: there are none yet, or the file that says it is damaged."""
+    return number_in(run / name / STEP_OF_MODELS)
+
+
+def number_in(path: Path) -> int | None:
+    """Return the number that a file holds; None: there is no such file, or no number in it."""
+    text = path.read_text(errors="replace") if path.is_file() else ""
+    return int(text) if text.strip().isdecimal() else None
 
 
 def end_of(run: Path) -> str | None:

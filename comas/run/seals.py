@@ -127,6 +127,8 @@ class Origin:
     inputs: Mapping[str, str] = dataclasses.field(default_factory=dict)
     """What its questions, planted solutions and base models were: ``{"data.train": "sha256 ..."}``
     (``Inputs.contents``)."""
+    models: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    """SHA-256 of what was written into ``models/``, by the paths there; cards may be edited."""
     newest_checkpoint: int | None = None
     """The step of the one that was written last; None: there was none yet."""
 
