@@ -1,7 +1,11 @@
 """Data files are read whole or refused with every fault; choices; batches by seed and step."""
 
+import bz2
+import gzip
 import json
+import lzma
 from collections import Counter
+from decimal import Decimal
 from pathlib import Path
 
 import pytest
@@ -83,6 +87,32 @@ def test_bytes_that_are_no_text_are_reported_before_a_tokenizer_meets_them(tmp_p
     assert f"{lines}, line 2: Invalid JSON: unexpected end of hex escape" in error_of(lines)
 
 
+@pytest.mark.parametrize("form", ["%s", "[%s]"])
+@pytest.mark.parametrize("name", ["answer", "x"])
+def test_a_key_that_stands_twice_in_an_object_is_a_fault_wherever_it_is(tmp_path, name, form):
+    twice = json.dumps(record(more=[{"x": 1}])).replace('"x": 1', '"x": 1, "x": 2')
+    if name == "answer":
+        twice = json.dumps(RECORD).replace('"answer": ', '"answer": "70", "answer": ')
+    said = error_of(write(tmp_path / "a.json", form % twice))
+    assert f"the key '{name}' stands more than once in" in said
+
+
+@cases(
+    "written", "12345678901234567890.5", "0.10000000000000000001", "1e-400", "2.50", "1e5"
+)
+def test_a_number_is_a_gold_answer_with_all_its_digits(tmp_path, written):
+    path = write(tmp_path / "a.jsonl", json.dumps(record(answer=0)).replace(": 0", f": {written}"))
+    [gold] = load_questions(path).answers.values()
+    assert Decimal(gold) == Decimal(written)
+
+
+@cases("compress", gzip.compress, bz2.compress, lzma.compress)
+def test_a_compressed_file_is_told(tmp_path, compress):
+    path = tmp_path / "a.jsonl.gz"
+    path.write_bytes(compress(json.dumps(RECORD).encode()))
+    assert "a.jsonl.gz cannot be read: it is no text: unpack it" in error_of(path)
+
+
 def test_records_with_one_fault_are_one_line_with_their_places(tmp_path):
     repeated = [record(id="x")] * 3
     path = write(tmp_path / "a.jsonl", *["x"] * 2, RECORD, *repeated, "{", "y", "x")
@@ -100,7 +130,7 @@ def test_records_with_one_fault_are_one_line_with_their_places(tmp_path):
     ("\n\n", ["holds no record"]),
     ("[]", ["holds no record"]),
     (json.dumps([RECORD, None]), ["record 2: Input should be an object"]),
-    ('[{"id": 1},\n', ["begins like a JSON list, but is none", "line 2"]),
+    ('[{"id": 1},\n', ["begins like a JSON list, but cannot be read as one", "line 2"]),
     (None, ["No such file", "scripts/prepare_data.sh", "data/README.md"]),
 )
 def test_a_file_that_is_missing_broken_or_empty_is_told(tmp_path, content, said):
@@ -217,6 +247,9 @@ def test_a_prompt_may_list_its_options_itself_and_verdicts_know_their_texts(tmp_
     assert verify("choice", r"\boxed{B, blue}", gold) == "correct"
     assert verify("choice", r"\boxed{(A)}", gold) == "wrong"
     assert verify("choice", r"\boxed{B, red}", gold) == "unanswered"
+    path.write_text(json.dumps(record | {"prompt": "Which?\n\n(A) red\n(B) red"}))
+    with pytest.raises(DataError, match=r"options must not be empty, and must differ"):
+        load_questions(path)
     path.write_text(json.dumps(record | {"prompt": "Which?"}))
     with pytest.raises(DataError, match=r"lists no options; list the options below the question"):
         load_questions(path)

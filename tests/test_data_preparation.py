@@ -293,6 +293,7 @@ def test_a_wrong_setting_is_told_before_anything_is_read(tmp_path, capsys):
     assert "must be 'prompt', 'answer', 'task', 'choices' or 'labels'" in capsys.readouterr().out
 
 
+@pytest.mark.filterwarnings("ignore::SyntaxWarning")
 @cases(
     "task, answer, part",
     ("math", r"\boxed{2}", "without it"),
@@ -301,7 +302,15 @@ def test_a_wrong_setting_is_told_before_anything_is_read(tmp_path, capsys):
     ("coding", "assert f(1) ==", "not Python"),
     ("coding", "import torch\nassert f(1) == 2", "imports torch"),
     ("coding", "def test_f():\n    assert f(1) == 2", "does it call its tests?"),
-    ("coding", "hello", "no assert"),
+    ("coding", 'assert f(1) == 2\nassert (f(1) == 2, "x")', "asserts a tuple in line 2"),
+    *(
+        ("coding", checker, "Can its assertions fail?")
+        for checker in (
+            *("hello", "f(1) == 2", "assert True", "assert f(1) == 2 or 1 < 2"),
+            *("x = f(1)\nassert x == x", "assert f(1) == f(1)", "from solution import f\nf(1)"),
+            "try:\n    assert f(1) == 2\nexcept Exception:\n    pass",
+        )
+    ),
     ("math", r"\heartsuit \& 13", "nothing but the same letters would be correct"),
 )
 def test_an_answer_that_cannot_judge_is_a_fault(tmp_path, verifier, task, answer, part):
@@ -309,6 +318,12 @@ def test_an_answer_that_cannot_judge_is_a_fault(tmp_path, verifier, task, answer
     found = reasons(write_records(tmp_path / "own.jsonl", [*GOOD, record]), verifier)
     assert list(found) == ["line 4"]
     assert part in found["line 4"]
+
+
+def test_a_checker_whose_answer_is_none_or_a_truth_value_is_sound(tmp_path, verifier):
+    checkers = ("assert f(1) is None", "assert f(1)", "assert not f(1)", "assert f(1) != f(2)")
+    rows = [GOOD[2] | {"id": checker, "answer": checker} for checker in checkers]
+    assert reasons(write_records(tmp_path / "own.jsonl", rows), verifier) == {}
 
 
 def test_every_faulty_line_is_listed_and_not_the_first_twenty_alone(tmp_path, verifier):
@@ -322,7 +337,7 @@ def test_every_faulty_line_is_listed_and_not_the_first_twenty_alone(tmp_path, ve
     assert len(report.sound) == 3
 
 
-@pytest.mark.parametrize("content", [None, "[1,"])
+@pytest.mark.parametrize("content", [None, "[1,", "", "[]"])
 def test_a_file_that_cannot_be_used_is_a_fault_and_the_next_is_checked(tmp_path, capsys, content):
     bad = tmp_path / "bad.json"
     if content is not None:
@@ -331,5 +346,5 @@ def test_a_file_that_cannot_be_used_is_a_fault_and_the_next_is_checked(tmp_path,
     good.write_text(json.dumps([*GOOD, 7]))
     assert main([str(bad), str(good)]) == 1
     output = capsys.readouterr().out
-    assert str(bad) in output.splitlines()[0]
+    assert str(bad) in output.splitlines()[0] and f"{bad}: 0 records" not in output
     assert f"{good}: 4 records, 1 of them faulty" in output and "record 4: " in output

@@ -76,6 +76,7 @@ def test_every_format_gives_the_same_questions_by_the_columns_that_are_named(tmp
     ("prompt,answer\na\n", "line 2: 1 values for the 2 columns"),
     ('prompt,answer\na,b\n"a,\nb\n', "the row that begins in line 3: unexpected end of data"),
     ("prompt,answer\n", "mine.csv holds no record"),
+    ("prompt,answer,answer\na,b,c\n", "its first line names the column 'answer' twice"),
 )
 def test_a_broken_csv_is_told(tmp_path, text, said):
     assert said in error_of(written(tmp_path / "mine.csv", text), Data(domain="math"))

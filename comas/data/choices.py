@@ -5,6 +5,7 @@ from string import ascii_uppercase as LETTERS  # noqa: N812
 from typing import Any
 
 from comas.data.cells import given, has_column, value_at
+from comas.verification.choice import read_options
 
 _FIRST = f"\n\n({LETTERS[0]}) "
 _IN_PROMPT = (
@@ -31,9 +32,9 @@ def with_choices(
     """
     options = _options(row, columns)
     if options is None:
-        listed = gold_with_options("", str(record["prompt"])).splitlines()[1:]
-        num_listed = sum(line.startswith(f"({letter}) ") for letter in LETTERS for line in listed)
-        return {**record, "answer": _letter(record["answer"], [""] * num_listed)}
+        _, _, listed = gold_with_options("", str(record["prompt"])).partition("\n")
+        options = _texts([*read_options(listed).values()], "options")
+        return {**record, "answer": _letter(record["answer"], options)}
     prompt = f"{record['prompt']}\n\n{list_options(options)}"
     named = _labels(row, labels, num_options=len(options))
     return {**record, "prompt": prompt, "answer": _letter(record["answer"], options, named)}

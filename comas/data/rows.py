@@ -6,9 +6,12 @@ import io
 import json
 import logging
 import re
+import reprlib
 import sys
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from decimal import MAX_PREC, Context
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +26,9 @@ HUB = "hub:"
 HUB_NAME = re.compile(r"hub:([^/@]+/[^/@]+)(?:@([^/]+))?(?:/([^/]+)(?:/([^/]+))?)?")
 HUB_FORM = "hub:OWNER/NAME[@COMMIT][/CONFIG[/SPLIT]], such as hub:openai/gsm8k/main/test"
 DEFAULT_SPLIT = "train"
+
+_NO_TEXT = (b"\x1f\x8b", b"PK\x03\x04", b"\x28\xb5\x2f\xfd", b"\xfd7zXZ", b"BZh", b"PAR1")
+"""How files begin that are gzip, zip, zstd, xz, bzip2 or Parquet."""
 
 # It says of every request that it tries again; an error says in the end what there was.
 logging.getLogger("huggingface_hub.utils._http").setLevel(logging.ERROR)
@@ -66,16 +72,19 @@ def source_of(name: str) -> str:
 
 
 def json_rows(path: Path) -> Iterator[tuple[str, Any]]:
-    """(location, row) of each record of a JSON list or JSONL; ``Faulty`` where it is no JSON.
+    """(location, row) of each record of a JSON list or JSONL; ``Faulty`` for a line that is no JSON
+    or repeats a key.
 
     Raises DataError when the file cannot be read, or begins like a JSON list and is none.
     """
     content = _utf8(path)
     if content.lstrip().startswith(b"["):
         try:
-            records = from_json(content)
+            records = _parsed(content)
         except ValueError as error:
-            raise DataError(f"{path} begins like a JSON list, but is none: {error}") from error
+            raise DataError(
+                f"{path} begins like a JSON list, but cannot be read as one: {error}"
+            ) from error
         yield from ((f"record {number}", row) for number, row in enumerate(records, start=1))
         return
     # Not splitlines(), which would also split at U+2028 within a JSON string.
@@ -83,10 +92,43 @@ def json_rows(path: Path) -> Iterator[tuple[str, Any]]:
         line = line.removeprefix(codecs.BOM_UTF8)  # of files that were joined
         if line.strip():
             try:
-                row = from_json(line)
+                row = _parsed(line)
             except ValueError as error:
                 row = Faulty(f"Invalid JSON: {error}")
             yield f"line {number}", row
+
+
+class _AsWritten(float):
+    """A number of JSON with more digits than a float keeps; its text has all of them."""
+
+    text: str
+
+    def __str__(self) -> str:
+        return self.text
+
+
+_DECIMAL = Context(prec=MAX_PREC, traps=[])
+
+
+def _parsed(content: bytes) -> Any:
+    """The value that JSON holds; raises ValueError if it is no JSON, or repeats a key."""
+    from_json(content)  # which refuses half of a surrogate pair, as json.loads does not
+    return json.loads(content, object_pairs_hook=_object, parse_float=_number)
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        key, _ = Counter(key for key, _ in pairs).most_common(1)[0]
+        raise ValueError(f"the key {key!r} stands more than once in {reprlib.repr(found)}")
+    return found
+
+
+def _number(text: str) -> float:
+    number = _AsWritten(text)
+    number.text = text
+    exact, kept = map(_DECIMAL.create_decimal, (text, repr(float(number))))
+    return float(number) if exact == kept else number
 
 
 def hub_rows(
@@ -113,6 +155,8 @@ def _utf8(path: Path) -> bytes:
         content = path.read_bytes()
     except OSError as error:
         raise _unreadable(path, error.strerror or str(error)) from error
+    if content.startswith(_NO_TEXT):
+        raise _unreadable(path, "it is no text: unpack it, or name it .parquet if it is Parquet")
     encoding = json.detect_encoding(content)
     if not encoding.startswith("utf-8"):
         raise _unreadable(path, f"it is in {encoding.upper()}: save it in UTF-8")
@@ -131,7 +175,10 @@ def _csv_rows(path: Path) -> Iterator[tuple[str, Any]]:
     reader = csv.DictReader(io.StringIO(text, newline=""), strict=True)
     begin = 1
     try:
-        num_columns = len(reader.fieldnames or ())
+        columns = reader.fieldnames or ()
+        num_columns = len(columns)
+        if repeated := [name for name, times in Counter(columns).items() if name and times > 1]:
+            raise _unreadable(path, f"its first line names the column {repeated[0]!r} twice")
         begin += reader.line_num
         for row in reader:
             yield f"line {reader.line_num}", _whole(row, num_columns)

@@ -56,7 +56,7 @@ def verify_choice(response: str, gold: str) -> Verdict:
     if not _GOLD.fullmatch(wanted):
         raise ValueError(f"the gold answer {wanted!r} is not a letter from A to Z")
     answer = last_boxed_list(response)
-    letter = read_letter(answer, _read_options(listed)) if answer is not None else None
+    letter = read_letter(answer, read_options(listed)) if answer is not None else None
     if letter is None:
         return "unanswered"
     return "correct" if letter == wanted else "wrong"
@@ -84,7 +84,7 @@ def read_letter(text: str, options: Mapping[str, str] | None = None) -> str | No
     return None if another.search(marker["option"]) else marker["letter"].upper()
 
 
-def _read_options(listed: str) -> dict[str, str]:
+def read_options(listed: str) -> dict[str, str]:
     """Letter to text of lines such as ``(A) Right, Left``; a text may have several lines."""
     _, *parts = _LISTED.split(listed) if listed else [""]
     return dict(zip(parts[::2], parts[1::2], strict=True))

@@ -9,6 +9,7 @@ may pass by patching a builtin or by an always-true ``__eq__``. Both only ever r
 import ast
 import atexit
 import builtins
+import keyword
 import re
 import symtable
 import sys
@@ -137,6 +138,12 @@ def examine_checker(gold: str) -> bool:
         compile(tree, "<checker>", "exec")  # a return outside of a function is found only here
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         raise ValueError(f"the checker code is not Python: {error}") from error
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Assert) and isinstance(node.test, ast.Tuple) and node.test.elts:
+            raise ValueError(
+                f"the checker code asserts a tuple in line {node.lineno}, which is always true: "
+                "write 'assert TEST, MESSAGE' without parentheses"
+            )
     if foreign := foreign_imports(tree):
         raise ValueError(
             f"the checker code imports {', '.join(sorted(foreign))}, but the sandbox holds "
@@ -151,13 +158,15 @@ def examine_checker(gold: str) -> bool:
     return PROGRAM_MODULE not in _imported(tree) and _free_names(gold) <= _STANDARD_NAMES
 
 
-def can_fail(gold: str) -> bool:
-    """True if checker code asserts or raises anything; ``self.assertEqual`` asserts, too."""
-    return any(
-        isinstance(node, ast.Assert | ast.Raise)
-        or (isinstance(node, ast.Attribute) and node.attr.startswith(("assert", "fail")))
-        for node in ast.walk(ast.parse(gold))
-    )
+def wrong_programs(gold: str) -> tuple[str, str]:
+    """Two responses in which whatever the checker may call is a function that ignores what it is
+    given: of the first one it returns None, of the second a text. A checker that passes both cannot
+    tell right from wrong."""
+    names = sorted({*re.findall(r"\b(?!__)[^\W\d]\w*", gold)} - _STANDARD_NAMES - {*keyword.kwlist})
+    bodies = ("return None", "return 'wrong'")
+    functions = ("\n".join(f"def {name}(*_, **__): {body}" for name in names) for body in bodies)
+    none, text = (f"```python\n{code}\n```" for code in functions)
+    return none, text
 
 
 def foreign_imports(tree: ast.AST) -> set[str]:

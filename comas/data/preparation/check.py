@@ -13,8 +13,9 @@ from comas.config import load
 from comas.config.faults import ConfigError
 from comas.config.paths import PathError, names_file, whole
 from comas.config.schema import Config, Data
-from comas.data import DataError, Faulty, Record, grouped, read_questions, reasoning_gym
+from comas.data import DataError, Faulty, Record, reasoning_gym
 from comas.data.preparation.record_set import is_decimal_number
+from comas.data.records import grouped, load_questions, read_questions
 from comas.interaction.prompts import SOLUTION, fill
 from comas.interaction.wording import WordingError, wording_of
 from comas.types import Domain
@@ -22,10 +23,9 @@ from comas.utils.chat import chat_messages
 from comas.utils.invocation import CommandParser, start_of
 from comas.utils.terminal import EXIT_FAULT, command
 from comas.verification import Verdict, Verifier
-from comas.verification.coding import can_fail, examine_checker
+from comas.verification.coding import examine_checker, wrong_programs
 from comas.verification.reasoning_gym import Gold
 
-EMPTY_PROGRAM = "```python\npass\n```"
 NUM_SHOWN = 2
 """Questions that are shown as they will be asked."""
 NUM_OF_A_STREAM = 100
@@ -42,9 +42,11 @@ class Report(NamedTuple):
 def check_questions(name: str, rules: Data, *, verifier: Verifier) -> Report:
     """Check every record of a file or dataset, its gold answer too.
 
-    Raises DataError when it cannot be read at all.
+    Raises DataError when it cannot be read at all, or holds no record.
     """
     read = dict(read_questions(name, rules))
+    if not read:
+        load_questions(name, rules)  # for its error
     records = {location: one for location, one in read.items() if not isinstance(one, Faulty)}
     reasons = {location: one.reason for location, one in read.items() if isinstance(one, Faulty)}
     reasons |= _faults_of_answers(records, verifier)
@@ -55,29 +57,33 @@ def check_questions(name: str, rules: Data, *, verifier: Verifier) -> Report:
 def _faults_of_answers(records: dict[str, Record], verifier: Verifier) -> dict[str, str]:
     """location -> why the gold answer there cannot judge a response."""
     faults: dict[str, str] = {}
-    responses: dict[str, tuple[Domain, str, str]] = {}
+    asked: dict[str, tuple[str, str]] = {}
     for location, record in records.items():
         if fault := _fault_of_text(record.task, record.answer):
             faults[location] = fault
-        elif (response := _own_response(record)) is not None:
-            responses[location] = (record.task, response, record.gold)
-    # The answer itself is right even where nobody can read it; no answer is judged on its gold.
-    none = [(domain, "", answer) for domain, _, answer in responses.values()]
-    verdicts = verifier.verify_batch([*responses.values(), *none])
-    for number, (location, (domain, _, answer)) in enumerate(responses.items()):
-        is_read = verdicts[len(responses) + number] != "failed"
-        if fault := _fault_of_verdict(domain, answer, verdicts[number], is_read=is_read):
+        elif responses := _responses(record):
+            asked[location] = responses
+    items = [
+        (records[location].task, response, records[location].gold)
+        for location, responses in asked.items()
+        for response in responses
+    ]
+    verdicts = iter(verifier.verify_batch(items))
+    for location in asked:
+        record = records[location]
+        if fault := _fault_of_verdicts(record.task, record.gold, next(verdicts), next(verdicts)):
             faults[location] = fault
     return faults
 
 
-def _own_response(record: Record) -> str | None:
-    """A response with the record's answer; of coding one that must not pass. None: it has none."""
+def _responses(record: Record) -> tuple[str, str] | None:
+    """Two responses that show if the answer can judge: one that boxes it, and an empty one; for
+    coding, two wrong programs. None if any answer may be right."""
     if record.task == "coding":
-        return EMPTY_PROGRAM
+        return wrong_programs(record.answer)
     is_task = record.task == "reasoning"
     answer = Gold.read(record.answer).own_answer if is_task else record.answer
-    return None if answer is None else f"\\boxed{{{answer}}}"
+    return None if answer is None else (f"\\boxed{{{answer}}}", "")
 
 
 def _fault_of_text(domain: Domain, answer: str) -> str | None:
@@ -88,8 +94,6 @@ def _fault_of_text(domain: Domain, answer: str) -> str | None:
             Gold.read(answer)
     except ValueError as error:
         return str(error)
-    if domain == "coding" and not can_fail(answer):
-        return "the checker has no assert, and raises nothing: it cannot judge a program"
     if domain == "science" and not is_decimal_number(answer):
         return f"the answer {answer!r} is not a decimal number; leave its unit to the prompt"
     if domain == "math" and "\\boxed" in answer:
@@ -97,15 +101,19 @@ def _fault_of_text(domain: Domain, answer: str) -> str | None:
     return None
 
 
-def _fault_of_verdict(
-    domain: Domain, answer: str, verdict: Verdict, *, is_read: bool
-) -> str | None:
+def _fault_of_verdicts(domain: Domain, answer: str, verdict: Verdict, other: Verdict) -> str | None:
+    """Why the answer cannot judge, by the verdicts on ``_responses``."""
     if domain == "coding":
-        return {
-            "correct": "the checker passes a program that does nothing: does it call its tests?",
-            "failed": "the checker cannot be run",
-        }.get(verdict)
-    if verdict == "correct" and is_read:
+        if "failed" in (verdict, other):
+            return "the checker cannot be run"
+        if (verdict, other) == ("correct", "correct"):
+            return (
+                "the checker passes functions that return None whatever they are given, and also "
+                "such that return 'wrong': does it call its tests? Can its assertions fail?"
+            )
+        return None
+    # The answer itself is right even where nobody can read it; no answer is judged on its gold.
+    if verdict == "correct" and other != "failed":
         return None
     if domain == "reasoning":
         return f"the task's own answer in a box is judged {verdict}: agents could not get it right"
@@ -143,7 +151,7 @@ def main(arguments: Sequence[str]) -> int:
                 continue
             lines = _lines_of(name, report, settings, config)
             sys.stdout.write("\n".join(lines) + "\n")
-            num_faulty += bool(report.faults or not report.sound)
+            num_faulty += bool(report.faults)
     return EXIT_FAULT if num_faulty else 0
 
 
