@@ -141,6 +141,16 @@ def test_a_copy_is_read_as_a_download_leaves_it(tmp_path):
     assert list(load_rows(SOURCE, local_copies=tmp_path)) == ROWS
 
 
+def test_no_type_is_taken_from_the_first_rows_or_the_first_split_of_a_copy(tmp_path):
+    root = tmp_path / SOURCE.hub_name
+    first = [{"question": "One?", "answer": "007", "hints": []}] * 3
+    rows = [*first, {"question": "2?", "answer": 2, "hints": ["x"]}]
+    write_records(root / "train.jsonl", first)
+    write_records(root / "test.jsonl", rows)
+    write_card(root, {"main": {"train": "train.jsonl", "test": "test.jsonl"}})
+    assert list(load_rows(SOURCE, local_copies=tmp_path)) == rows
+
+
 def test_two_copies_with_the_same_card_are_not_taken_for_each_other(tmp_path):
     """The library's own cache takes them for the same, and gives the rows of the first."""
     for number in (1, 2):
@@ -166,6 +176,7 @@ def test_a_missing_column_and_a_value_of_another_type_are_named():
     ("test.parquet", b"version https://git-lfs"),
     ("test.jsonl", b'{"question": "One?", "answer": "1"}\n{"question": "Tw'),
     ("test.csv", b'question,answer\n"One?,1\n'),
+    ("test.json", b"[7]"),
     ("train.jsonl", b'{"question": "of another split", "answer": "1"}'),
 )
 def test_a_damaged_copy_is_named_with_the_remedy(tmp_path, name, content):

@@ -28,7 +28,7 @@ from comas.data.preparation.record_set import (
 )
 from comas.data.preparation.webinstruct import WEBINSTRUCT
 from comas.data.records import Record
-from comas.data.rows import DataError, hub_rows
+from comas.data.rows import DataError, hub_rows, read_rows
 from comas.types import Domain
 from comas.utils.files import json_lines, locked, read_lines
 from comas.verification import Verifier
@@ -248,14 +248,17 @@ def _download_command(source: Source, folder: Path) -> str:
 def _copied_rows(source: Source, config: str, local_copies: Path) -> Iterator[Row]:
     folder = local_copies / source.hub_name
     try:
-        # Streamed, past the library's cache: that takes two folders with the same README.md for
-        # the same dataset, whatever their files hold.
-        yield from datasets.load_dataset(
-            str(folder), name=config, split=source.split, streaming=True
-        )
+        # The library only finds the files. It would read all rows by the types of the first ones,
+        # and takes two folders with the same README.md for the same dataset.
+        files = datasets.load_dataset_builder(str(folder), name=config).config.data_files
+        for file in files[source.split]:
+            for location, row in read_rows(str(file)):
+                if not isinstance(row, Mapping):
+                    raise ValueError(f"{file}, {location} is no row: {row}")
+                yield row
     except (OSError, ValueError, KeyError, DatasetsError) as error:
         raise DataError(
             f"{source.hub_name}: the local copy {folder} cannot be read as config {config!r}, "
-            f"split {source.split!r} ({type(error).__name__}: {error}; {error.__cause__}). Get it "
-            f"again: {_download_command(source, local_copies)}"
+            f"split {source.split!r} ({type(error).__name__}: {error}). Get it again: "
+            f"{_download_command(source, local_copies)}"
         ) from error
