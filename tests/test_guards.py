@@ -11,6 +11,7 @@ from builders import generation
 from tables import cases
 
 from comas import types
+from comas.config.schema import Config, Custom
 from comas.run import guards
 from comas.run.metrics.step import step_lines
 
@@ -41,10 +42,16 @@ SKIPPED = ({}, {0: updated(skipped=2), 1: updated(applied=1)})
 @cases(
     "update, most, said",
     (EMPTY, guards.MAX_EMPTY_UPDATES, "0 had nothing to learn from in 5 updates in a row"),
-    (SKIPPED, guards.MAX_SKIPPED_UPDATES, "0: no gradient was finite in 3 updates in a row"),
+    (
+        SKIPPED,
+        guards.MAX_SKIPPED_UPDATES,
+        "0: no gradient was finite in 3 updates in a row, so it learns nothing; look for NaN in "
+        "the plug-in algorithm.loss=my.py:f, or resume",
+    ),
 )
 def test_updates_that_change_nothing_end_the_run_after_several(update, most, said, caplog):
-    guard = guards.UpdateGuard()
+    config = Config(algorithm=Custom(loss="my.py:f"))
+    guard = guards.UpdateGuard(guards.gradient_plugins(config))
     for _ in range(most - 1):
         guard.check(*update)
     skipped = ["policy 0: 2 optimiser steps skipped, whose gradients were not finite"]

@@ -87,9 +87,19 @@ def test_an_installed_package_registers_names_as_entry_points(tmp_path, monkeypa
 
 
 def test_what_cannot_be_used_is_refused_with_the_line_of_the_file(tmp_path):
-    path = written(tmp_path / "bad.py", "import os\n\nNUMBER = 3\n")
-    assert refusal(f"{path}:NUMBER") == f"{path}, line 3: it is of type int; make it a text"
-    assert refusal(f"{path}:nothing") == f"{path} has no nothing; what it has: os, NUMBER"
+    lines = ["import os", "from string import digits", "", "NUMBER = 3", "WORD = 'a'"]
+    path = written(tmp_path / "bad.py", "\n".join(lines))
+    assert refusal(f"{path}:NUMBER") == f"{path}, line 4: it is of type int; make it a text"
+    assert refusal(f"{path}:nothing") == f"{path} has no nothing; name one of: digits, WORD"
+    path = written(
+        tmp_path / "no.py", "from math import sqrt\n\nSTEPS = 3\n\n\ndef f():\n    pass\n"
+    )
+    assert refusal(f"{path}:no").endswith("no.py has no no; define a text, there")
+    said = refusal(f"{path}:no", REWARD_SCHEMES)
+    assert said.endswith(
+        "has no no; define a function from discussions to Rewards, or a RewardScheme, there"
+    )
+    assert refusal(f"trl:{path}:no", REWARD_SCHEMES).endswith("; name one of: f")
     assert "nowhere.py cannot be read: No such file or directory" in refusal("nowhere.py:x")
     assert "there is no module no.such.module" in refusal("no.such.module:x")
     path = written(tmp_path / "raises.py", "a = 1\nb = a / 0\n")
@@ -188,6 +198,11 @@ REWARDS = (
     "from comas.types import RewardedDiscussion, Rewards\n\n\ndef x(discussions):\n"
     "    return Rewards([RewardedDiscussion(d, {}) for d in discussions])\n"
 )
+ONE_FOR_TWO = REWARDS.format("(0.5,) * len(d.turns)").replace(
+    "in discussions", "in discussions[:1]"
+)
+NAN_LOSS = "def x(inputs):\n    return inputs.logprobs * float('nan')\n"
+NAN_GRADIENT = "def x(inputs):\n    return (inputs.logprobs * 0).abs().sqrt()\n"  # 0 * infinity
 EXITS = "import sys\n{}:\n    sys.exit(0)\n"
 
 
@@ -212,6 +227,19 @@ EXITS = "import sys\n{}:\n    sys.exit(0)\n"
     ("algorithm.estimator", "def x(inputs):\n    return inputs.rewards\n", "Tensor [2]; let"),
     ("algorithm.estimator", "def x(inputs):\n    return inputs.rewards[:, None]\n", "[2, 1]; let"),
     ("algorithm.loss", "def x(inputs):\n    return inputs.logprobs.sum()\n", "returned Tensor []"),
+    (
+        "algorithm.loss",
+        NAN_LOSS,
+        "algorithm.loss: of [2, 2] tokens it is [[nan, nan], [nan, nan]]; ",
+    ),
+    ("algorithm.loss", NAN_GRADIENT, "algorithm.loss: its gradient: of [2, 2] tokens it is [[nan"),
+    (
+        "algorithm.loss",
+        "def x(inputs):\n    return -inputs.advantages\n",
+        "it has no gradient; let",
+    ),
+    ("algorithm.estimator", NAN_LOSS.replace("logprobs", "log_ratios"), "it is [[nan, nan], [nan"),
+    ("reward.scheme", ONE_FOR_TWO, "for 2 discussions it returned Rewards of 1; let it return"),
     ("interaction.schedule", "def x(discussions, **rest):\n    pass\n", "it made NoneType; let"),
     (
         "interaction.criticism",
@@ -284,6 +312,29 @@ def test_a_dry_run_tries_the_worked_example_and_says_where_it_is(tmp_path, caplo
         [line] = [n for n, line in enumerate(lines, 1) if line.startswith(f"def {name}(")]
         digest = digest_of(path.read_text())[:12]
         assert f"{path}, line {line}, sha256 {digest}" in caplog.text
+
+
+def test_a_dry_run_says_what_it_did_not_try_and_why(tmp_path, caplog):
+    path = written(
+        tmp_path / "mine.py",
+        "def short(completions):\n    return [1.0]\n\n\n"
+        "def true(response, gold):\n    return True\n\n\n"
+        "def tracker(config, run):\n    raise SystemError('made')\n",
+    )
+    own = [f"reward.scheme=trl:{path}:short", f"verification.verifiers.math={path}:true"]
+    assert main(["--dry-run", str(QUICKSTART), f"saves={tmp_path}", *own]) == 0
+    later = "was not tried: it is called with questions of data.train, which are not here yet"
+    assert f"doubt: {own[0]} {later}" in caplog.text and f"doubt: {own[1]} {later}" in caplog.text
+    assert "no faults, 2 doubts" in caplog.text
+    caplog.clear()
+    assert main(arguments_of(tmp_path, *own)) == EXIT_FAULT
+    said = ["short returned 1 values for", "says True; let it say", "dry run: 2 faults, no doubts"]
+    assert [words for words in said if words not in caplog.text] == []
+    caplog.clear()
+    other = [f"verification.verifiers.science={path}:true", f"logging.trackers=[{path}:tracker]"]
+    assert main(arguments_of(tmp_path, *other)) == 0
+    assert f"{other[0]} was not tried: data.train asks nothing of the domain sci" in caplog.text
+    assert "not tried: it writes files" in caplog.text and "no faults, 1 doubt" in caplog.text
 
 
 def begun(config: Config) -> Path:

@@ -95,9 +95,8 @@ class Registry(dict[str, Entry]):
         """Look up a plug-in. Raises PluginError where there is none, or it cannot be used."""
         if name in self._looked_up:
             return self._looked_up[name]
-        found = self._look_up(name)
+        found, foreign = self._look_up(name), self._prefixes.get(name.partition(":")[0])
         fault = f"it is of type {type(found).__name__}"
-        foreign = self._prefixes.get(name.partition(":")[0])
         try:
             entry = self._adapt(found if foreign is None else foreign(found))
         except TypeError as error:
@@ -145,9 +144,25 @@ class Registry(dict[str, Entry]):
         try:
             return reduce(getattr, attribute.split("."), module)
         except AttributeError as error:
-            defined = ", ".join(n for n in vars(module) if not n.startswith("_")) or "nothing"
-            where = getattr(module, "__file__", None) or location
-            raise PluginError(f"{where} has no {attribute}", f"what it has: {defined}") from error
+            foreign = self._prefixes.get(name.partition(":")[0])
+            fitting = [
+                name
+                for name, found in vars(module).items()
+                if not name.startswith("_") and self._fits(found, foreign, module)
+            ]
+            where, wanted = getattr(module, "__file__", None) or location, self.wanted
+            remedy = f"name one of: {', '.join(fitting)}" if fitting else f"define {wanted}, there"
+            raise PluginError(f"{where} has no {attribute}", remedy) from error
+
+    def _fits(self, found: Any, foreign: Any, module: ModuleType) -> bool:
+        """Whether what a module holds could be an entry, and was not imported by it."""
+        is_code = inspect.isroutine(found) or inspect.isclass(found)
+        if is_code and found.__module__ != module.__name__:
+            return False
+        try:
+            return self._adapt(found if foreign is None else foreign(found)) is not None
+        except TypeError:
+            return False
 
     def _split(self, name: str) -> tuple[str, str]:
         """The file or module, and the object in it, without a prefix."""

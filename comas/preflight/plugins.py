@@ -65,16 +65,38 @@ def user_sources(config: Config) -> dict[str, str]:
     return texts
 
 
+TRIED_BY_A_RUN = {
+    "logging.trackers": "it writes files",
+    "optimization.optimizer": "it is made for the weights",
+}
+"""Key -> why a dry run calls none of its plug-ins."""
+
+
 def plugin_needs(config: Config, train: QuestionSet | None) -> list[Need]:
-    """Return where each plug-in is defined, once it was tried. (Schedules and criticisms are
-    tried by whatever counts their turns; trackers are only imported.)"""
+    """Return where each plug-in is defined, once it was tried, and a doubt of one that will be
+    later. (Schedules and criticisms are tried by whatever counts their turns.)"""
     needs = Checklist()
     for key, registry, name in named_plugins(config):
         if name not in registry:
-            needs.find(
-                f"{key} {name}", "a plug-in", partial(_try, config, key, registry, name, train)
-            )
+            subject, find = f"{key} {name}", partial(_try, config, key, registry, name, train)
+            why = TRIED_BY_A_RUN.get(key) or _why_later(key, name, train)
+            show = str if why is None else f"{{}}, not tried: {why}".format
+            if needs.find(subject, "a plug-in", find, show=show) and key not in TRIED_BY_A_RUN:
+                doubt = None if why is None else f"{key}={name} was not tried: {why}"
+                needs[-1] = replace(needs[-1], doubt=doubt)
     return needs
+
+
+def _why_later(key: str, name: str, train: QuestionSet | None) -> str | None:
+    """Why a plug-in cannot be tried yet; None: it can."""
+    section, _, domain = key.rpartition(".")
+    reads_questions = key == "reward.scheme" and REWARD_SCHEMES[name].reads_columns
+    if section != "verification.verifiers" and not reads_questions:
+        return None
+    if train is None:
+        return "it is called with questions of data.train, which are not here yet"
+    is_asked = reads_questions or any(q.domain == domain for q in train.questions)
+    return None if is_asked else f"data.train asks nothing of the domain {domain}"
 
 
 def _try(
@@ -108,12 +130,21 @@ def _try(
         )
         _check_per_token(advantages, key)
     if key == "algorithm.loss":
-        zeros = torch.zeros(2, 2, requires_grad=True)
-        mask = torch.ones(2, 2, dtype=torch.bool)
-        inputs = LossInputs(zeros, zeros.detach(), zeros.detach() + 1, mask, (0.2, 0.2))
-        _check_per_token(LOSSES[name](inputs).losses, key)
+        _try_loss(name)
     source = registry.source_of(name)
     return name if source is None else f"{source}, sha256 {source.digest[:12]}"
+
+
+def _try_loss(name: str) -> None:
+    """Raise ValueError unless the loss of two samples, and its gradient, are finite."""
+    old, advantages = torch.tensor([[[-1, -0.5], [-2, -0.1]], [[1, 0.5], [-1, -2]]])
+    logprobs, mask = old.clone().requires_grad_(), torch.ones(2, 2, dtype=torch.bool)
+    losses = LOSSES[name](LossInputs(logprobs, old, advantages, mask, (0.2, 0.2))).losses
+    _check_per_token(losses, "algorithm.loss")
+    if not losses.requires_grad:
+        raise ValueError("algorithm.loss: it has no gradient; let it depend on inputs.logprobs")
+    [gradient] = torch.autograd.grad(losses.sum(), logprobs)
+    _check_per_token(gradient, "algorithm.loss: its gradient")
 
 
 def _asked_in_trial(name: str, train: QuestionSet | None) -> Sequence[Question]:
@@ -126,10 +157,14 @@ def _asked_in_trial(name: str, train: QuestionSet | None) -> Sequence[Question]:
 
 
 def _check_per_token(found: object, key: str) -> None:
-    """Raise ValueError unless the plug-in of ``key`` returned a tensor of the shape [2, 2]."""
+    """Raise ValueError unless the plug-in of ``key`` returned a finite tensor of the shape
+    [2, 2]."""
     if not isinstance(found, torch.Tensor) or found.shape != (2, 2):
         shape = f" {list(found.shape)}" if isinstance(found, torch.Tensor) else ""
         raise ValueError(
             f"{key}: of [2, 2] tokens it returned {type(found).__name__}{shape}; let it return one "
             "value for each, a tensor of that shape"
         )
+    if not found.isfinite().all():
+        values = found.tolist()
+        raise ValueError(f"{key}: of [2, 2] tokens it is {values}; let every value be finite")

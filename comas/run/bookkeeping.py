@@ -12,7 +12,7 @@ from comas.engines.cluster.agents import Agents
 from comas.reward_formulation import REWARD_SCHEMES
 from comas.run.batches import Batch, Batches
 from comas.run.directory import MODELS, RunDirectory
-from comas.run.guards import UpdateGuard, Watch, mismatch_limit
+from comas.run.guards import UpdateGuard, Watch, gradient_plugins, mismatch_limit
 from comas.run.metrics.step import Stopwatch, step_lines, step_metrics
 from comas.run.model_cards import write_model_cards
 from comas.run.prepared import Prepared
@@ -45,7 +45,7 @@ class Bookkeeping:
         self._agents = agents
         self._verifier = verifier
         self._batches = batches
-        self._updates = UpdateGuard()
+        self._updates = UpdateGuard(gradient_plugins(config))
         # Of samples that are older than the weights, log-probs have to differ.
         limit = math.inf if config.training.max_staleness else mismatch_limit(config)
         alike = REWARD_SCHEMES[config.reward.scheme].pays_alike
