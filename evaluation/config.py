@@ -70,7 +70,8 @@ class EvaluationConfig:
     gpu_memory_utilization: float = key(0.9, above=0, at_most=1)
     """Share of a GPU's memory that all servers on it may fill together (ignored on CPU)."""
     cpu_kv_cache_mib: int = key(512, at_least=16)
-    """KV cache of a server on CPU, in MiB (ignored on GPU)."""
+    """KV cache of a server on CPU, in MiB, or more if the longest request needs it (ignored on
+    GPU)."""
 
 
 @dataclass(frozen=True)

@@ -59,7 +59,8 @@ class LocalModel:
     fingerprint: str
     """Digest of the weights, the tokenizer and the configuration."""
     context_length: int
-    """Tokens of prompt and reply: the model's maximum, at most ``MAX_CONTEXT``."""
+    """Tokens of prompt and reply: the model's maximum, at most ``MAX_CONTEXT``, or fewer where no
+    request can have more."""
     dtype: str
     """The type of the stored weights, so that nothing is rounded."""
     adapter: Path | None = None

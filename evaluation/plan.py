@@ -1,7 +1,7 @@
 """The plan of an evaluation, found and checked before anything is started."""
 
-from collections.abc import Coroutine, Iterator, Mapping, Sequence
-from dataclasses import astuple, dataclass, field
+from collections.abc import Coroutine, Iterable, Iterator, Mapping, Sequence
+from dataclasses import astuple, dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -9,7 +9,7 @@ from typing import Any
 from comas.config.plugins import blaming_plugins
 from comas.preflight.machine import settle_isolation
 from comas.types import Message
-from comas.utils.chat import template_fault
+from comas.utils.chat import ChatEncoder, template_fault
 from comas.utils.client import RequestOptions, with_system_prompt
 from comas.utils.interrupts import run
 from comas.utils.model_folder import load_tokenizer
@@ -40,6 +40,12 @@ from evaluation.results import (
 from evaluation.setups import SETUPS
 from evaluation.tasks import DRAW_SEED, HELD_OUT, benchmark_tasks, choose_benchmarks, held_out_tasks
 from evaluation.types import BenchmarkTask, Setup
+
+SHORT_CONTEXT = 4096
+"""Tokens that every server reads if its model does: as many as vLLM on a CPU always computes with
+at once, so that fewer would save little."""
+REPLY = "\N{OBJECT REPLACEMENT CHARACTER}"
+"""Ends each reply in a rehearsal, so that those that are quoted in a prompt can be counted."""
 
 
 @dataclass(frozen=True)
@@ -122,6 +128,8 @@ def make_plan(command: Command) -> EvaluationPlan:
     )
     check_identity(plan.folder, plan.identity)
     _check_templates(plan)
+    target = with_needed_context(target, setups.values(), tasks.values(), requests)
+    plan = replace(plan, target=target)
     if plan.baseline is not None:
         _check_counterparts(plan, read_results(plan.baseline, name=str(config.baseline)))
     return plan
@@ -166,14 +174,14 @@ def describe(plan: EvaluationPlan) -> str:
 
 @dataclass
 class _Rehearsal:
-    """Answers each call with its label, and keeps what was said to whom."""
+    """Answers each call with its label and ``REPLY``, and keeps what was said to whom."""
 
     num_models: int
     chats: list[tuple[int, Sequence[Message]]] = field(default_factory=list)
 
     async def __call__(self, messages: Sequence[Message], *, label: str, speaker: int = 0) -> str:
         self.chats.append((speaker % self.num_models, messages))
-        return label
+        return label + REPLY
 
 
 def rehearse(
@@ -217,6 +225,42 @@ def _check_templates(plan: EvaluationPlan) -> None:
         raise ValueError(
             f"setups: a chat template does not take what is said in {'; '.join(reasons)}. {remedy}"
         )
+
+
+def with_needed_context(
+    target: Target,
+    setups: Iterable[Setup],
+    tasks: Iterable[Sequence[BenchmarkTask]],
+    requests: RequestOptions,
+) -> Target:
+    """Return ``target`` with models that are served for no more tokens than a prompt of these
+    setups and its reply can have, when every reply is as long as it may be: the whole context of a
+    model may need more memory for keys and values than a server has."""
+    setups, tasks, needed = [*setups], [*tasks], SHORT_CONTEXT
+    for index, model in enumerate(target.models):
+        if not isinstance(model, LocalModel) or model.context_length <= needed:
+            continue
+        tokenizer, kwargs = load_tokenizer(model.folder), model.template_kwargs
+        chats = ChatEncoder(tokenizer, folder=model.folder, template_kwargs=kwargs)
+        longest = [max(drawn, key=lambda t: len(tokenizer.encode(t.query))) for drawn in tasks]
+        sizes = {len(indices) for indices in target.subjects.values() if index in indices}
+        for chat in (
+            with_system_prompt(chat, target.system_prompt)
+            for setup in setups
+            for task in longest
+            for num_models in sizes
+            for _, chat in rehearse(setup, task, num_models=num_models)
+        ):
+            [prompt] = chats.encode([chat])
+            num_replies = 1 + sum(message["content"].count(REPLY) for message in chat)
+            needed = max(needed, len(prompt) + num_replies * requests.max_tokens)
+    models = tuple(
+        replace(model, context_length=min(model.context_length, needed))
+        if isinstance(model, LocalModel)
+        else model
+        for model in target.models
+    )
+    return replace(target, models=models)
 
 
 def _all_tasks(config: EvaluationConfig, target: Target) -> dict[str, list[BenchmarkTask]]:

@@ -25,6 +25,7 @@ from evaluation.config import EvaluationConfig
 from evaluation.models import LocalModel
 from evaluation.server_command import (
     HOST,
+    check_host_memory,
     free_ports,
     groups_of,
     plan_slots,
@@ -87,7 +88,7 @@ def serve(
 
     Raises:
         ServerError: a server died or took longer than ``START_TIMEOUT_S`` to start.
-        ValueError: there are too few GPUs, or a chat template cannot be used.
+        ValueError: there are too few GPUs or too little memory, or a chat template cannot be used.
     """
 
     def encoder_of(model: LocalModel) -> ChatEncoder:
@@ -96,6 +97,8 @@ def serve(
 
     groups = groups_of(models)
     slots = plan_slots(len(groups), config=config, device=device)
+    if device == "cpu":
+        check_host_memory([models[group[0]] for group in groups], config)
     ports = free_ports(len(groups))
     share_gpus = bool(slots[0].gpus) and len({slot.gpus for slot in slots}) < len(slots)
     threads = 1 if device == "cuda" else threads_of_servers(models, num_servers=len(groups))

@@ -14,8 +14,9 @@ from comas.engines.rollout.vllm_options import (
     gpu_batched_tokens,
     lora_room,
 )
-from comas.preflight.machine import multiplies_bfloat16, usable_cores
-from comas.preflight.model_shape import model_shape
+from comas.preflight.machine import host_bytes, multiplies_bfloat16, usable_cores
+from comas.preflight.memory import BYTES, MIB, gib
+from comas.preflight.model_shape import kv_cache_bytes, model_shape
 from comas.preflight.plan import num_threads
 from comas.types import Device
 from evaluation.config import EvaluationConfig
@@ -23,6 +24,8 @@ from evaluation.models import LocalModel
 from evaluation.server_process import KEY_VARIABLE, RequireKey
 
 HOST = "127.0.0.1"
+KV_BLOCK = 128
+"""Tokens of a block of vLLM's KV cache on a CPU."""
 
 
 @dataclass(frozen=True)
@@ -95,7 +98,7 @@ def server_arguments(
         "model": model.folder,
         "host": HOST,
         "port": port,
-        "dtype": model.dtype if slot.gpus or multiplies_bfloat16() else "float32",
+        "dtype": model.dtype if slot.gpus else cpu_dtype(model),
         "max-model-len": model.context_length,
         "max-num-seqs": config.concurrency,
         "generation-config": "auto" if config.generation_config == "model" else "vllm",
@@ -114,10 +117,44 @@ def server_arguments(
         values |= cpu_options(
             max_model_len=model.context_length,
             max_num_seqs=config.concurrency,
-            kv_cache_mib=config.cpu_kv_cache_mib,
+            kv_cache_mib=kv_cache_mib(model, config),
         )
     flags = [_flag(name.replace("_", "-"), value) for name, value in values.items()]
     return flags + _lora_flags([model for model in models if model.adapter is not None])
+
+
+def cpu_dtype(model: LocalModel) -> str:
+    """Return the number format of a model that is served on a CPU."""
+    return model.dtype if multiplies_bfloat16() else "float32"
+
+
+def kv_cache_mib(model: LocalModel, config: EvaluationConfig) -> int:
+    """Return the KV cache of a server on a CPU, in MiB: what is configured, or more where the
+    longest request needs it, without which vLLM does not start."""
+    longest = kv_cache_bytes(
+        model_shape(str(model.folder)),
+        num_tokens=-(-model.context_length // KV_BLOCK) * KV_BLOCK,
+        element_size=BYTES.get(cpu_dtype(model), 4),
+    )
+    return max(config.cpu_kv_cache_mib, -(-longest // MIB))
+
+
+def check_host_memory(models: Sequence[LocalModel], config: EvaluationConfig) -> None:
+    """Raise ValueError where this machine cannot hold the weights and KV caches of these servers on
+    its CPU."""
+    weights = sum(
+        model_shape(str(model.folder)).num_parameters * BYTES.get(cpu_dtype(model), 4)
+        for model in models
+    )
+    caches = sum(kv_cache_mib(model, config) * MIB for model in models)
+    if weights + caches > (present := host_bytes()):
+        longest = max(model.context_length for model in models)
+        raise ValueError(
+            f"{len(models)} models on this CPU need {gib(weights)} GiB for their weights and "
+            f"{gib(caches)} GiB for keys and values (requests of up to {longest} tokens), and the "
+            f"machine has {gib(present)} GiB: choose smaller models or, for an evaluation, lower "
+            "max_tokens or cpu_kv_cache_mib, or choose fewer setups"
+        )
 
 
 def _flag(name: str, value: object) -> str:

@@ -16,6 +16,7 @@ from tables import cases, parts
 from tiny_models import save_tiny_model
 
 from comas.config import ConfigError
+from comas.interaction.setup_prompts import CONSISTENCY_SAMPLES, aggregation
 from comas.utils.files import locked
 from comas.utils.terminal import EXIT_FAULT
 from evaluation import execution
@@ -128,6 +129,25 @@ def test_setups_are_counted_as_the_paper_counts_them():
     expected = {"vanilla": 1, "consistency": 6, "debate": 7, "autogen": 5, "discussion": 24}
     assert calls.items() >= expected.items()
     assert len(rehearse(SETUPS["discussion"], task, num_models=2)) == 12
+
+
+def test_a_server_reads_what_prompts_and_replies_can_need_and_no_more(arguments, tmp_path):
+    folder = Path(save_tiny_model(tmp_path / "model", "qwen2", max_position_embeddings=32768))
+
+    def context(*changes: str) -> int:
+        own = ["local", str(folder), *arguments[3:], *changes]
+        [model] = make_plan(read_command(own)).target.models
+        return model.context_length
+
+    # 5 samples of 2048 tokens, one a byte, and what is said around them; and the reply.
+    samples = ["x" * 2048] * CONSISTENCY_SAMPLES
+    [summary] = aggregation("What is 7 + 1?", samples)
+    needed = len(summary["content"]) + 2048
+    assert needed < context("setups=[vanilla, consistency]") < needed + 200
+    assert context("setups=[vanilla]") == 4096
+    # A later solution quotes two solutions and their evaluations.
+    assert 5 * 2048 < context("setups=[discussion]") < 5 * 2048 + 500
+    assert 6 * 4096 < context("max_tokens=100000") < 6 * 4096 + 500  # an eighth of the context
 
 
 @cases(

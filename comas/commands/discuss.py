@@ -20,9 +20,10 @@ from comas.verification.boxed import last_boxed
 from evaluation.config import EvaluationConfig
 from evaluation.execution import served, watched
 from evaluation.models import Target, find_remote, find_target
+from evaluation.plan import with_needed_context
 from evaluation.runner import answer_task
 from evaluation.setups import discussion
-from evaluation.types import Answer, BenchmarkTask, Call, role_of
+from evaluation.types import Answer, BenchmarkTask, Call, Setup, role_of
 
 NUM_RETRIES = 2
 """Somebody waits: after 2 s it is said what is wrong."""
@@ -82,6 +83,8 @@ def discuss(target: Target, options: argparse.Namespace) -> None:
         system_prompt=target.system_prompt,
         num_retries=NUM_RETRIES,
     )
+    asked = [as_task(options.question, options.domain)]
+    target = with_needed_context(target, [setup_in(target.prompts)], [asked], requests)
     with (
         TemporaryDirectory(prefix="comas-discuss-") as logs,
         served(target, logs=Path(logs), config=config) as servers,
@@ -118,15 +121,24 @@ async def discuss_question(
 
     Raises RequestError when a model gives no reply.
     """
-    task = BenchmarkTask("question", domain, question, question, gold="")
+    task, setup = as_task(question, domain), setup_in(prompts)
 
     def on_call(call: Call) -> None:
         show(turn_text(call.label, call.speaker, call.response, thinking=call.thinking))
 
-    flow = partial(discussion.answer, rules=replace(discussion.RULES, prompts=prompts))
-    setup = replace(discussion.DISCUSSION, flow=flow)
     async with Client(models, options) as client:
         return await answer_task(task, seed=seed, setup=setup, client=client, on_call=on_call)
+
+
+def as_task(question: str, domain: Domain) -> BenchmarkTask:
+    """Return a question as setups get it."""
+    return BenchmarkTask("question", domain, question, question, gold="")
+
+
+def setup_in(prompts: str | None) -> Setup:
+    """Return the setup ``discussion`` in the words of the file ``prompts``, or in its own."""
+    flow = partial(discussion.answer, rules=replace(discussion.RULES, prompts=prompts))
+    return replace(discussion.DISCUSSION, flow=flow)
 
 
 def turn_text(turn_id: str, agent: int, text: str, *, thinking: str = "") -> str:

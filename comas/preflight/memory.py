@@ -11,7 +11,7 @@ from comas.config.schema import Config, Dpo
 from comas.engines.policy.deepspeed_options import BUCKET_ELEMENTS
 from comas.engines.rollout.vllm_options import gpu_batched_tokens, lora_room
 from comas.policy_optimization.logprobs import CHUNK_SIZE
-from comas.preflight.model_shape import ModelShape, trained_parameters
+from comas.preflight.model_shape import ModelShape, kv_cache_bytes, trained_parameters
 
 BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
 MIB = 1 << 20
@@ -205,5 +205,5 @@ def engine_memory(shape: ModelShape, config: Config) -> EngineMemory:
     tokens = gpu_batched_tokens(max_model_len=longest, max_num_seqs=rollout.max_num_seqs)
     layer = 2 * shape.hidden_size + 3 * shape.intermediate_size / shards
     logits = 3 * 4 * rollout.max_num_seqs * shape.vocab_size
-    cache = 2 * shape.num_layers * shape.kv_size * size * longest
+    cache = kv_cache_bytes(shape, num_tokens=longest, element_size=size)
     return EngineMemory(weights, tokens * layer * size + logits, cache / shards)

@@ -70,6 +70,11 @@ def _intermediate_size(text: "PretrainedConfig") -> int:
     return max(dense, num_experts * expert + shared)
 
 
+def kv_cache_bytes(shape: ModelShape, *, num_tokens: int, element_size: int) -> int:
+    """Return the KV cache of one sequence, as if every layer attended to all of it."""
+    return 2 * shape.num_layers * shape.kv_size * element_size * num_tokens
+
+
 def is_shipped(model: str) -> bool:
     """Return whether ``model`` is a hub name whose shape is in ``configs/models/``."""
     shipped = SHIPPED_SHAPES / model.removeprefix("Qwen/")
