@@ -9,7 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from comas.config.paths import names_file
-from comas.config.plugins import blaming_plugins
+from comas.config.plugins import PluginError, blaming_plugins
 from comas.config.schema import Config
 from comas.engines.cluster.supervision import LostEngineError, Recoveries
 from comas.preflight.configuration import choose_config, load_config
@@ -85,13 +85,13 @@ def main(arguments: Sequence[str]) -> int:
         log.info("every discussion, as a page: %s %s", start_of("view"), in_command(run.path))
         log.log(*closing_line(read_rows(run.path / METRICS), from_here(run.path / "models")))
         return 0
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as error:
         log.error("interrupted")
-        _close(run)
+        _close(run, error)
         return EXIT_INTERRUPTED
     except (ValueError, OSError, RuntimeError) as error:
         log.error("error: %s", error)
-        _close(run)
+        _close(run, error)
         return exit_status(error)
 
 
@@ -167,7 +167,7 @@ def _export_best(prepared: Prepared, run: RunDirectory) -> Path:
     return run.path / BEST
 
 
-def _close(run: RunDirectory | None) -> None:
+def _close(run: RunDirectory | None, ended_by: BaseException) -> None:
     """Write the report of a run that ended early, and say how it goes on."""
     if run is None:
         return
@@ -176,7 +176,25 @@ def _close(run: RunDirectory | None) -> None:
             log.error("report: %s", from_here(report(run.path)))
         except ValueError as error:
             log.error("there is no report: %s", error)
-    log.error("to continue: %s resume=%s", start_of("train"), in_command(run.path))
+    log.error("%s resume=%s%s", *_how_to_continue(run, ended_by))
+
+
+def _how_to_continue(run: RunDirectory, ended_by: BaseException) -> tuple[str, str, str]:
+    """Return from where a resume goes on and the command, the run's folder, and further settings:
+    those of this resume, and that which the edited file of a faulty plug-in needs."""
+    step = run.newest_checkpoint
+    where = "to start over (there is no checkpoint yet)"
+    if step is not None:
+        where = f"to continue after step {step}"
+    in_actor = getattr(ended_by.__cause__, "cause", None)  # of Ray's error
+    if is_faulty := any(isinstance(each, PluginError) for each in (ended_by, in_actor)):
+        where += ", once the plug-in is mended"
+    asked = {
+        "resume_changed": is_faulty or run.config.resume_changed,
+        "resume_foreign": run.config.resume_foreign,
+    }
+    words = "".join(f" {key}=true" for key, is_asked in asked.items() if is_asked)
+    return f"{where}: {start_of('train')}", in_command(run.path), words
 
 
 if __name__ == "__main__":

@@ -11,13 +11,16 @@ from typing import Any
 import pytest
 from builders import discussion, turn
 from programs import run_to_end
-from small_runs import QUICKSTART, REPOSITORY, tiny_settings, written
+from ray.exceptions import RayTaskError
+from small_runs import QUICKSTART, REPOSITORY, save_checkpoint, tiny_settings, written
 from tables import cases
 
+from comas import __main__ as command
 from comas.__main__ import main
 from comas.config import ConfigError
 from comas.config.plugins import PluginError, Registry, adopt_texts, digest_of
 from comas.config.schema import Config
+from comas.engines.cluster.supervision import EngineError
 from comas.interaction.criticism import CRITICISMS
 from comas.interaction.schedules import SCHEDULES
 from comas.policy_optimization import ADVANTAGE_ESTIMATORS
@@ -367,6 +370,34 @@ def test_a_run_keeps_the_text_and_a_resume_compares_it(tmp_path, caplog):
     path.unlink()
     with pytest.raises(ValueError, match=r"fixed\.py: .* -> gone"):
         load_config(None, [f"resume={run}"])
+
+
+IN_ACTOR = EngineError("rank 0 failed")
+IN_ACTOR.__cause__ = RayTaskError("f", "", PluginError("my.py, line 2", "mend it"))
+WORD = "resume_changed=true"
+
+
+@cases(
+    "error, step, said, word",
+    (PluginError("my.py, line 2", "mend it"), 4, "after step 4, once the plug-in is mended", WORD),
+    (IN_ACTOR, None, r"start over \(there is no .* yet\), once the plug-in is mended", WORD),
+    (RuntimeError("no gradient"), None, r"start over \(there is no checkpoint yet\)", ""),
+    (RuntimeError("no gradient"), 4, "continue after step 4", ""),
+)
+def test_a_run_that_failed_says_from_where_and_how_it_goes_on(
+    tmp_path, monkeypatch, caplog, error, step, said, word
+):
+    def fail(prepared: object, run: RunDirectory) -> None:
+        if step is not None:
+            save_checkpoint(run, step)
+        raise error
+
+    monkeypatch.setattr(command, "train", fail)
+    assert main([str(QUICKSTART), *tiny_settings(tmp_path)]) > 0
+    last = caplog.messages[-1]
+    told = re.fullmatch(rf"to .*{said}: bash \S+train_comas.sh resume=(\S+)( {word})?", last)
+    assert told and bool(told[2]) == bool(word), last
+    assert Path(told[1]).samefile(tmp_path / "saves/latest")
 
 
 def test_a_tracker_of_ones_own_gets_every_row(tmp_path):

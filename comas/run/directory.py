@@ -89,7 +89,7 @@ class RunDirectory:
     def __init__(self, path: Path, config: Config) -> None:
         """Use ``create`` or ``open``."""
         self.path = path
-        self._config = config
+        self.config = config
         self._key = seals.user_key()  # Here, as the first checkpoint would be too late to miss it.
         self._origin = seals.read_origin(path, self._key)[0] or seals.Origin(secrets.token_hex(16))
         self._checkpoints = Checkpoints(
@@ -142,7 +142,7 @@ class RunDirectory:
             names = {path: seals.kept_name(path, digests[path]) for path in sources}
             files.write_files({folder / names[path]: text for path, text in sources.items()})
         texts = {
-            seals.CONFIG: config_as_yaml(_as_kept(self._config)),
+            seals.CONFIG: config_as_yaml(_as_kept(self.config)),
             seals.INPUTS: seals.inputs_as_json(self.path, locations),
         }
         files.write_files({self.path / name: text for name, text in texts.items()})
@@ -222,8 +222,13 @@ class RunDirectory:
             yield partial
         self._origin = dataclasses.replace(self._origin, newest_checkpoint=step)
         self._seal()
-        keep = self._config.training.keep_checkpoints
+        keep = self.config.training.keep_checkpoints
         self._checkpoints.remove_old(keep=keep, best=self.best_step())
+
+    @property
+    def newest_checkpoint(self) -> int | None:
+        """The step of the checkpoint that was written last; None: there was none yet."""
+        return self._origin.newest_checkpoint
 
     def latest_checkpoint(self) -> tuple[int, Path] | None:
         """(step, folder) of the newest checkpoint that is as it was written, for this run and by
@@ -232,7 +237,7 @@ class RunDirectory:
 
         Raises ValueError when there has been one, and none can be used.
         """
-        newest, step = self._checkpoints.newest(), self._origin.newest_checkpoint
+        newest, step = self._checkpoints.newest(), self.newest_checkpoint
         if newest is None and step is not None:
             raise ValueError(
                 f"resume: {self.path} had a checkpoint of step {step}, but "
@@ -246,7 +251,7 @@ class RunDirectory:
 
         Raises ValueError when the run has none, or it cannot be used.
         """
-        metric, step = self._config.training.keep_best, self.best_step()
+        metric, step = self.config.training.keep_best, self.best_step()
         if not step:
             why = f"no {metric} is above that of step 0" if metric else "training.keep_best is null"
             raise ValueError(f"{self.path} has no best checkpoint: {why}")
@@ -284,7 +289,7 @@ class RunDirectory:
 
     def best_step(self) -> int | None:
         """Return the step of the best validation so far; None: none is sought."""
-        metric = self._config.training.keep_best
+        metric = self.config.training.keep_best
         return None if metric is None else best_step(read_rows(self.path / METRICS), metric)
 
     def go_back_to(self, step: int) -> None:
@@ -405,8 +410,7 @@ def end_of(run: Path) -> str | None:
 
 def noted_num_steps(run: Path) -> int | None:
     """Return how many steps a run is to make; None: it has not begun."""
-    noted = run / NUM_STEPS
-    return int(noted.read_text()) if noted.is_file() else None
+    return number_in(run / NUM_STEPS)
 
 
 def best_step(rows: Iterable[Row], metric: str) -> int | None:
