@@ -97,9 +97,7 @@ def test_a_key_that_stands_twice_in_an_object_is_a_fault_wherever_it_is(tmp_path
     assert f"the key '{name}' stands more than once in" in said
 
 
-@cases(
-    "written", "12345678901234567890.5", "0.10000000000000000001", "1e-400", "2.50", "1e5"
-)
+@cases("written", "12345678901234567890.5", "0.10000000000000000001", "1e-400", "2.50", "1e5")
 def test_a_number_is_a_gold_answer_with_all_its_digits(tmp_path, written):
     path = write(tmp_path / "a.jsonl", json.dumps(record(answer=0)).replace(": 0", f": {written}"))
     [gold] = load_questions(path).answers.values()

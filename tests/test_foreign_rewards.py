@@ -19,10 +19,15 @@ from comas.preflight.plugins import plugin_needs, user_sources
 from comas.reward_formulation import REWARD_SCHEMES
 from comas.run.metrics.reward_effectiveness import reward_effectiveness
 from comas.run.records import discussion_record
-from comas.types import Discussion, Question, RewardedDiscussion
+from comas.types import Discussion, Question, RewardedDiscussion, Rewards
 from comas.verification.verifiers import verify
 
 FUNCTIONS = """
+import asyncio
+
+import numpy
+import torch
+
 SEEN = []
 
 
@@ -43,6 +48,25 @@ def chat(completions, prompts):
     return [len(c[0]["content"]) + len(p) / 10 for c, p in zip(completions, prompts)]
 
 
+def logs(completions, log_extra=None, log_metric=None, **kwargs):
+    for completion in completions:
+        log_metric("length", len(completion))
+    log_extra("said", completions)
+    return [kwargs["trainer_state"].global_step] * len(completions)
+
+
+def array(completions):
+    return numpy.arange(len(completions), dtype=numpy.float32) / 2
+
+
+def tensor(completions):
+    return torch.ones(len(completions))
+
+
+def lacks(completions, **columns):
+    return columns["solution"]
+
+
 def short(completions):
     return [1.0]
 
@@ -58,6 +82,13 @@ def none(completions):
 def compute_score(data_source, solution_str, ground_truth, extra_info=None):
     SEEN.append((data_source, solution_str, ground_truth, extra_info))
     return solution_str == ground_truth
+
+
+async def waits(data_source, solution_str, ground_truth, extra_info):
+    SEEN.append("begun")
+    await asyncio.sleep(0)
+    SEEN.append("ended")
+    return {"score": numpy.float32(solution_str == ground_truth)}
 
 
 def mapping(data_source, solution_str, ground_truth, extra_info):
@@ -95,7 +126,11 @@ def asked(number: int, **columns: object) -> Discussion:
 
 
 def paid(name: str, *discussions: Discussion) -> list[tuple[float | None, ...]]:
-    return [item.rewards for item in REWARD_SCHEMES[name](discussions, evidence={}).discussions]
+    return [item.rewards for item in scored(name, *discussions).discussions]
+
+
+def scored(name: str, *discussions: Discussion, step: int = 1) -> Rewards:
+    return REWARD_SCHEMES[name](discussions, evidence={"step": lambda: step})
 
 
 def test_trl_is_given_columns_as_lists_and_rewards_solutions_alone(file):
@@ -103,6 +138,8 @@ def test_trl_is_given_columns_as_lists_and_rewards_solutions_alone(file):
     rewards = paid(f"trl:{file}:exact", asked(1, target="1"), asked(2, target="no", level=3))
     assert rewards == [(1.0, None, 0.0), (0.0, None, 1.0)]
     [columns] = calls  # once for the batch
+    assert columns.pop("trainer_state").global_step == 0
+    assert callable(columns.pop("log_metric")) and callable(columns.pop("log_extra"))
     assert columns == {
         "prompts": ["What is 1?"] * 2 + ["What is 2?"] * 2,
         "completion_ids": [[2]] * 4,
@@ -116,6 +153,23 @@ def test_trl_may_name_fewer_arguments_wait_and_leave_solutions_out(file):
     assert paid(f"trl:{file}:few", asked(1), asked(2, level=3)) == [(None,) * 3, (4.0, None, 4.0)]
     assert paid(f"trl:{file}:later", asked(1)) == [(2.0, None, 3.0)]  # a token, and 1 or 2 letters
     assert paid(f"trl:{file}:later") == []
+
+
+def test_trl_may_ask_for_the_step_log_and_return_arrays(file, caplog):
+    caplog.set_level("DEBUG", "comas.reward_formulation.foreign")
+    rewards = scored(f"trl:{file}:logs", asked(1), step=4)  # after three updates
+    assert rewards.discussions[0].rewards == (3.0, None, 3.0)
+    assert rewards.metrics == {"length": 1.5}  # "1" and "no"
+    assert caplog.messages == ["said: ['1', 'no']"]
+    assert scored(f"trl:{file}:logs", asked(1), step=0).discussions[0].rewards == (0.0, None, 0.0)
+    assert paid(f"trl:{file}:array", asked(1)) == [(0.0, None, 0.5)]
+    assert paid(f"trl:{file}:tensor", asked(1)) == [(1.0, None, 1.0)]
+
+
+def test_verl_awaits_the_scores_of_all_solutions_at_once(file):
+    calls = seen(file)
+    assert paid(f"verl:{file}:waits", asked(1)) == [(1.0, None, 0.0)]
+    assert calls == ["begun", "begun", "ended", "ended"]
 
 
 def test_trl_is_given_messages_where_the_data_has_them(file):
@@ -137,8 +191,9 @@ def test_verl_is_given_one_solution_at_a_time(file):
     "name, said",
     (
         "trl:exact",
-        r"exact can be given .*gold, level, prompts, source: missing .*'target'; make it a",
+        r"exact can be given .*gold, level, .*, source, trainer_state: missing .*'target'; make it",
     ),
+    ("trl:lacks", r"lacks can be given .*, and looks up 'solution'; make it a function"),
     ("trl:short", "short returned 1 values for 2 completions; make it a function f.completions"),
     ("trl:words", "words returned 'good' for a solution"),
     ("trl:none", "none returned NoneType for 2 completions"),
@@ -166,7 +221,7 @@ def test_they_see_labels_so_they_predict_nothing_and_no_scheme_of_ours_is_given_
     scheme = REWARD_SCHEMES[f"trl:{file}:exact"]
     assert scheme.reads_columns and scheme.sees_verdicts
     assert not any(ours.reads_columns for ours in REWARD_SCHEMES.values())
-    rewarded = scheme([asked(1, target="1")], evidence={}).discussions
+    rewarded = scored(f"trl:{file}:exact", asked(1, target="1")).discussions
     metrics = reward_effectiveness(
         rewarded, verdicts={("d1", "r0.s0"): "correct"}, sees_verdicts=scheme.sees_verdicts
     )
@@ -233,7 +288,7 @@ def test_a_path_after_a_prefix_starts_where_others_do_and_is_tried_on_the_data(f
     assert user_sources(settings) == {str(file): FUNCTIONS}
     path = write_records(tmp_path / "train.jsonl", [record(1), record(2)])
     [need] = plugin_needs(settings, load_questions(path, with_columns=True))
-    assert "gold, id, prompts, source, task: missing" in str(need.fault)
+    assert "id, log_extra, log_metric, prompts, source, task, trainer_state: m" in str(need.fault)
     path = write_records(tmp_path / "train.jsonl", [record(n, target="1") for n in (1, 2)])
     [need] = plugin_needs(settings, load_questions(path, with_columns=True))
-    assert need.fault is None and f"{file}, line 5" in need.present
+    assert need.fault is None and f"{file}, line 10" in need.present

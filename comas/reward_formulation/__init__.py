@@ -51,13 +51,15 @@ def offer_evidence(
 
     ``verdicts``: turn -> what the verifier says of it (``Verdicts``); a scheme that needs them is
     not CoMAS's, whose rewards come from the discussion alone. ``rng``: the step's own generator
-    (``Random``). ``response_logprobs`` and ``judge_logprobs`` are functions of these types.
+    (``Random``). ``response_logprobs`` and ``judge_logprobs`` are functions of these types;
+    ``step`` is 0 at a validation.
     """
     return {
         "verdicts": wait_for_verdicts,
         "rng": lambda: Random(f"{seed}/{step}/rewards"),
         "response_logprobs": lambda: response_logprobs,
         "judge_logprobs": lambda: judge_logprobs,
+        "step": lambda: step,
     }
 
 
@@ -124,10 +126,11 @@ def of_agents(item: RewardedDiscussion) -> RewardedDiscussion:
 
 def _as_scheme(found: Any) -> RewardScheme | None:
     """A bare function needs nothing but the discussions."""
+    if isinstance(found, ForeignReward):
+        return RewardScheme(found, needs=("step",), reads_columns=True)
     if not callable(found):
         return None
-    reads = isinstance(found, ForeignReward)
-    scheme = found if isinstance(found, RewardScheme) else RewardScheme(found, reads_columns=reads)
+    scheme = found if isinstance(found, RewardScheme) else RewardScheme(found)
     check_call(scheme.formulate, "discussions", named=scheme.needs)
     return scheme
 

@@ -5,17 +5,26 @@ They read labels: a question's columns, which other schemes are not given. Turns
 not trained. A solution's text is what verifiers read, without its thinking.
 """
 
+import asyncio
 import inspect
+import logging
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
+from statistics import fmean
+from types import SimpleNamespace
 from typing import Any, ClassVar
 
 from comas.config.plugins import check_call
 from comas.types import Discussion, Question, RewardedDiscussion, Rewards, Turn
 from comas.utils.interrupts import run
 
+log = logging.getLogger(__name__)
+
 Solution = tuple[Question, Turn]
+LogMetric = Callable[[str, Any], None]
 
 
 @dataclass(frozen=True)
@@ -31,20 +40,29 @@ class ForeignReward:
         if not callable(self.function):
             raise TypeError(f"it is of type {type(self.function).__name__}")
 
-    def __call__(self, discussions: Sequence[Discussion]) -> Rewards:
+    def __call__(self, discussions: Sequence[Discussion], *, step: int) -> Rewards:
         """Reward the solutions of a batch. Raises ValueError where the function gives none."""
         solutions = [(d.question, turn) for d in discussions for turn in d.solutions()]
-        rewards = iter(list(map(self._number, self.call(solutions))) if solutions else [])
+        logged: dict[str, list[float]] = defaultdict(list)
+
+        def log_metric(name: str, value: Any) -> None:
+            logged[name].append(float(value))
+
+        found = self.call(solutions, step=step, log_metric=log_metric) if solutions else []
+        rewards = iter(list(map(self._number, found)))
         return Rewards(
             [
                 RewardedDiscussion(
                     d, tuple(next(rewards) if t.role == "solution" else None for t in d.turns)
                 )
                 for d in discussions
-            ]
+            ],
+            {name: fmean(values) for name, values in logged.items()},
         )
 
-    def call(self, solutions: Sequence[Solution]) -> Sequence[Any]:
+    def call(
+        self, solutions: Sequence[Solution], *, step: int, log_metric: LogMetric
+    ) -> Sequence[Any]:
         """Return what the function gives each solution."""
         raise NotImplementedError
 
@@ -69,18 +87,25 @@ class TrlReward(ForeignReward):
 
     ``prompts`` and ``completions`` are lists of messages where the column ``prompt`` is one, else
     texts; ``gold`` is the answer as verifiers know it. It is given the columns that its signature
-    names, with ``**kwargs`` all. It may be a coroutine. None: the solution is not trained.
+    names, with ``**kwargs`` all. It may be a coroutine, and may return a numpy array or a tensor;
+    None: the solution is not trained. ``trainer_state.global_step`` counts the steps that are over,
+    ``log_metric(name, value)`` adds a metric, and what ``log_extra`` is told is logged as DEBUG.
     """
 
     wanted = (
         "a function f(completions, **columns) -> list[float | None], whose further arguments are "
-        "prompts, completion_ids, or columns of data.train and data.validation"
+        "prompts, completion_ids, trainer_state, log_metric, log_extra, or columns of data.train "
+        "and data.validation"
     )
 
-    def call(self, solutions: Sequence[Solution]) -> Sequence[Any]:
+    def call(
+        self, solutions: Sequence[Solution], *, step: int, log_metric: LogMetric
+    ) -> Sequence[Any]:
         """Return the function's list. Raises ValueError where it is none, or arguments lack."""
         names = dict.fromkeys(name for question, _ in solutions for name in question.columns)
-        given = {name: [q.columns.get(name) for q, _ in solutions] for name in names}
+        given: dict[str, Any] = {
+            name: [q.columns.get(name) for q, _ in solutions] for name in names
+        }
         prompts = given.pop("prompt", [None] * len(solutions))
         pairs = list(zip(prompts, solutions, strict=True))
         given["prompts"] = [p if isinstance(p, list) else q.text for p, (q, _) in pairs]
@@ -89,6 +114,8 @@ class TrlReward(ForeignReward):
             for p, (_, t) in pairs
         ]
         given["completion_ids"] = [list(t.generation.response_token_ids) for _, t in solutions]
+        given["trainer_state"] = SimpleNamespace(global_step=max(0, step - 1))
+        given |= {"log_metric": log_metric, "log_extra": partial(log.debug, "%s: %s")}
         there, signature = ", ".join(sorted(given)), inspect.signature(self.function)
         if all(p.kind is not p.VAR_KEYWORD for p in signature.parameters.values()):
             given = {name: given[name] for name in given if name in signature.parameters}
@@ -96,8 +123,12 @@ class TrlReward(ForeignReward):
             signature.bind(**given)
         except TypeError as error:
             raise self.fault(f"can be given {there}: {error}") from error
-        found = self.function(**given)
-        found = run(found) if inspect.iscoroutine(found) else found
+        try:
+            found = self.function(**given)
+            found = run(found) if inspect.iscoroutine(found) else found
+        except KeyError as error:  # of **columns
+            raise self.fault(f"can be given {there}, and looks up {error}") from error
+        found = found.tolist() if hasattr(found, "tolist") else found
         if not isinstance(found, Sequence) or len(found) != len(solutions):
             what = f"{len(found)} values" if isinstance(found, Sequence) else type(found).__name__
             raise self.fault(f"returned {what} for {len(solutions)} completions")
@@ -106,7 +137,8 @@ class TrlReward(ForeignReward):
 
 class VerlReward(ForeignReward):
     """verl's ``compute_score(data_source, solution_str, ground_truth, extra_info)``, called with
-    these names for each solution. It returns a number, or a mapping with one as ``score``.
+    these names for each solution. It returns a number, or a mapping with one as ``score``; as a
+    coroutine, that of all solutions are awaited together.
 
     ``ground_truth`` is the answer that ``data.columns.answer`` names; ``data_source`` and
     ``extra_info`` are columns, else the question's source and {}.
@@ -120,18 +152,30 @@ class VerlReward(ForeignReward):
         super().__post_init__()
         check_call(self.function, named=self.NAMES)
 
-    def call(self, solutions: Sequence[Solution]) -> Sequence[Any]:
+    def call(
+        self, solutions: Sequence[Solution], *, step: int, log_metric: LogMetric
+    ) -> Sequence[Any]:
         """Return the score of each solution. Raises ValueError for a mapping without one."""
-        return [self._score(question.columns, turn.text) for question, turn in solutions]
+        found = [self._judge(question.columns, turn.text) for question, turn in solutions]
+        if found and inspect.iscoroutine(found[0]):
+            found = run(_all(found))
+        return [self._score(each) for each in found]
 
-    def _score(self, columns: Mapping[str, Any], text: str) -> Any:
+    def _judge(self, columns: Mapping[str, Any], text: str) -> Any:
         source, info = columns.get("data_source", columns["source"]), columns.get("extra_info", {})
         values = (source, text, columns["gold"], info)
-        found = self.function(**dict(zip(self.NAMES, values, strict=True)))
+        return self.function(**dict(zip(self.NAMES, values, strict=True)))
+
+    def _score(self, found: Any) -> Any:
         score = found.get("score") if isinstance(found, Mapping) else found
         if score is None:
             raise self.fault(f"returned {found!r}, which has no score")
         return score
+
+
+async def _all(scores: Sequence[Awaitable[Any]]) -> list[Any]:
+    """Wait for all of them at once."""
+    return await asyncio.gather(*scores)
 
 
 FOREIGN: dict[str, type[ForeignReward]] = {"trl": TrlReward, "verl": VerlReward}
