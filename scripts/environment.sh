@@ -344,7 +344,13 @@ ensure_environment() {
   hold_environment
   if ! is_ready "$stamp"; then
     # One installation at a time: a second script started meanwhile waits, then finds it done.
-    exec 9>&- 8>.venv-installation.lock
+    exec 9>&-
+    if ! { exec 8>.venv-installation.lock; } 2>/dev/null; then
+      echo "error: $PWD/$VENV does not fit $requirements, and $(id -un) cannot install into it, as" >&2
+      echo "$PWD/.venv-installation.lock cannot be written. Run this once as $(stat -c %U .), who owns" >&2
+      echo "that folder, or use a clone of your own." >&2
+      return 1
+    fi
     flock 8
     VENV="$(environment_of "$requirements")" # the first to come has .venv
     hold_environment

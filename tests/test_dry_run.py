@@ -12,8 +12,8 @@ from comas.__main__ import main
 from comas.preflight import survey
 from comas.preflight.configuration import load_config
 from comas.preflight.machine import settle_isolation
-from comas.preflight.needs import faults_of, table
-from comas.preflight.survey import survey_run
+from comas.preflight.needs import PreflightError, faults_of, table
+from comas.preflight.survey import prepare, survey_run
 from comas.utils.terminal import EXIT_FAULT
 from comas.verification.sandbox import Sandbox, SandboxError
 from comas.verification.sandbox.sandbox import _warn_of_what_is_missing
@@ -59,6 +59,13 @@ def test_a_society_that_is_still_to_be_built_is_not_built_by_a_dry_run(tmp_path,
     typo = load_config(QUICKSTART, [f"saves={tmp_path}", "society.models=[quickstart/models/gpt]"])
     [fault] = faults_of(survey_run(typo).needs)
     assert "choose one of quickstart/models/qwen2, quickstart/models/llama" in fault
+
+
+def test_nothing_is_built_where_the_key_that_seals_runs_has_no_place(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_STATE_HOME", "/proc/x")
+    with pytest.raises(PreflightError, match=r"1 fault:\n1\. the key .*Set XDG_STATE_HOME to a"):
+        prepare(load_config(QUICKSTART, [f"saves={tmp_path}"]))
+    assert not list(tmp_path.iterdir())
 
 
 def test_memory_is_planned_before_model_data_and_gpus_are_there(tmp_path, monkeypatch, caplog):

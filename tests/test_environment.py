@@ -323,6 +323,18 @@ def test_of_two_that_start_at_once_the_second_has_another_folder_for_other_pins(
     assert ".venv" in folders
 
 
+def test_who_may_not_install_is_told_so_and_who_may(tmp_path):
+    pretend_environment(tmp_path)
+    (
+        tmp_path / ".venv-installation.lock"
+    ).mkdir()  # as little can be written as another user's file
+    done = call(INSTALLED, tmp_path, REQUIREMENTS="requirements.txt")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.startswith(f"error: {tmp_path}/.venv does not fit requirements.txt, and ")
+    assert f"Run this once as {tmp_path.owner()}, who owns" in done.stderr
+    assert "line " not in done.stderr  # as the shell's own errors have
+
+
 SOURCED = ("browser", "environment", "start")
 STARTED = sorted({path.stem for path in (REPOSITORY / "scripts").glob("*.sh")} - {*SOURCED})
 

@@ -40,6 +40,7 @@ from comas.preflight.plugins import plugin_needs, user_sources
 from comas.preflight.sizes import describe_sizes, silent_discussions
 from comas.run.directory import changes_since_start
 from comas.run.prepared import Prepared, Sizes
+from comas.run.seals import user_key
 from comas.types import Device
 from comas.utils.model_folder import adapted_layers
 from comas.verification import coding
@@ -156,6 +157,7 @@ def survey_run(config: Config) -> Findings:
         ]
         plan += passed_on(config) if plan else ()
     _look_at_disk(settled, needs, shapes)
+    needs.find("key that seals runs", "readable", user_key, show=lambda _: "readable")
     contents = inputs.contents() if config.resume else None
     if contents is not None and plan:  # else settings are not settled as the run's were
         compare = partial(changes_since_start, settled, contents)
