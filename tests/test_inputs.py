@@ -24,12 +24,14 @@ from comas.config.keys import keys_of
 from comas.config.loading import read
 from comas.config.schema import Config, Rollout
 from comas.data import load_questions
+from comas.interaction import wording
 from comas.preflight.configuration import load_config
 from comas.preflight.inputs import check_model, locate
 from comas.preflight.plugins import PLUGIN_KEYS
 from comas.preflight.survey import prepare
 from comas.quickstart import build
 from comas.quickstart.probe import probe_records
+from comas.reward_formulation import REWARD_SCHEMES
 from comas.run.seals import INPUTS, inputs_as_json, read_inputs
 from comas.utils.model_folder import folder_of
 from comas.utils.terminal import EXIT_FAULT
@@ -217,7 +219,7 @@ def places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Path]:
     for folder in folders:
         (folder / "my").mkdir(parents=True)
     monkeypatch.chdir(folders[1])
-    for module in (paths, sources):
+    for module in (paths, sources, wording):
         monkeypatch.setattr(module, "REPOSITORY", folders[2])
     return folders
 
@@ -308,10 +310,20 @@ def test_a_base_and_a_config_are_looked_for_likewise(places):
 
 def test_what_is_found_nowhere_is_refused_with_all_places(places):
     mine = places[0] / "mine.yaml"
-    mine.write_text("data: {train: my/own}\nreward: {scheme: 'my/own.py:x'}\n")
+    mine.write_text(
+        "data: {train: ./my/own}\nreward: {scheme: 'my/own.py:x'}\nsociety: {models: [my/own/m]}\n"
+        "interaction: {prompts: my/own.yaml}\n"
+    )
     config, _ = read(Config, mine, [])
-    with pytest.raises(ValueError, match=r"tried: \S+/here/my/own, \S+/repository"):
-        load_questions(config.data.train)
+    where = r"tried: \S+/yaml/my/own\S*, \S+/here/my/own\S*, \S+/repository/my/own"
+    for look in (
+        lambda: load_questions(config.data.train),
+        lambda: check_model(config.models[0], is_embedded=False, rollout=config.rollout),
+        lambda: wording.wording_of(config.interaction.prompts),
+        lambda: REWARD_SCHEMES[config.reward.scheme],
+    ):
+        with pytest.raises(ValueError, match=where):
+            look()
     with pytest.raises(ValueError, match=r"tried: \S+/here/my own, \S+/repository/my own"):
         find_target("my own", weights="trained")
     [fault] = [f for f in faults("resume=my/own") if "resume" in f]

@@ -15,6 +15,10 @@ NO_PATH = re.compile(r"\s*\Z|hub:|verifiers:|quickstart/|reasoning_gym\Z")
 PREFIX = re.compile(r"(trl|verl):")
 """Before the path of a plug-in, how it is called (``comas/reward_formulation/foreign.py``)."""
 
+_named_in: dict[Path, Path | None] = {}
+"""A path that is nowhere -> the folder of the YAML file that names it, to be told later; None: the
+command line names it."""
+
 LeadsTo = Literal["file", "plug-in", "new folder"]
 """What a key may name: a file or folder; ``path/to/file.py:object``; a folder that is written to,
 and made where it is missing, for which nobody looks elsewhere."""
@@ -45,9 +49,10 @@ def find(name: str | Path, folder: Path | None = None) -> Path | None:
 
 
 def tried(name: str | Path, folder: Path | None = None) -> str:
-    """``"; tried: /home/me/x, /opt/comas/x"``: where ``find`` looks for a relative path."""
+    """``"; tried: /home/me/x, /opt/comas/x"``: where ``find`` has looked for a relative path."""
     if _expanded(name).is_absolute():
         return ""
+    folder = folder or _named_in.get(Path(name))
     places = dict.fromkeys(str(place / name) for place in (folder, here(), REPOSITORY) if place)
     return f"; tried: {', '.join(places)}"
 
@@ -72,6 +77,8 @@ def whole(name: str, leads_to: LeadsTo, folder: Path | None) -> str:
     if NO_PATH.match(name) or (leads_to == "plug-in" and not location.endswith(".py")):
         return name
     found = find(location, folder)
+    if found is None:
+        _named_in[Path(location)] = folder
     return name if found is None else f"{found}{colon}{attribute}"
 
 

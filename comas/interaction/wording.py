@@ -48,7 +48,8 @@ def read_wording(path: Path) -> Wording:
         wording, lines = parse(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as error:
         why = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
-        raise WordingError(f"{path} cannot be read: {why}{tried(path)}") from error
+        named = path.relative_to(REPOSITORY) if path.is_relative_to(REPOSITORY) else path
+        raise WordingError(f"{path} cannot be read: {why}{tried(named)}") from error
     except (yaml.YAMLError, RecursionError) as error:
         raise WordingError(f"{path} is not YAML: {one_line(error)}") from error
     faults = [f"line {lines.get(name, 1)}: {name} {fault}" for name, fault in _faults(wording)]
