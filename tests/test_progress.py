@@ -37,8 +37,9 @@ def test_work_that_counts_nothing_is_told_again_and_again(caplog):
 
 
 @pytest.mark.usefixtures("quick")
-@pytest.mark.parametrize(("initial", "left"), [(0, "03:20"), (24, "04:26")])
+@pytest.mark.parametrize(("initial", "left"), [(0, "03:20"), (24, "04:26"), (75, "?")])
 def test_the_time_left_follows_from_what_was_counted_here(caplog, initial, left):
+    # A tenth of what is left to count has to be counted before: 21 of 213 are less.
     with progress_bar("rollout", unit="turn", total=288, initial=initial) as bar:
         assert str(bar) == f"rollout: {initial}/288 turns, 00:00 so far, ? left"
         bar.set_postfix(failed=1, refresh=False)

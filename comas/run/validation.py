@@ -54,8 +54,11 @@ def validate_agents(
     given the answers."""
     started = time.monotonic()
     temperature = config.validation.temperature
-    num_answers = (1 + bool(temperature)) * config.society.num_agents * len(held_out.questions)
-    with progress_bar("validation", unit="answer", total=num_answers) as bar:
+    num_agents, num_questions = config.society.num_agents, len(held_out.questions)
+    num_answers = (1 + bool(temperature)) * num_agents * num_questions
+    what = f"validation ({num_questions} questions, {num_agents} agents"
+    what += f", greedy and at temperature {temperature:g})" if temperature else ")"
+    with progress_bar(what, unit="answer", total=num_answers) as bar:
         generate = counted(generate, bar)
         sample = at_temperature(generate, temperature)
         ways = {SAMPLED: sample} | ({GREEDY: at_temperature(generate, 0.0)} if temperature else {})

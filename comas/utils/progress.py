@@ -5,6 +5,7 @@ import logging
 import math
 import sys
 import threading
+from typing import Any
 
 from tqdm import tqdm
 
@@ -15,6 +16,8 @@ log = logging.getLogger(__name__)
 SECONDS_BETWEEN_LINES = 10.0
 SECONDS_BETWEEN_LOOKS = 1.0
 """On a terminal."""
+TELLING_SHARE, TELLING_NUMBER = 0.1, 100
+"""What is counted before the time left is told: a tenth of all, or this many."""
 COUNTED = "{desc}: {n_fmt}/{total_fmt} {unit}s, {elapsed} so far, {remaining} left{postfix}"
 TIMED = "{desc}: {elapsed} so far"
 
@@ -57,6 +60,14 @@ class progress_bar(tqdm):  # noqa: N801  small as tqdm itself
         self._ended = threading.Event()
         self._ticking = threading.Thread(target=self._tick, daemon=True)
         self._ticking.start()
+
+    @property
+    def format_dict(self) -> dict[str, Any]:
+        """What a line is made of: without the time left, while too little was counted to tell. (Of
+        144 turns that are asked for at once, the first takes as long as half of them.)"""
+        said = super().format_dict
+        todo, counted = (self.total or 0) - self.initial, self.n - self.initial
+        return said | {"rate": 0} if counted < min(TELLING_SHARE * todo, TELLING_NUMBER) else said
 
     def close(self) -> None:
         """End the work."""
