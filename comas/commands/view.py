@@ -13,7 +13,9 @@ from comas.run.pages.live import LiveRun
 from comas.run.pages.page import PageSource, write_page
 from comas.run.pages.run_report import run_source
 from comas.run.pages.server import HOST, LiveServer
+from comas.utils import progress
 from comas.utils.invocation import CommandParser
+from comas.utils.progress import progress_bar
 from comas.utils.terminal import command
 from evaluation.transcripts import results_source
 
@@ -34,7 +36,7 @@ class Steps:
         return any(step in part for part in self.parts)
 
 
-@command("view")
+@command("view", progress.__name__)
 def main(arguments: Sequence[str]) -> int:
     """Write or serve the page; returns the process's exit status."""
     parser = CommandParser("view")
@@ -50,7 +52,8 @@ def main(arguments: Sequence[str]) -> int:
         follow(folders, steps=options.steps, port=options.port)
         return 0
     path = folders[0] / VIEW if options.output is None else here() / options.output
-    write_page(path, [read_source(folder, steps=options.steps) for folder in folders])
+    with progress_bar("reading what the page shows"):
+        write_page(path, [read_source(folder, steps=options.steps) for folder in folders])
     size_mib = path.stat().st_size / 2**20
     if size_mib > LARGE_MIB:
         log.warning("%.0f MiB are much for a browser: --steps takes fewer", size_mib)
@@ -63,7 +66,8 @@ def follow(folders: Sequence[Path], *, steps: Steps | None, port: int) -> None:
 
     Raises ValueError when a folder is no run's, or the port cannot be had.
     """
-    runs = [LiveRun(folder, steps=steps) for folder in folders]
+    with progress_bar("reading the runs"):
+        runs = [LiveRun(folder, steps=steps) for folder in folders]
     try:
         server = LiveServer(runs, port=port)
     except (OSError, OverflowError) as error:

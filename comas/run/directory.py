@@ -402,7 +402,7 @@ def end_of(run: Path) -> str | None:
     if files.is_locked(run):
         return None
     said = run / ENDED
-    reason = said.read_text() if said.is_file() else "killed, as nothing says why"
+    reason = said.read_text() if said.is_file() else "it says not why, so it was probably killed"
     last_sign = said if said.is_file() else run / METRICS
     when = datetime.fromtimestamp(last_sign.stat().st_mtime)
     return f"stopped {after} ({when:%Y-%m-%d %H:%M}): {reason}"

@@ -17,7 +17,7 @@ from comas.preflight.configuration import load_config
 from comas.run import RunDirectory
 from comas.run.pages.page import PageSource, write_page
 from comas.run.pages.run_report import run_source
-from comas.types import Question, ToolCall
+from comas.types import Discussion, Generation, Question, RewardedDiscussion, ToolCall, Turn
 
 NUM_STEPS, PER_STEP = 60, 50
 """Of the large run: 3000 discussions."""
@@ -247,11 +247,13 @@ def test_the_gold_answer_is_shown_and_a_long_one_thinking_and_calls_are_folded(b
         expect(thinking.locator("pre")).to_be_hidden()
         thinking.locator("summary").click()
         expect(thinking.locator("pre")).to_have_text(thought)
-        call = page.locator("pre > details")
-        said = page.locator("pre:has(details)")
+        said = page.locator(".said:has(details)")
         assert said.inner_text().split() == ["What", "is", "call:", "48", "+", "23", "Right.", "71"]
-        call.locator("summary").click()
+        said.locator("summary").click()
         assert "48 + 23\n71\nRight. 71" in said.inner_text()
+        assert page.locator(".sign").count() == 0  # a call that succeeded is no fault
+        spelled = r'<tool_call>\n{"name": "python", "arguments": {"code": "1"}}\n</tool_call>\n1'
+        assert page.evaluate("callName", spelled) == 'call: python {"code":"1"}'
         page.locator(".row").last.click()
         expect(page.locator("details.gold pre")).to_be_hidden()
         page.locator("details.gold summary").click()
@@ -350,6 +352,126 @@ def test_new_steps_of_a_run_appear_without_a_reload(browser, tmp_path, viewport)
             assert page.locator(".curve circle").count() >= 2
             assert page.evaluate("window.wasNotReloaded")
             assert page.evaluate("document.documentElement.scrollWidth") == viewport["width"]
+
+
+def said(text: str) -> Generation:
+    return Generation((1,), (2,), text, (-0.5,), "stop", 1)
+
+
+HOSTILE = "<img src=x onerror=alert(1)> [link](javascript:alert(1)) ![x](http://x.example/x.png)"
+SOLUTION = rf"""## Step
+
+**Bold**, \(x^2\) and 2*3*4 for $5 and $6. {HOSTILE}
+
+> {"quoted " * 100}
+
+$$\href{{javascript:alert(1)}}{{y}}$$ $\frac{{1$ {"> " * 3000}
+"""
+
+
+@pytest.fixture(scope="module")
+def long(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A discussion of eight rounds in which much is said, and a short one with a long question."""
+    rounds = [
+        [
+            Turn(f"r{i}.s0", None, i, "solution", 0, "", said(SOLUTION)),
+            Turn(f"r{i}.s0.e0", f"r{i}.s0", i, "evaluation", 1, "", said("word " * 250)),
+        ]
+        for i in range(8)
+    ]
+    turns = tuple(turn for both in rounds for turn in both)
+    whole = Discussion("step1/math/1/copy0", question(1), turns)
+    short = discussion(2, question=Question("math/2", "math", "What is this? " * 300), answer="61")
+    item = RewardedDiscussion(whole, (1.0, 0.0) * 8)
+    folder = tmp_path_factory.mktemp("long")
+    write_page(
+        folder / "long.html", [run_source(write_run(folder, "long", {1: [item], 2: [short]}))]
+    )
+    return folder / "long.html"
+
+
+@pytest.mark.parametrize("viewport", [LAPTOP, PHONE])
+def test_a_long_discussion_is_folded_under_a_strip_of_its_rounds(browser, long, viewport):
+    for page in opened(browser, long, viewport):
+        buttons = page.locator("#report button").evaluate_all(
+            "(all) => all.map((b) => b.offsetHeight)"
+        )
+        assert max(buttons) < 100  # though one is of a question of 4,200 characters
+        page.click("#tab-discussions")
+        page.click(".row >> nth=0")
+        page.wait_for_selector(".strip")
+        assert page.locator(".strip tr").nth(3).inner_text().split() == ["reward", *"1" * 8]
+        screens = page.evaluate("document.querySelector('.thread').scrollHeight / innerHeight")
+        assert screens < 2.5 and page.locator(".fold[open]").count() == 0
+        page.click(".strip button >> nth=3")
+        assert page.locator("[data-turn='r3.s0'] > .fold[open]").count() == 1
+        page.keyboard.press("n")
+        page.keyboard.press("n")
+        page.keyboard.press("N")
+        focused = "document.activeElement.closest('.turn').dataset.turn"
+        assert page.evaluate(focused) == "r3.s0.e0"
+        top = page.locator("[data-turn='r3.s0.e0'] summary").bounding_box()["y"]
+        assert 0 < top < viewport["height"] / 2
+        lines = page.evaluate(
+            """() => {
+              const range = document.createRange();
+              range.selectNodeContents(document.activeElement.parentElement.querySelector("pre"));
+              return 1250 / new Set([...range.getClientRects()].map((each) => each.top)).size;
+            }"""
+        )
+        assert lines <= 90  # characters in each
+        assert page.evaluate("document.documentElement.scrollWidth") == viewport["width"]
+
+
+def test_markup_is_shown_and_nothing_that_a_model_says_is_run_or_lost(browser, long):
+    for page in opened(browser, long):
+        page.keyboard.press("d")
+        page.click(".row >> nth=0")
+        page.keyboard.press("n")
+        shown = page.locator(".formatted").first
+        assert shown.locator("strong").inner_text() == "Bold"
+        assert shown.locator("math msup").count() == 1
+        text = shown.inner_text()
+        assert HOSTILE in text and "2*3*4 for $5 and $6" in text and r"$\frac{1$" in text
+        assert page.locator(":is(img, a, [href]:not(link))").count() == 0
+        page.keyboard.press("f")
+        expect(page.locator(".formatted")).to_have_count(0)
+        assert page.locator(".said").first.inner_text().strip() == SOLUTION.strip()
+
+
+def test_keys_scroll_the_report_and_reach_both_ends_and_back_leads_back(browser, path, page):
+    page.set_viewport_size({"width": 800, "height": 300})
+    page.keyboard.press("PageDown")
+    expect(page.locator(".result")).not_to_be_in_viewport()
+    page.keyboard.press("d")
+    for key, step in (("End", 3), ("Home", 1), ("End", 3)):
+        page.keyboard.press(key)
+        expect(page.locator(".thread h3")).to_have_text(f"step {step}")
+    page.go_back()
+    expect(page.locator(".thread h3")).to_have_text("step 1")
+    page.go_back()
+    expect(page.locator(".thread h3")).to_have_text("step 3")
+
+
+def test_print_holds_the_whole_report_and_every_turn_of_a_discussion(browser, long):
+    for page in opened(browser, long):
+        num_pages = [page.pdf(format="A4").count(b"/Type /Page\n")]
+        page.keyboard.press("d")
+        page.click(".row >> nth=0")
+        page.wait_for_selector(".strip")
+        num_pages.append(page.pdf(format="A4").count(b"/Type /Page\n"))
+        assert num_pages[0] > 1 and num_pages[1] > 4
+        assert page.locator(".fold:not([open])").count() == 0
+
+
+def test_the_number_of_a_curve_is_where_its_line_ends(browser, tmp_path):
+    run = write_run(tmp_path, "curve", {})
+    with training(run) as directory:
+        for step in range(1, 25):
+            directory.log_metrics(step, {"train/accuracy": step / 100})
+    write_page(tmp_path / "curve.html", [run_source(run)])
+    for page in opened(browser, tmp_path / "curve.html"):
+        assert page.locator(".curve .key").inner_text() == "0.22"  # (20 + 21 + 22 + 23 + 24) / 5
 
 
 def test_thousands_of_discussions_stay_quick(browser, tmp_path):

@@ -4,7 +4,7 @@
 const ROW_HEIGHT = 46;
 const at = (id) => document.getElementById(id);
 const POLL_MS = 3000;
-const state = { sources: [], threads: [], groups: new Map(), found: [], open: [], shown: { prompt: false, tokens: false }, details: new Map(), metrics: [...SHOWN_AT_FIRST] };
+const state = { sources: [], threads: [], groups: new Map(), found: [], open: [], shown: { prompt: false, tokens: false, formatted: true }, folds: new Map(), details: new Map(), metrics: [...SHOWN_AT_FIRST] };
 
 async function start() {
   state.sources = await unpack(at("page-data").textContent);
@@ -25,11 +25,13 @@ async function start() {
   addEventListener("resize", drawRows);
   addEventListener("hashchange", readHash);
   addEventListener("keydown", onKey);
+  addEventListener("beforeprint", () => foldTurns(true));
   for (const name of ["report", "discussions"]) at(`tab-${name}`).onclick = () => showTab(name);
-  for (const what of ["prompt", "tokens"]) at(`show-${what}`).onclick = () => toggle(what);
+  for (const what of Object.keys(state.shown)) at(`show-${what}`).onclick = () => toggle(what);
   at("show-beside").onclick = toggleBeside;
   filter();
   readHash();
+  at("progress").hidden = !isLive;
   if (isLive) {
     drawProgress();
     setTimeout(follow, POLL_MS);
@@ -68,7 +70,6 @@ function drawCurves() {
 function drawProgress(fault = "") {
   const said = state.sources.map(({ name, live }) =>
     (state.sources.length > 1 ? `${name}: ` : "") + live.progress);
-  at("progress").hidden = false;
   at("progress").textContent = fault || said.join(" · ");
 }
 
@@ -122,22 +123,22 @@ function facetElement([name, values]) {
   return make("label", {}, name, select);
 }
 
-function showTab(name) {
+function showTab(name, isPassing = false) {
   for (const each of ["report", "discussions"]) {
     at(each).hidden = each !== name;
     at(`tab-${each}`).setAttribute("aria-selected", String(each === name));
   }
-  if (name === "discussions") {
-    drawRows();
-    at("list").focus({ preventScroll: true });
-  }
-  noteAddress();
+  if (name === "discussions") drawRows();
+  at(name === "report" ? "report" : "list").focus({ preventScroll: true }); // which keys then scroll
+  noteAddress(isPassing);
 }
 
-/** The address is that of what is in sight. */
-function noteAddress() {
+/** The address is that of what is in sight; the one before is kept for Back, unless in passing. */
+function noteAddress(isPassing = true) {
   const open = at("discussions").hidden ? undefined : state.open[0];
-  history.replaceState(null, "", open ? `#${encodeURIComponent(open.key)}` : "#");
+  const address = open ? `#${encodeURIComponent(open.key)}` : "";
+  if (address === location.hash) return;
+  history[isPassing ? "replaceState" : "pushState"](null, "", address || "#");
 }
 
 /* ---------------------------------------------------------------- the list */
@@ -199,10 +200,10 @@ function rowElement(thread, position) {
 }
 
 /** Open the discussion that stands so many places below the open one. */
-function move(places) {
+function move(places, isPassing) {
   if (!state.found.length) return;
   const next = state.found.indexOf(state.open[0]) + places;
-  showOne(state.found[Math.min(Math.max(next, 0), state.found.length - 1)]);
+  showOne(state.found[Math.min(Math.max(next, 0), state.found.length - 1)], isPassing);
 }
 
 /** Scroll the list as little as shows the open discussion, where it is in the list. */
@@ -216,9 +217,9 @@ function bringIntoSight() {
 
 /* ---------------------------------------------------------------- the threads */
 
-function showOne(thread) {
+function showOne(thread, isPassing = false) {
   state.open = [thread];
-  showTab("discussions");
+  showTab("discussions", isPassing);
   bringIntoSight();
   drawRows();
   drawThreads();
@@ -246,6 +247,7 @@ async function drawThreads() {
   const open = [...state.open];
   const wantsDetails = state.shown.prompt || state.shown.tokens;
   const details = await Promise.all(open.map((thread) => (wantsDetails ? detailsOf(thread) : undefined)));
+  if (state.shown.formatted && open.some(needsMarkup)) await loadMarkup();
   if (open.some((thread, i) => thread !== state.open[i])) return; // another was opened meanwhile
   drawToolbar();
   if (!open.length) at("threads").replaceChildren(make("p", { className: "faint" }, "No discussion fits."));
@@ -256,6 +258,7 @@ async function drawThreads() {
       shown: state.shown,
       details: details[i],
       fits: state.fits,
+      folds: state.folds,
       open: (other) => showBeside(other),
     }),
   ));
@@ -264,7 +267,7 @@ async function drawThreads() {
 }
 
 function drawToolbar() {
-  for (const what of ["prompt", "tokens"]) at(`show-${what}`).setAttribute("aria-pressed", String(state.shown[what]));
+  for (const what of Object.keys(state.shown)) at(`show-${what}`).setAttribute("aria-pressed", String(state.shown[what]));
   at("show-beside").setAttribute("aria-pressed", String(state.open.length > 1));
   at("show-beside").disabled = !occurrencesBeside(state.open[0]).length;
 }
@@ -286,6 +289,19 @@ async function detailsUnder(id, thread) {
   return {};
 }
 
+/** Go to the turn that stands so many places below the one with the focus. */
+function moveTurn(places) {
+  const turns = turnsIn(at("threads"));
+  const now = turns.indexOf(document.activeElement?.closest(".turn"));
+  const next = turns[Math.max(now + places, 0)];
+  if (next) showTurn(next);
+}
+
+/** Open or fold all turns in sight. */
+function foldTurns(isOpen = !at("threads").querySelector(".fold[open]")) {
+  for (const each of at("threads").querySelectorAll(".fold")) each.open = isOpen;
+}
+
 function toggle(what) {
   state.shown[what] = !state.shown[what];
   drawThreads();
@@ -296,12 +312,18 @@ function toggle(what) {
 const KEYS = {
   r: () => showTab("report"),
   d: () => showTab("discussions"),
-  ArrowDown: () => move(1), j: () => move(1),
-  ArrowUp: () => move(-1), k: () => move(-1),
-  PageDown: () => move(10),
-  PageUp: () => move(-10),
+  ArrowDown: (isHeld) => move(1, isHeld), j: (isHeld) => move(1, isHeld),
+  ArrowUp: (isHeld) => move(-1, isHeld), k: (isHeld) => move(-1, isHeld),
+  PageDown: (isHeld) => move(10, isHeld),
+  PageUp: (isHeld) => move(-10, isHeld),
+  Home: () => move(-Infinity),
+  End: () => move(Infinity),
+  n: () => moveTurn(1),
+  N: () => moveTurn(-1),
+  o: () => foldTurns(),
   p: () => toggle("prompt"),
   t: () => toggle("tokens"),
+  f: () => toggle("formatted"),
   b: toggleBeside,
   "/": () => { showTab("discussions"); at("search").focus(); },
 };
@@ -313,7 +335,7 @@ function onKey(event) {
   const scrolls = event.key.length > 1; // arrows and pages are the list's only where it has the focus
   if (scrolls && event.target !== at("list")) return;
   event.preventDefault();
-  KEYS[event.key]();
+  KEYS[event.key](event.repeat);
 }
 
 function readHash() {

@@ -67,7 +67,7 @@ function curveElement(metric, sources, meanings) {
     drawing.append(line);
   }
   const latest = own.map(({ number, name, points }) =>
-    make("span", { className: `key run-${number % NUM_COLORS}`, title: name }, short(points.at(-1)[1])));
+    make("span", { className: `key run-${number % NUM_COLORS}`, title: name }, short(smooth(points).at(-1)[1])));
   const meaning = meaningOf(metric, meanings);
   return make(
     "figure",
@@ -87,7 +87,7 @@ function curvesElement(sources, chosen, meanings, choose) {
   const list = make("select", { id: "metric", onchange: (event) => choose(event.target.value) },
     make("option", { value: "" }, "another metric"), ...options);
   const shown = chosen.filter((name) => metrics.includes(name)).map((name) => curveElement(name, sources, meanings));
-  const said = `Steps to the right. Of more than ${4 * SMOOTHED_OVER} points the line is the mean of ${SMOOTHED_OVER}, each is faint behind it, and the number is the last of them.`;
+  const said = `Steps to the right. Of more than ${4 * SMOOTHED_OVER} points the line is the mean of ${SMOOTHED_OVER}, and each is faint behind it. The number is where the line ends.`;
   return [
     make("h2", {}, "Curves ", list),
     legendElement(sources),

@@ -5,6 +5,7 @@ import gzip
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -112,6 +113,10 @@ class PageSource:
     """Of a run that is followed: ``mark`` (up to where it is known) and ``progress``."""
 
 
+LIBRARIES = ("marked.umd.js", "katex.min.js")
+"""What the page shows Markdown and LaTeX with; each begins with its licence."""
+
+
 def write_page(path: Path, sources: Sequence[PageSource]) -> None:
     """Write the page of ``sources``; raises FileError when ``path`` cannot be written."""
     files.write_text(path, page_text(sources))
@@ -124,6 +129,7 @@ def page_text(sources: Sequence[PageSource]) -> str:
         "page-meanings": [[as_regex(each.pattern), each.tooltip] for each in meanings()],
     }
     packed = {element_id: _packed(value) for element_id, value in data.items()}
+    packed["page-libraries"] = _libraries()
     for number, source in enumerate(sources):
         packed |= {f"details-{number}-{chunk}": _packed(of) for chunk, of in source.details.items()}
     return TEMPLATES.get_template("page.html").render(
@@ -131,6 +137,11 @@ def page_text(sources: Sequence[PageSource]) -> str:
         is_live=any(source.live is not None for source in sources),
         data=packed,
     )
+
+
+@cache
+def _libraries() -> str:
+    return _packed([Path(__file__).with_name(name).read_text() for name in LIBRARIES])
 
 
 def _without_details(source: PageSource) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 /* The report of each source: tables, and discussions worth a look. */
 
 const NOTES_IN_SIGHT = 3;
+const SHOWN_CHARS = 150; // of a question in a button
 
 /** A table with a heading. */
 function tableElement({ title, header, rows }) {
@@ -31,8 +32,9 @@ function reportElements(source, threads, open) {
   if (featured.length) {
     elements.push(make("h2", {}, "Rewards and verdicts disagree"));
     for (const thread of featured) {
-      const name = [`step ${thread.step} · ${thread.question} `, ...verdictMarks(thread)];
-      elements.push(make("p", {}, make("button", { type: "button", onclick: () => open(thread) }, ...name)));
+      const name = [`step ${thread.step} `, ...verdictMarks(thread), thread.question.slice(0, SHOWN_CHARS)];
+      if (thread.question.length > SHOWN_CHARS) name.push(" ...");
+      elements.push(make("p", {}, make("button", { type: "button", className: "featured", onclick: () => open(thread) }, ...name)));
     }
   }
   return [...elements, ...source.tables.map(tableElement)];

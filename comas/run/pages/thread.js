@@ -2,6 +2,9 @@
 /* One discussion as a thread. */
 
 const MARKS = { correct: "✓", wrong: "✗", unanswered: "?", failed: "!" };
+const HARMLESS = "tool call";
+const NEAR = /^within /; // the sign of a verdict that comes from a tolerance
+const LONG_CHARS = 5000;
 
 /** An element with properties and children; texts are never read as HTML. */
 function make(tag, properties = {}, ...children) {
@@ -19,8 +22,17 @@ function occurrenceName(thread, sources) {
 
 /** The verdicts on a thread's solutions, or on its answer, as marks. */
 function verdictMarks(thread) {
-  const solutions = thread.turns.filter((turn) => turn.parent === null && turn.verdict);
-  return solutions.map((turn) => make("span", { className: turn.verdict, title: turn.verdict }, MARKS[turn.verdict] + " "));
+  return solutionsOf(thread).map((turn) => make("span", { className: turn.verdict, title: verdictName(turn) }, MARKS[turn.verdict] + " "));
+}
+
+function solutionsOf(thread) {
+  return thread.turns.filter((turn) => turn.parent === null && turn.verdict);
+}
+
+/** `correct (within 5 %)` */
+function verdictName(turn) {
+  const near = turn.signs.find((sign) => NEAR.test(sign));
+  return near ? `${turn.verdict} (${near})` : turn.verdict;
 }
 
 /** A number with at most three digits after the point. */
@@ -33,13 +45,16 @@ function aboutTurn(turn) {
   const said = [make("strong", {}, turn.role), make("span", {}, turn.agent === null ? turn.author || "given" : `agent ${turn.agent}`)];
   if (turn.round !== null) said.push(make("span", {}, `round ${turn.round}`));
   if (turn.parent === null && turn.verdict) {
-    said.push(make("span", { className: turn.verdict }, `${MARKS[turn.verdict]} ${turn.verdict}`));
+    said.push(make("span", { className: turn.verdict }, `${MARKS[turn.verdict]} ${verdictName(turn)}`));
   }
   if (turn.scores.length) said.push(make("span", {}, `score ${turn.scores.join(", ")}`));
   if (turn.reward !== null) said.push(make("span", {}, `reward ${short(turn.reward)}`));
-  for (const sign of turn.signs) said.push(make("span", { className: "sign" }, sign));
+  for (const sign of turn.signs.filter((each) => !NEAR.test(each))) {
+    said.push(make("span", { className: sign === HARMLESS ? "" : "sign" }, sign));
+  }
   if (turn.finish !== "stop") said.push(make("span", { className: "failed" }, `ended by ${turn.finish}`));
-  said.push(make("span", {}, `${turn.num_prompt_tokens} + ${turn.num_response_tokens} tokens`));
+  const tokens = turn.num_prompt_tokens + turn.num_response_tokens;
+  said.push(make("span", {}, tokens ? `${turn.num_prompt_tokens} + ${turn.num_response_tokens} tokens` : "tokens not recorded"));
   return said;
 }
 
@@ -55,33 +70,94 @@ function tokenBoxes(detail) {
   return make("div", { className: "tokens" }, ...boxes);
 }
 
+const LEGEND = "Under each token: the log-probability with which it was sampled, then its advantage in the update, if it had one: above 0 on ";
+
+function tokenLegend() {
+  return make("p", { className: "caption" }, LEGEND, make("span", { className: "gains" }, "green"),
+    ", below on ", make("span", { className: "loses" }, "red"), ". ⏎ is the end of a line.");
+}
+
+/** `call: python {"code":"print(6*7)"}` of the text of a call and its answer. */
+function callName(call) {
+  const inside = /<tool_call>([\s\S]*?)<\/tool_call>/.exec(call)?.[1] ?? call;
+  try {
+    const { name, arguments: given } = JSON.parse(inside);
+    return `call: ${name} ${JSON.stringify(given ?? {})}`;
+  } catch {
+    return `call: ${inside.split("\n").find((line) => line.trim() && !/^<[^>]*>$/.test(line.trim())) ?? inside}`;
+  }
+}
+
 /** What was said, in which calls of tools are folded with their answers. */
-function saidElement(turn) {
+function saidElement(turn, isFormatted) {
+  const text = (part) => (isFormatted ? formatted(part) : make("pre", {}, part));
   let end = 0;
   const parts = turn.calls.flatMap(([start, after]) => {
     const call = turn.text.slice(start, after);
-    const folded = make("details", {}, make("summary", {}, `call: ${call.split("\n")[0]}`), call);
+    const folded = make("details", { className: "call" }, make("summary", {}, callName(call)), make("pre", {}, call));
     const before = turn.text.slice(end, start);
     end = after + (turn.text[after] === "\n" ? 1 : 0);  // a folded part begins and ends a line
-    return [before, folded];
+    return [before && text(before), folded];
   });
-  return make("pre", {}, ...parts, turn.text.slice(end));
+  const rest = turn.text.slice(end);
+  return make("div", { className: "said" }, ...parts.filter(Boolean), rest || !parts.length ? text(rest) : null);
 }
 
-/** A turn with all turns that answer it. shown: {prompt, tokens}; detail may be undefined. */
-function turnElement(turn, thread, shown, details, fits) {
-  const detail = details?.[turn.id];
-  const parts = [make("div", { className: "about" }, ...aboutTurn(turn))];
-  if (shown.prompt && detail) parts.push(make("pre", { className: "prompt" }, detail.prompt));
+/** What a turn said and read. shown: {prompt, tokens, formatted}; detail may be undefined. */
+function turnParts(turn, shown, detail) {
   const tokens = shown.tokens && detail?.tokens;
-  if (turn.thinking && !tokens) {
-    parts.push(make("details", { className: "thinking" }, make("summary", {}, "thinking"), make("pre", {}, turn.thinking)));
-  }
-  parts.push(tokens ? tokenBoxes(detail) : saidElement(turn));
+  const thinking = make("details", { className: "thinking" }, make("summary", {}, "thinking"), make("pre", {}, turn.thinking));
+  return [
+    shown.prompt && detail ? make("pre", { className: "prompt" }, detail.prompt) : null,
+    shown.tokens && !tokens && turn.author ? make("p", { className: "faint" }, `The server of ${turn.author} told no tokens.`) : null,
+    turn.thinking && !tokens ? thinking : null,
+    tokens ? tokenBoxes(detail) : saidElement(turn, shown.formatted),
+  ];
+}
+
+/** A turn, which can be folded, with all turns that answer it. view: see threadElement. */
+function turnElement(turn, thread, view) {
+  const { shown, details, fits, folds } = view;
+  const begins = turn.text.slice(0, 200).replace(/\s+/g, " ");
+  const about = make("summary", { className: "about" }, ...aboutTurn(turn), make("span", { className: "begins" }, begins));
+  const folded = make("details", { className: "fold" }, about, ...turnParts(turn, shown, details?.[turn.id]));
+  const name = `${thread.key} ${turn.id}`;
+  folded.open = folds.get(name) ?? (!isLong(thread) || fits(turn));
+  folded.addEventListener("toggle", () => folds.set(name, folded.open));
   const answers = thread.turns.filter((other) => other.parent === turn.id);
-  const element = make("article", { className: fits(turn) ? "turn matching" : "turn" }, ...parts);
-  element.append(...answers.map((answer) => turnElement(answer, thread, shown, details, fits)));
+  const element = make("article", { className: fits(turn) ? "turn matching" : "turn" }, folded);
+  element.dataset.turn = turn.id;
+  element.append(...answers.map((answer) => turnElement(answer, thread, view)));
   return element;
+}
+
+function isLong(thread) {
+  return thread.turns.reduce((chars, turn) => chars + turn.text.length, 0) > LONG_CHARS;
+}
+
+/** A column for each solution, by round: its verdict, scores and reward; the head leads to it. */
+function stripElement(thread) {
+  const solutions = solutionsOf(thread);
+  if (solutions.length < 2) return null;
+  const line = (name, cell) => make("tr", {}, make("th", {}, name), ...solutions.map((turn) => make("td", {}, cell(turn))));
+  const head = ({ id, round, agent }) => make("button", { type: "button", onclick: (event) => showTurn(turnsIn(event.target.closest(".thread")).find((each) => each.dataset.turn === id)) },
+    round === null ? id : `${round}${solutions.filter((each) => each.round === round).length > 1 ? ` · agent ${agent}` : ""}`);
+  return make("table", { className: "strip" }, line("round", head),
+    line("verdict", (turn) => make("span", { className: turn.verdict, title: verdictName(turn) }, MARKS[turn.verdict])),
+    line("score", (turn) => turn.scores.join(", ")),
+    line("reward", (turn) => (turn.reward === null ? "" : short(turn.reward))));
+}
+
+function turnsIn(thread) {
+  return [...thread.querySelectorAll(".turn")];
+}
+
+/** Unfold a turn and go to it. */
+function showTurn(element) {
+  const folded = element.querySelector("details");
+  folded.open = true;
+  folded.querySelector("summary").focus({ preventScroll: true });
+  element.scrollIntoView({ block: "start" });
 }
 
 /** The reference answer, which no agent sees; a long one is folded. */
@@ -92,8 +168,12 @@ function goldElement(gold) {
   return make("details", { className: "gold" }, make("summary", {}, said), make("pre", {}, gold));
 }
 
-/** A whole thread: heading, where else the question was asked, and the turns. */
-function threadElement(thread, { sources, occurrences, shown, details, fits, open }) {
+/**
+ * A whole thread: heading, where else the question was asked, and the turns.
+ * folds: what was folded or unfolded by hand, by thread and turn; fits: whether a turn is sought.
+ */
+function threadElement(thread, view) {
+  const { sources, occurrences, shown, details, open } = view;
   const links = occurrences.filter((other) => other.key !== thread.key).map((other) =>
     make("button", { type: "button", onclick: () => open(other) }, occurrenceName(other, sources), " ", ...verdictMarks(other)),
   );
@@ -105,10 +185,12 @@ function threadElement(thread, { sources, occurrences, shown, details, fits, ope
     { className: "thread", tabIndex: 0 },
     make("h3", {}, occurrenceName(thread, sources)),
     make("div", { className: "about" }, thread.id),
-    make("pre", { className: "question" }, thread.question),
+    make("div", { className: "question" }, shown.formatted ? formatted(thread.question) : make("pre", {}, thread.question)),
     goldElement(thread.gold),
     links.length ? make("div", { className: "occurrences" }, make("span", { className: "faint" }, "Asked also, shown beside:"), ...links) : null,
     missing,
-    ...thread.turns.filter((turn) => turn.parent === null).map((turn) => turnElement(turn, thread, shown, details, fits)),
+    stripElement(thread),
+    shown.tokens && details ? tokenLegend() : null,
+    ...thread.turns.filter((turn) => turn.parent === null).map((turn) => turnElement(turn, thread, view)),
   );
 }

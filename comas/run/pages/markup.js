@@ -1,0 +1,99 @@
+"use strict";
+/* Markdown and LaTeX of what models say, by marked and KaTeX, which the page holds packed until a
+   text needs them. Texts become elements one by one and are never read as HTML: a link is its
+   source, a picture too, and what is malformed stays as it was written. */
+
+const HAS_MARKUP = /\\[([]|\$|`|\*\*|^ {0,3}(#{1,6}|[-*+]|\d+[.)]|>|\|) ?\S/m;
+const LONGEST_MARKUP = 50_000;
+const DISPLAYED = [/^\$\$([^$]+?)\$\$/, /^\\\[([\s\S]+?)\\\]/];
+const INLINE = [/^\\\(([\s\S]+?)\\\)/, /^\$(?!\s)([^$\n]+?)(?<![\s\\])\$(?!\d)/]; // not "$5 and $6"
+let markdown;
+
+function needsMarkup(thread) {
+  return [thread.question, ...thread.turns.map((turn) => turn.text)].some((text) => HAS_MARKUP.test(text));
+}
+
+/** Bring in both libraries, once. */
+async function loadMarkup() {
+  if (markdown) return;
+  for (const source of await unpack(at("page-libraries").textContent)) {
+    document.head.append(make("script", { textContent: source }));
+  }
+  markdown = new marked.Marked({ gfm: true, breaks: true });
+  markdown.use({ extensions: [mathExtension("block", DISPLAYED), mathExtension("inline", [...DISPLAYED, ...INLINE])] });
+}
+
+/** What tells marked that a formula is none of its business. */
+function mathExtension(level, patterns) {
+  const begins = level === "block" ? /\$\$|\\\[/ : /\$|\\[([]/;
+  return {
+    level,
+    name: `${level} math`,
+    start: (text) => begins.exec(text)?.index,
+    tokenizer: (text) => {
+      const match = patterns.map((pattern) => pattern.exec(text)).find(Boolean);
+      return match && { type: "math", raw: match[0], tex: match[1], displayed: DISPLAYED.some((pattern) => pattern.test(match[0])) };
+    },
+  };
+}
+
+/** A text with its markup; as it is where it has none, or too much. */
+function formatted(text) {
+  if (!markdown || text.length > LONGEST_MARKUP || !HAS_MARKUP.test(text)) return make("pre", {}, text);
+  try {
+    return make("div", { className: "formatted" }, ...elementsOf(markdown.lexer(text)));
+  } catch (error) {
+    if (!(error instanceof RangeError)) throw error; // quotes within quotes, by the thousand
+    return make("pre", {}, text);
+  }
+}
+
+function elementsOf(tokens) {
+  return tokens.map(elementOf).filter((element) => element !== null);
+}
+
+/** The element of a token; its source where there is none. */
+function elementOf(token) {
+  const inside = () => elementsOf(token.tokens ?? []);
+  switch (token.type) {
+    case "space": return null;
+    case "paragraph": return make("p", {}, ...inside());
+    case "heading": return make("p", { className: "heading" }, ...inside());
+    case "blockquote": return make("blockquote", {}, ...inside());
+    case "code": return make("pre", {}, token.text);
+    case "codespan": return make("code", {}, token.text);
+    case "strong": return make("strong", {}, ...inside());
+    case "em": return make("em", {}, token.raw); // with its signs, which may be those of 2*3*4
+    case "br": return make("br");
+    case "hr": return make("hr");
+    case "escape": return token.text;
+    case "text": return token.tokens ? make("span", {}, ...inside()) : token.raw;
+    case "list": return listElement(token);
+    case "table": return markupTable(token);
+    case "math": return mathElement(token);
+    default: return token.raw;
+  }
+}
+
+function listElement({ ordered, start, items }) {
+  const list = make(ordered ? "ol" : "ul", {}, ...items.map((item) => make("li", {}, ...elementsOf(item.tokens))));
+  if (ordered && start !== "") list.start = start;
+  return list;
+}
+
+function markupTable({ header, rows }) {
+  const line = (tag, cells) => make("tr", {}, ...cells.map((cell) => make(tag, {}, ...elementsOf(cell.tokens))));
+  return make("table", {}, line("th", header), ...rows.map((row) => line("td", row)));
+}
+
+/** A formula as MathML, which needs no fonts; its source where it is none. */
+function mathElement({ raw, tex, displayed }) {
+  const element = make("span", {});
+  try {
+    katex.render(tex, element, { displayMode: displayed, output: "mathml", strict: "ignore", trust: false, maxSize: 20 });
+  } catch (error) {
+    if (!(error instanceof katex.ParseError)) throw error;
+    return make("code", { title: error.message }, raw);
+  }
+  return element;
+}
