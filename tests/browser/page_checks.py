@@ -252,7 +252,7 @@ def test_the_gold_answer_is_shown_and_a_long_one_thinking_and_calls_are_folded(b
         said.locator("summary").click()
         assert "48 + 23\n71\nRight. 71" in said.inner_text()
         assert page.locator(".sign").count() == 0  # a call that succeeded is no fault
-        spelled = r'<tool_call>\n{"name": "python", "arguments": {"code": "1"}}\n</tool_call>\n1'
+        spelled = '<tool_call>\n{"name": "python", "arguments": {"code": "1"}}\n</tool_call>\n1'
         assert page.evaluate("callName", spelled) == 'call: python {"code":"1"}'
         page.locator(".row").last.click()
         expect(page.locator("details.gold pre")).to_be_hidden()
