@@ -94,6 +94,11 @@ class Generation:
     calls: Sequence[ToolCall] | None = None
     """Tools that it called and was answered by, in order; None: it was offered none."""
 
+    def __post_init__(self) -> None:
+        """Replace lone surrogates, as tools may print: no tokenizer, judge or file takes one."""
+        text = self.response_text.encode(errors="replace").decode()
+        object.__setattr__(self, "response_text", text)
+
     @property
     def num_sampled_tokens(self) -> int:
         """Response tokens that the policy sampled."""

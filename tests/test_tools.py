@@ -170,7 +170,11 @@ DEEP = "[" * 50_000
     ),
     ("<tool_call>lookup()</tool_call>", unread("Expecting value: line 1 column 1 (char 0)"), True),
     (asked("{}}"), unread("Extra data: line 1 column 36 (char 35)"), True),
-    (f"<tool_call>{DEEP}</tool_call>", unread("it is nested too deeply"), True),
+    (
+        f"<tool_call>{DEEP}</tool_call>",
+        "error: the call cannot be read: it is nested too deeply",
+        True,
+    ),
 )
 def test_whatever_comes_of_a_call_is_an_answer(text, answer, failed):
     call = first_call(text, LOOKUP.by_name)

@@ -45,9 +45,10 @@ def name_and_arguments(call: str) -> tuple[str, Mapping[str, Any]]:
     """Return the tool that the text of a call names, and its arguments. Raises ValueError."""
     try:
         called = _Called.model_validate(_JSON.decode(call))
-    except (ValueError, RecursionError) as error:
-        is_deep = isinstance(error, RecursionError)
-        why = "it is nested too deeply" if is_deep else faults_in_words(error)
+    except RecursionError as error:
+        raise ValueError("the call cannot be read: it is nested too deeply") from error
+    except ValueError as error:
+        why = faults_in_words(error)
         raise ValueError(f"the call cannot be read: {why}; write {CALL_FORM}") from error
     return called.name, called.arguments
 

@@ -218,6 +218,7 @@ class ChatEncoder:
         return CUT in self._cut(text)
 
     def _cut(self, text: str) -> str:
+        text = text.encode(errors="replace").decode()  # no tokenizer reads half a surrogate pair
         cut = self._marks.sub(_cut_up, text.replace(CUT, ""))
         # Some tokenizers read what they normalise: a mark in wide letters, for example.
         normalised = self._normalised(cut)

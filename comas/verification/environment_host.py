@@ -168,11 +168,11 @@ async def answer(environment: Any, request: dict[str, Any]) -> object:
 
 def main() -> None:
     """Serve one environment until the input ends."""
-    replies = os.fdopen(os.dup(1), "w")
+    replies = os.fdopen(os.dup(1), "w", encoding="utf-8", errors="replace")
     os.dup2(2, 1)  # whatever else is printed is no reply
 
     def reply(value: object) -> None:
-        replies.write(f"{json.dumps(value, default=str)}\n")
+        replies.write(f"{json.dumps(value, default=str, ensure_ascii=False)}\n")
         replies.flush()
 
     try:

@@ -86,7 +86,7 @@ class Environment:
                     stdin=subprocess.PIPE,
                     stdout=subprocess.PIPE,
                     stderr=subprocess.DEVNULL,
-                    text=True,
+                    encoding="utf-8",
                 )
             except OSError as error:
                 raise EnvironmentUseError(f"{PYTHON}={python}: {error.strerror}") from error
