@@ -203,9 +203,11 @@ class Discussion:
         return [t for t in self.turns if t.role == role and t.parent_turn_id == parent.turn_id]
 
     def scorings(self, solution: Turn) -> list[Turn]:
-        """Return the scorings of ``solution``, by way of an evaluation or directly, in order."""
-        weighed = (solution, *self.children(solution, "evaluation"))
-        return [scoring for turn in weighed for scoring in self.children(turn, "scoring")]
+        """Return the scorings nearest below ``solution``, in order."""
+        under = f"{solution.turn_id}."
+        below = [t for t in self.turns if t.role == "scoring" and t.turn_id.startswith(under)]
+        nearest = min((t.turn_id.count(".") for t in below), default=0)
+        return [t for t in below if t.turn_id.count(".") == nearest]
 
 
 @dataclass(frozen=True)

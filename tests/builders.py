@@ -21,7 +21,7 @@ from comas.types import (
 )
 
 QUESTION = Question("q", "math", "?")
-_ROLES = {letter: role for role, letter in ROLE_LETTERS.items()}
+_ROLES = {letter: role for role, letter in ROLE_LETTERS.items()} | {"f": "refinement"}
 
 
 def generation(

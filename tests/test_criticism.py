@@ -5,12 +5,16 @@ from collections import Counter
 import builders
 import pytest
 from builders import speak
+from small_runs import QUICKSTART
 from tables import cases
 
 from comas.config.schema import Config, Interaction
 from comas.interaction.prompts import APPROVALS, EVALUATION_WITH_JUDGMENT, SCORING_ALONE, fill
 from comas.interaction.schedules import SCHEDULES, UNCRITICISED_SCHEDULES
 from comas.policy_optimization.samples import collect_samples
+from comas.preflight.configuration import load_config
+from comas.preflight.needs import faults_of
+from comas.preflight.plugins import plugin_needs
 from comas.preflight.sizes import derive_sizes
 from comas.reward_formulation import REWARD_SCHEMES
 from comas.run.metrics.step import rollout_metrics
@@ -188,10 +192,23 @@ async def refine(submission):
 
 refined = Criticism(refine, outcome="scores")
 """
+UNPAID = """
+from comas.reward_formulation import RewardScheme
+from comas.types import RewardedDiscussion, Rewards
+
+def half(discussions):
+    paid = {"evaluation": None}
+    return Rewards(
+        [RewardedDiscussion(d, [paid.get(t.role, 0.5) for t in d.turns]) for d in discussions]
+    )
+
+meant = RewardScheme(half, pays_some=True)
+"""
 
 
 def test_a_criticism_may_have_a_role_of_its_own(tmp_path):
-    """It is asked for, scored, paid as a solution is, trained and measured, from one file."""
+    """It is asked for, scored, paid as a solution is, trained and measured, from one file; and who
+    solved and evaluated is paid by its scoring as well."""
     (tmp_path / "refiner.py").write_text(REFINER)
     discussions = discuss(criticism=f"{tmp_path}/refiner.py:refined", num_rounds=1)
     ids = ["r0.s0", "r0.s0.e0", "r0.s0.e0.refinement0", "r0.s0.e0.refinement0.t0"]
@@ -200,7 +217,29 @@ def test_a_criticism_may_have_a_role_of_its_own(tmp_path):
     assert refinement.prompt == f"Improve {solution.text} by {evaluation.text}"
     assert scoring.prompt == f"Score {refinement.text}"
     rewarded = REWARD_SCHEMES["interaction"](discussions, evidence={}).discussions
-    assert rewarded[0].rewards == (None, None, 1.0, 0.0)
+    assert rewarded[0].rewards == (1.0, 0.0, 1.0, 0.0)
+    assert discussions[0].scorings(solution) == [scoring]
     [buffer] = collect_samples(rewarded, policy_of_agent=[0, 0], mask_truncated=True)
-    assert Counter(s.role for s in buffer) == {"refinement": 8, "scoring": 8}
+    roles = ("solution", "evaluation", "refinement", "scoring")
+    assert Counter(s.role for s in buffer) == dict.fromkeys(roles, 8)
     assert rollout_metrics(rewarded, num_agents=2)["reward/refinement"] == 1.0
+
+
+@cases(
+    "scheme, scored, unpaid",
+    ("interaction", "refined, JUDGE", None),
+    ("verifier", "refined, JUDGE", None),
+    ("interaction", "evaluation", "refinement"),
+    ("majority", "evaluation", None),  # pays solutions alone on purpose
+    ("{}:half", "refined, JUDGE", "evaluation"),
+    ("{}:meant", "refined, JUDGE", None),
+)
+def test_a_role_in_which_nobody_is_paid_is_a_fault_unless_the_scheme_means_it(
+    tmp_path, scheme, scored, unpaid
+):
+    path = tmp_path / "refiner.py"
+    path.write_text(REFINER.replace("refined, JUDGE", scored) + UNPAID)
+    settings = (f"interaction.criticism={path}:refined", f"reward.scheme={scheme.format(path)}")
+    faults = faults_of(plugin_needs(load_config(QUICKSTART, settings), None))
+    named = f" gave no reward to any {unpaid}, so that"
+    assert len(faults) == (unpaid is not None) and all(named in fault for fault in faults)

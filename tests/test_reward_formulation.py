@@ -53,6 +53,13 @@ ONE, TWO, THREE = (f"Fine. <score>{score}</score>" for score in (1, 2, 3))
         | {"r1.s0": "", "r1.s0.e0": "", "r1.s0.e0.t0": ONE},
         (1.0, 0.0, 0.0, 0.0, 1.0, 0.0),
     ),
+    # What a refinement "f" is worth counts for what is above it, if that has no scoring nearer.
+    ({"r0.s0": "", "r0.s0.e0": "", "r0.s0.e0.f0": "", "r0.s0.e0.f0.t0": THREE}, (1.0, 0.0, 1.0, 0)),
+    (
+        {"r0.s0": "", "r0.s0.e0": "", "r0.s0.e0.f0": "", "r0.s0.e0.f0.t0": THREE}
+        | {"r0.s0.e0.t0": ONE},
+        (0.0, 1.0, 1.0, 0.0, 0.0),
+    ),
     # A turn of another role under an evaluation is no scoring.
     (
         {"r0.s0": "", "r0.s0.e0": "", "r0.s0.e0.t0": THREE, "r0.s0.e0.e0": ONE},

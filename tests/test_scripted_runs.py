@@ -229,6 +229,32 @@ def test_a_best_metric_that_a_resumed_run_does_not_measure_is_told(saves, monkey
     assert "names validation/accuracy/maths, which is not measured" in caplog.text
 
 
+PLANNER = """from comas.interaction.criticism import Criticism, scored
+from comas.types import DOMAINS
+
+ASK = dict.fromkeys(DOMAINS, "Plan")
+
+
+async def criticise(submission):
+    if "<rating>" not in submission.solution.text:  # as all say in a dry run
+        await submission.discussion.ask("plan", 0, ASK, parent=submission.solution)
+    return await scored(submission)
+
+
+planned = Criticism(criticise, outcome="scores")
+"""
+
+
+@pytest.mark.stack
+def test_a_role_of_no_dry_run_that_is_not_paid_ends_the_first_step(saves, tmp_path, monkeypatch):
+    (tmp_path / "planner.py").write_text(PLANNER)
+    asked = [f"interaction.criticism={tmp_path}/planner.py:planned", f"saves={saves}"]
+    with pytest.raises(ValueError, match=r"interaction gave no reward to any plan, .*pays_some"):
+        play(monkeypatch, [*asked, *SETTINGS])
+    path = play(monkeypatch, [*asked, *SETTINGS, "reward.scheme=majority", "name=majority"])
+    assert trained_steps(path) == 6
+
+
 @pytest.mark.stack
 @cases("error, status", (ValueError("the model is gone"), 1), (KeyboardInterrupt(), 130))
 def test_a_run_that_ended_early_has_a_report_that_says_so(saves, monkeypatch, error, status):

@@ -22,8 +22,9 @@ from comas.policy_optimization.losses import LossInputs
 from comas.preflight.needs import Checklist, Need
 from comas.preflight.sizes import MADE_UP, silent_discussions, silent_rewards
 from comas.reward_formulation import REWARD_SCHEMES
+from comas.run.guards import check_paid
 from comas.run.trackers import TRACKERS
-from comas.types import Question, TrainingSample
+from comas.types import ROLES, Question, TrainingSample
 from comas.verification.forms import parted
 from comas.verification.verifiers import VERIFIERS, verify
 
@@ -38,6 +39,10 @@ PLUGIN_KEYS: dict[str, Registry[Any]] = {
     "logging.trackers": TRACKERS,
 }
 """Key -> the registry in which its value, or each of its values or entries, is a name."""
+
+
+READABLE = r"\boxed{1} <score>2</score> <judgment>correct</judgment> <rating>3</rating>"
+"""A response in which every reward finds what it reads."""
 
 
 def named_plugins(config: Config) -> Iterator[tuple[str, Registry[Any], str]]:
@@ -74,7 +79,7 @@ TRIED_BY_A_RUN = {
 
 def plugin_needs(config: Config, train: QuestionSet | None) -> list[Need]:
     """Return where each plug-in is defined, once it was tried, and a doubt of one that will be
-    later. (Schedules and criticisms are tried by whatever counts their turns.)"""
+    later."""
     needs = Checklist()
     for key, registry, name in named_plugins(config):
         if name not in registry:
@@ -102,11 +107,16 @@ def _why_later(key: str, name: str, train: QuestionSet | None) -> str | None:
 def _try(
     config: Config, key: str, registry: Registry[Any], name: str, train: QuestionSet | None
 ) -> str:
-    """Call a reward on discussions in which nobody says anything, a verifier on the first answer
-    of its domain, an estimator and a loss on two samples; return where the plug-in is defined."""
+    """Call a reward on discussions in which all say the same, a verifier on the first answer of its
+    domain, an estimator and a loss on two samples; return where the plug-in is defined."""
     section, _, domain = key.rpartition(".")
-    if key == "reward.scheme":
-        silent_rewards(config, silent_discussions(config, _asked_in_trial(name, train)))
+    if section in ("interaction", "reward"):
+        questions = _asked_in_trial(config.reward.scheme, train)
+        rewards = silent_rewards(config, silent_discussions(config, questions, said=READABLE))
+        # The criticisms that we ship leave evaluations unpaid where they mean to.
+        check_paid(
+            config, rewards.discussions, but_for=ROLES if key == "interaction.schedule" else ()
+        )
     asked = () if train is None or section != "verification.verifiers" else train.questions
     question = next((question for question in asked if question.domain == domain), None)
     if train is not None and question is not None:

@@ -98,14 +98,16 @@ def describe_sizes(config: Config, sizes: Sizes) -> list[str]:
     ]
 
 
-def silent_discussions(config: Config, questions: Sequence[Question] = MADE_UP) -> list[Discussion]:
-    """Return the discussions of questions, with every turn and who has it.
+def silent_discussions(
+    config: Config, questions: Sequence[Question] = MADE_UP, *, said: str = ""
+) -> list[Discussion]:
+    """Return the discussions of questions, with every turn and who has it; all say ``said``.
 
     Not to be called while an event loop runs.
     """
     return run_discussions(
         questions,
-        generate=partial(_stay_silent, judged=config.judged_roles),
+        generate=partial(_say, said, judged=config.judged_roles),
         num_agents=config.society.num_agents,
         rules=config.interaction,
         seed=config.seed,
@@ -114,7 +116,7 @@ def silent_discussions(config: Config, questions: Sequence[Question] = MADE_UP) 
 
 
 def silent_rewards(config: Config, discussions: Sequence[Discussion]) -> Rewards:
-    """Return what the reward scheme makes of discussions in which nobody says anything."""
+    """Return what the reward scheme makes of discussions in which nobody answers correctly."""
     unanswered: Verdicts = {
         (discussion.discussion_id, turn.turn_id): "unanswered"
         for discussion in discussions
@@ -124,9 +126,9 @@ def silent_rewards(config: Config, discussions: Sequence[Discussion]) -> Rewards
     return REWARD_SCHEMES[config.reward.scheme](discussions, evidence=evidence)
 
 
-async def _stay_silent(request: Request, *, judged: Collection[str]) -> Generation:
+async def _say(said: str, request: Request, *, judged: Collection[str]) -> Generation:
     author = "judge" if request.role in judged else ""
-    return Generation((0,), (0,), "", (0.0,), "stop", 0, author=author)
+    return Generation((0,), (0,), said, (0.0,), "stop", 0, author=author)
 
 
 def _describe_updates(config: Config) -> list[str]:

@@ -79,6 +79,8 @@ class RewardScheme:
     """True if all responses of a role have the same reward on purpose, as in a control."""
     compares_policies: bool = False
     """True if it compares the policies of agents, which each must have for itself."""
+    pays_some: bool = False
+    """True if it leaves turns unpaid on purpose, as one of solutions alone; else all are paid."""
     reads_columns: bool = False
     """True if it reads ``Question.columns``, labels among them."""
     teaches: Callable[[Sequence[RewardedDiscussion]], bool] | None = None
@@ -127,15 +129,16 @@ def of_agents(item: RewardedDiscussion) -> RewardedDiscussion:
 def _as_scheme(found: Any) -> RewardScheme | None:
     """A bare function needs nothing but the discussions."""
     if isinstance(found, ForeignReward):
-        return RewardScheme(found, needs=("step",), reads_columns=True)
+        return RewardScheme(found, needs=("step",), pays_some=True, reads_columns=True)
     if not callable(found):
         return None
-    scheme = found if isinstance(found, RewardScheme) else RewardScheme(found)
-    check_call(scheme.formulate, "discussions", named=scheme.needs)
-    return scheme
+    if not isinstance(found, RewardScheme):
+        found = RewardScheme(found)
+    check_call(found.formulate, "discussions", named=found.needs)
+    return found
 
 
-_by_verdicts = partial(RewardScheme, needs=("verdicts",))
+_by_verdicts = partial(RewardScheme, needs=("verdicts",), pays_some=True)
 _by_scores = partial(RewardScheme, reads="scores")
 
 REWARD_SCHEMES: Registry[RewardScheme] = Registry(
@@ -151,8 +154,8 @@ REWARD_SCHEMES: Registry[RewardScheme] = Registry(
         "maporl_quality": _by_verdicts(partial(maporl_reward, shaping=quality)),
         "maporl_margin": _by_verdicts(partial(maporl_reward, shaping=margin)),
         "maporl_outcome": _by_verdicts(partial(maporl_reward, shaping=outcome)),
-        "mean_rating": RewardScheme(mean_rating, reads="ratings"),
-        "majority": RewardScheme(majority_reward),
+        "mean_rating": RewardScheme(mean_rating, reads="ratings", pays_some=True),
+        "majority": RewardScheme(majority_reward, pays_some=True),
     },
     group="comas.rewards",
     wanted="a function from discussions to Rewards, or a RewardScheme",

@@ -12,14 +12,11 @@ INVALID_SCORING_REWARD = -1.0
 
 
 class RewardTriple(NamedTuple):
-    """What one scoring gives to the three turns that it concludes."""
+    """What one scoring gives to the turns that it concludes: r(s), r(e) and r(t)."""
 
     solution: float
-    """r(s)"""
     evaluation: float
-    """r(e)"""
     scoring: float
-    """r(t)"""
 
 
 TripleOf = Callable[[Discussion, Turn, int | None], RewardTriple | None]
@@ -60,29 +57,24 @@ def _reward_discussion(discussion: Discussion, triple_of: TripleOf) -> RewardedD
     """Give every turn its reward: for a scoring t of an evaluation e of a solution s, ``triple_of``
     says r(s), r(e) and r(t). Where s is scored without an evaluation, there is no r(e).
 
-    A solution with several scorings gets the mean of its r(s) (our reading for n > 1; the
-    paper's n is 1). A turn that nobody scored or said gets None and is not trained.
+    A scoring concludes all turns above it up to the nearest solution: evaluations get r(e), and
+    those of a plug-in's role r(s), such as the refinement f of s.e.f.t. A turn with several
+    scorings below it gets the mean of those nearest to it (our reading for n > 1; the paper's n is
+    1). A turn that nobody scored or said gets None and is not trained.
     """
     turns = {turn.turn_id: turn for turn in discussion.turns}
-    rewards: defaultdict[str, list[float]] = defaultdict(list)
+    paid: defaultdict[str, dict[int, list[float]]] = defaultdict(dict)
     for scoring in (turn for turn in discussion.turns if turn.role == "scoring"):
-        weighed = turns[scoring.parent_turn_id or ""]
-        is_evaluated = weighed.role == "evaluation"
-        solution = turns[weighed.parent_turn_id or ""] if is_evaluated else weighed
-        triple = triple_of(discussion, solution, parse_score(scoring.text))
-        if triple is None:
-            continue
-        rewards[solution.turn_id].append(triple.solution)
-        rewards[scoring.turn_id].append(triple.scoring)
-        if is_evaluated:
-            rewards[weighed.turn_id].append(triple.evaluation)
-    return RewardedDiscussion(
-        discussion,
-        tuple(
-            fmean(rewards[turn.turn_id]) if turn.turn_id in rewards and not turn.is_given else None
-            for turn in discussion.turns
-        ),
-    )
+        path = [scoring]
+        while path[-1].role != "solution" and path[-1].parent_turn_id is not None:
+            path.append(turns[path[-1].parent_turn_id])
+        if triple := triple_of(discussion, path[-1], parse_score(scoring.text)):
+            for distance, turn in enumerate(path):
+                reward = triple._asdict().get(turn.role, triple.solution)
+                paid[turn.turn_id].setdefault(distance, []).append(reward)
+    means = {turn_id: fmean(rewards[min(rewards)]) for turn_id, rewards in paid.items()}
+    rewards = (None if turn.is_given else means.get(turn.turn_id) for turn in discussion.turns)
+    return RewardedDiscussion(discussion, tuple(rewards))
 
 
 def parse_score(response_text: str) -> int | None:

@@ -12,13 +12,13 @@ from comas.engines.cluster.agents import Agents
 from comas.reward_formulation import REWARD_SCHEMES
 from comas.run.batches import Batch, Batches
 from comas.run.directory import MODELS, RunDirectory
-from comas.run.guards import UpdateGuard, Watch, gradient_plugins, mismatch_limit
+from comas.run.guards import UpdateGuard, Watch, check_paid, gradient_plugins, mismatch_limit
 from comas.run.metrics.step import Stopwatch, step_lines, step_metrics
 from comas.run.model_cards import write_model_cards
 from comas.run.prepared import Prepared
 from comas.run.records import METRICS, read_rows
 from comas.run.validation import validate_agents
-from comas.types import Metrics, TrainingSample, TurnKey, UpdateStats
+from comas.types import ROLES, Metrics, TrainingSample, TurnKey, UpdateStats
 from comas.verification import Verifier
 
 log = logging.getLogger(__name__)
@@ -84,13 +84,17 @@ class Bookkeeping:
         is policy -> what it was updated on.
 
         Raises RuntimeError when updates have changed nothing, or had no gradient that is finite,
-        too often in a row.
+        too often in a row, and ValueError when the first step pays nobody in a plug-in's role.
         """
         config, rewards = self._prepared.config, batch.rewards
         verdicts = batch.wait_for_verdicts()
         times = self._clock.times()
         due = partial(is_due, self._step, num_steps=self._bar.total)
         self._updates.check(buffers, stats)
+        if self._step == 1 and not any(
+            i.discussion.num_overlong_prompts for i in rewards.discussions
+        ):
+            check_paid(config, rewards.discussions, but_for=ROLES)  # roles of no dry run
         metrics = step_metrics(rewards, buffers, stats, verdicts, config=config)
         metrics |= {"rollout/staleness": batch.staleness, **times}
         self._watch.see(metrics, rewards.discussions)

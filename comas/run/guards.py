@@ -3,7 +3,7 @@
 import logging
 import re
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
@@ -11,6 +11,7 @@ from typing import Any
 
 from comas.config.schema import Config, Custom
 from comas.policy_optimization import ADVANTAGE_ESTIMATORS, LOSSES
+from comas.reward_formulation import REWARD_SCHEMES
 from comas.reward_formulation.interaction_reward import parse_score
 from comas.reward_formulation.judgment_reward import parse_judgment
 from comas.reward_formulation.self_rewarding import parse_rating
@@ -94,6 +95,26 @@ class UpdateGuard:
                     policy,
                     update.num_skipped_steps,
                 )
+
+
+def check_paid(
+    config: Config, rewarded: Iterable[RewardedDiscussion], *, but_for: Collection[str] = ()
+) -> None:
+    """Raise ValueError where trained agents have a role in which no turn got a reward, though the
+    reward scheme is to pay all; ``but_for`` are roles that need none."""
+    said, paid = set[str](), {*but_for}
+    for item in rewarded:
+        for turn, reward in zip(item.discussion.turns, item.rewards, strict=True):
+            if not turn.is_given and config.update_every[config.policy_of_agent[turn.agent_index]]:
+                (said if reward is None else paid).add(turn.role)
+    if (unpaid := said - paid) and not REWARD_SCHEMES[config.reward.scheme].pays_some:
+        names = ", ".join(sorted(unpaid))
+        raise ValueError(
+            f"reward.scheme={config.reward.scheme} gave no reward to any {names}, so that agents "
+            "would not be trained on it. Let interaction.criticism have it, or what answers it, "
+            "scored (Submission.score), or let reward.scheme reward it; if that leaves it out on "
+            "purpose, write RewardScheme(..., pays_some=True)"
+        )
 
 
 # ---------------------------------------------------------------- what is warned of
