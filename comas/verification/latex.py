@@ -34,6 +34,7 @@ _FUNCTION = r"(?:arc)?(?:sin|cos|tan|cot|csc)h?|log|ln|exp|gcd|lcm"
 _SYSTEM = (
     r"cases|[dr]cases|array|(?:small)?matrix|aligned|align\*?|gathered|gather\*?|split|eqnarray\*?"
 )
+_MOD = r"(?:\\[pb]?mod(?![a-zA-Z])|\\text ?\{ ?mod(?:ulo)? ?\}|(?<![a-zA-Z\\])mod(?![a-zA-Z]))"
 _HALF_OF_DAY = r"([apAP])\.? ?[mM](?![a-zA-Z])\.?"
 _OPERATOR = "tr|det|rank|arg|Re|Im|sgn|cis|dim|ker"
 
@@ -136,7 +137,17 @@ _TABLE: list[tuple[str, str, _Rewriting]] = [
         r"\\begin{pmatrix}",
     ),
     ("end", r"\\end\{(?:array|(?:small)?matrix)\} ?[)\]]", r"\\end{pmatrix}"),
+    # No element of a list is written 000: these commas group digits within brackets, too
+    (
+        ",0",
+        r"(?<![\d.])\d{1,3}(?:,\d{3})*?,0\d\d(?:,\d{3})*(?!\d)",
+        lambda m: m[0].replace(",", " " if m[0][0] == "0" else ""),
+    ),
     # Words with a meaning
+    ("mod", r"\\text ?\{ ?\( ?mod ?\} ?(\w+) ?(?:\)|\\text ?\{ ?\) ?\})", r"\\pmod{\1}"),
+    ("mod", rf"(\()? ?{_MOD} ?\{{? ?(\w+) ?\}}?(?(1) ?\))", r"\\pmod{\2}"),
+    ("lg", r"\\lg(?![a-zA-Z]| ?_)", r"\\log_{10} "),
+    ("lg", r"(?:\\(?:operatorname|text) ?\{ ?lg ?\}|(?<![a-zA-Z\\])lg)(?= ?[(\d])", r"\\log_{10} "),
     ("and", _word("[,;]? ?and"), " , "),
     ("or", _word("[,;]? ?or"), r" \\lor "),
     ("%", r"\\%", "%"),

@@ -12,8 +12,9 @@ What counts as the same:
   is no list. Within brackets a comma separates.
 * Lists and sets in any order, element by element: ``3, 5``, ``\{5, 3\}``, ``x = 3 \text{ or }
   x = 5``, ``4 \pm 1``, and two boxes joined by a comma, "and" or "or".
-* Tuples and intervals in order, with the same brackets. A tuple is no set. ``x = 1, y = 2``, or
-  the system of these two lines, is also the pair ``(1, 2)``, by the order of the names.
+* Tuples and intervals in order, with the same brackets. A tuple is no set; if the gold is one, a
+  vector is read as a tuple. ``x = 1, y = 2``, or the system of these two lines, is also the pair
+  ``(1, 2)``, by the order of the names.
 * Sets of numbers as intervals, their unions, inequalities or ``\{x \mid ...\}``. ``(1, 2)`` may
   be a pair: no inequality passes for it.
 * A value with or without the name of what it is the value of: ``x = 5``, ``5 = x`` or ``5``.
@@ -21,7 +22,8 @@ What counts as the same:
   that a letter runs through, as in ``k\pi, k \in \mathbb{Z}``; without one, it is the integers.
 * A number with or without its unit or base; two different units (or bases) are wrong, and none
   is converted. Words that make another number of it ("5 pairs", "at least 5") are never left
-  out. A percent sign on one side is read both ways: 25 % is 25 or 0.25.
+  out. A percent sign on one side is read both ways: 25 % is 25 or 0.25. Degrees are radians where
+  these are named or a multiple of ``\pi``. A modulus may be left out as a unit may.
 * Words in ``\text`` without regard to case. Without it, four letters in a row make a word, in
   which only the first may be in either case; "yes", "no" and "odd" are words, too. Letters of
   a formula keep their case, and capitals that name points their order.
@@ -45,7 +47,7 @@ from comas.verification.latex import (
     unwrap,
 )
 from comas.verification.sets import SUCH_THAT, is_equal_set, is_set
-from comas.verification.units import Quantity, read_quantity
+from comas.verification.units import UNIT_LETTERS, Quantity, read_quantity
 from comas.verification.words import (
     has_other_points,
     has_words,
@@ -60,13 +62,19 @@ from comas.verification.words import (
 )
 
 _LIST_SEPARATOR = re.compile(r"[,;]|\\lor(?![a-zA-Z])")
-_EQUALITY = re.compile(r"(?<![<>!:=])=(?!=)|\\in(?![a-zA-Z])")
+_EQUALITY = re.compile(r"(?<![<>!:=])=(?!=)|\\(?:in|equiv)(?![a-zA-Z])")
 _APPROXIMATION = re.compile(r"\\approx(?![a-zA-Z])")
 _IMPLICATION = re.compile(r"\\implies(?![a-zA-Z])")
 _PLUS_MINUS = re.compile(r"\\(pm|mp)(?![a-zA-Z])")
 _RATIO = re.compile(r":|\\text ?\{ ?to ?\}")
 _OPTION = re.compile(r"\\text ?\{ ?\(([A-Z])\) ?\}")
 _BASED = re.compile(r" ?(-?[0-9A-F]*\d[0-9A-F]*) ?(?:_ ?(?:base)?|(?:in )?base) ?(\w+) ?")
+_CONGRUENCE = re.compile(r"(.+?) ?\\pmod\{(\w+)\}")
+_INTEGER = re.compile(r"-?\d+")
+_VECTOR = re.compile(r"\\begin\{[pb]matrix\}((?:(?!\\begin|,).)*)\\end\{[pb]matrix\}", re.DOTALL)
+_LETTER_AS_UNIT = re.compile(rf".*[\d}}] [{''.join(sorted(UNIT_LETTERS))}]")
+_VARIABLE = re.compile(r"(?<![\\a-zA-Z])[a-zA-Z]")
+_DEGREE, _RADIAN = (read_quantity(f"1 {unit}").unit for unit in ("degree", "radian"))
 _BASE_NAMES = ["two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"]
 _BASES = {name: str(base) for base, name in enumerate(_BASE_NAMES, start=2)}
 
@@ -179,7 +187,8 @@ def _is_equal_element(gold: str, answer: str, *, name_needed: bool) -> bool:
     sides = _sides(answer)
     has_name = len(sides) > 1 and is_asked_for(sides[0])
     if gold_name and len(sides) > 1 and not is_same_name(gold_name, sides[0]):
-        return is_equal_expression(gold, answer)  # perhaps the same equation in another form
+        # Perhaps the same equation in another form; a congruence has none that is read.
+        return r"\pmod" not in gold and is_equal_expression(gold, answer)
     if name_needed and not has_name:
         return False
     values = sides[1:] if has_name else sides
@@ -214,6 +223,8 @@ def _is_equal_value(gold: str, answer: str) -> bool:
         return len(terms) == len(answer_terms) and all(map(_is_equal_value, terms, answer_terms))
     opening, inner, closing = unwrap(gold)
     wanted = split(inner, _LIST_SEPARATOR)
+    if len(wanted) > 1 and opening == "(":
+        answer = _as_tuple(answer)
     answer_opening, answer_inner, answer_closing = unwrap(answer)
     given = split(answer_inner, _LIST_SEPARATOR)
     if (len(wanted) > 1 and opening) or (len(given) > 1 and answer_opening):
@@ -228,12 +239,26 @@ def _is_equal_value(gold: str, answer: str) -> bool:
     )
 
 
+def _as_tuple(text: str) -> str:
+    """A row or column vector as a tuple; any other text as it is."""
+    vector = _VECTOR.fullmatch(text)
+    if vector is None or ("&" in vector[1]) == (r"\\" in vector[1]):
+        return text
+    cells = re.split(r"&|\\\\", vector[1].strip().removesuffix(r"\\"))
+    return f"({', '.join(cells)})"
+
+
 def _is_equal_quantity(gold: str, answer: str) -> bool:
     """Compare values with their units, bases and percent signs, any of which may be left out."""
     wanted, gold_base = _read_quantity(gold)
     if has_words(wanted.value):
         return is_equal_text(gold, answer)
-    given, base = _read_quantity(answer, unit_expected=bool(wanted.unit))
+    has_unit = _LETTER_AS_UNIT.fullmatch(answer) and not _VARIABLE.search(gold)
+    given, base = _read_quantity(answer, unit_expected=bool(wanted.unit or has_unit))
+    if wanted.unit != given.unit and _DEGREE in (wanted.unit, given.unit):
+        angles = [radians for angle in (wanted, given) if (radians := _in_radians(angle))]
+        if len(angles) == 2:
+            return is_equal_expression(*angles)
     if (gold_base and base and gold_base != base) or not _are_units_compatible(wanted, given):
         return False
     value, gold_value = given.value.strip(), wanted.value.strip()
@@ -248,6 +273,14 @@ def _is_equal_quantity(gold: str, answer: str) -> bool:
     return False
 
 
+def _in_radians(angle: Quantity) -> str:
+    r"""The angle's measure; "" for a number without a unit, unless it is one of ``\pi``."""
+    if angle.unit == _DEGREE:
+        return rf"\frac{{({angle.value})\pi}}{{180}}"
+    is_measure = angle.unit == _RADIAN or (not angle.unit and r"\pi" in angle.value)
+    return angle.value if is_measure else ""
+
+
 def _are_units_compatible(wanted: Quantity, given: Quantity) -> bool:
     """True if the units agree, as one that is left out does; a percent sign is a unit, too."""
     if wanted.unit_alters or given.unit_alters:
@@ -257,8 +290,14 @@ def _are_units_compatible(wanted: Quantity, given: Quantity) -> bool:
 
 
 def _read_quantity(text: str, *, unit_expected: bool = False) -> tuple[Quantity, str]:
-    """A quantity, and the base of a number such as 2134_6; "" for no base."""
+    r"""A quantity, and the base of a number such as 2134_6 or the modulus, as in ``5 \pmod 8``, by
+    which it is reduced; "" for neither."""
     text = unwrapped_number(text)
+    if congruence := _CONGRUENCE.fullmatch(text):
+        residue, modulus = congruence.groups()
+        if _INTEGER.fullmatch(residue) and modulus.isdecimal() and int(modulus):
+            residue = str(int(residue) % int(modulus))
+        return Quantity(residue), f"mod {modulus}"
     based = _BASED.fullmatch(re.sub(r"(?:\\text|[{}() ])+", " ", text))
     if based:
         return Quantity(based[1]), _BASES.get(based[2], based[2])

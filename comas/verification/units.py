@@ -30,7 +30,10 @@ _MULTIPLIERS = (["k"], ["K"], ["M"], ["B"])
 """Rather a thousand, a million or a billion than a unit, where none is asked for."""
 _POWERS = {"sq", "square", "squared", "cubic", "cubed"}
 _SHORT_NAMES = {*_SCALES, *_POWERS, *VOCABULARY["units"].split()}
-_LETTERS_IN_RATIOS = frozenset("msghLlNJKWVACT")
+UNIT_LETTERS = frozenset("msghLlNJKWVACT")
+"""Units of one letter outside of ``\\text`` in a ratio, or behind a number alone."""
+_TEXT_LETTERS = UNIT_LETTERS | frozenset("dtFHkMB")
+"""Likewise in ``\\text``, and thousands to billions: all others are variables."""
 
 _SIGNS = {"pounds": "\u00a3", "Omega": "\u03a9", "AA": "\u00c5", "mu": "\u00b5", "$": "$"}
 _SIGN = r"\\(pounds|Omega|AA|mu)(?![a-zA-Z])|\\(\$)"
@@ -47,6 +50,8 @@ _UNIT = rf"(?:{_TEXT}|{_WORD}|{_SIGN}|[\u20ac\u00a3\u00a5\u20b9\u00b0])(?: ?{_PO
 _JOINT = r" ?(?:(?:/|\\cdot(?![a-zA-Z])|\\times(?![a-zA-Z])|\*) ?)?"
 _PRODUCT = rf"{_UNIT}(?:{_JOINT}(?:{_UNIT}|\({_UNIT}(?:{_JOINT}{_UNIT})*\)))*"
 _WHOLE = re.compile(rf" ?(?:\\frac ?\{{ ?{_PRODUCT} ?\}} ?\{{ ?{_PRODUCT} ?\}}|{_PRODUCT}) ?")
+_LETTERS_IN_TEXT = re.compile(r"\\text ?\{ ?([a-zA-Z]) ?\}")
+_VARIABLES = re.compile(rf" ?(?:{_LETTERS_IN_TEXT.pattern}(?: ?{_POWER})? ?)+")
 _END_OF_VALUE = re.compile(r"[\d)}!%](?!\d)|\\pi(?![a-zA-Z])|\w(?= ?\\text)")
 _ANGLE_FUNCTION = re.compile(r"\\(?:sin|cos|tan|cot|sec|csc)(?![a-zA-Z])")
 # Of a thing that is counted, not a product of letters.
@@ -86,6 +91,9 @@ def read_quantity(text: str, *, unit_expected: bool = False) -> Quantity:
         money, text = _tokens(currency["symbol"]), currency["sign"] + text[currency.end() :]
     for end in _END_OF_VALUE.finditer(text):
         value, rest = text[: end.end()], text[end.end() :]
+        letters = _LETTERS_IN_TEXT.findall(rest) if _VARIABLES.fullmatch(rest) else ()
+        if not _TEXT_LETTERS.issuperset(letters):
+            continue
         if not _WHOLE.fullmatch(rest) or ("\u00b0" in rest and _ANGLE_FUNCTION.search(value)):
             continue
         if unit_expected or _is_surely_unit(rest):
@@ -122,7 +130,7 @@ def _is_surely_unit(text: str) -> bool:
     return all(
         word in _SHORT_NAMES
         or not word.isascii()
-        or (is_ratio and word in _LETTERS_IN_RATIOS)
+        or (is_ratio and word in UNIT_LETTERS)
         or (len(word) > 3 and _known(word) is not None)
         or bool(_PLURAL.fullmatch(word))
         for word in _bare_words(text)

@@ -176,7 +176,8 @@ def _plain(words: str) -> str:
     """One spelling for words that differ in case, hyphens, stops and an article alone."""
     words = _TEXT.sub(r" \1 ", words).strip(" .()*`'\"").strip()
     words = _HYPHEN_OR_COMMA.sub(" ", _ANSWER_IS.sub("", words).casefold())
-    return _ARTICLE.sub("", " ".join(words.split()))
+    words = _ARTICLE.sub("", " ".join(words.split()))
+    return VOCABULARY["abbreviations"].get(words, words)
 
 
 # ---------------------------------------------------------------- names of values, such as f(3)
