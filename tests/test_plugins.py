@@ -111,8 +111,21 @@ def test_what_cannot_be_used_is_refused_with_the_line_of_the_file(tmp_path):
     assert f"{path}, line 3: SyntaxError: invalid syntax" in refusal(f"{path}:a")
     path = written(tmp_path / "exits.py", "import sys\n\nsys.exit(0)\n")
     assert f"{path}, line 3: SystemExit: 0" in refusal(f"{path}:a")
+    path = written(tmp_path / "exits_at_once.py", FORKS + "\n\nos._exit(0)\n")
+    assert f"{path}, line 9: SystemExit: os._exit(0)" in refusal(f"{path}:status")
+    path = written(tmp_path / "forks.py", FORKS)
+    assert GREETINGS[f"{path}:status"] == "7"  # of a child, which may end as it likes
     path = written(tmp_path / "ends.py", "class End(BaseException):\n    pass\n\nraise End('x')\n")
     assert f"{path}, line 4: End: x" in refusal(f"{path}:a")
+
+
+FORKS = """import os
+
+child = os.fork()
+if not child:
+    os._exit(7)
+status = str(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
 
 
 def test_faults_of_plugins_are_faults_of_their_keys(tmp_path):
@@ -212,6 +225,11 @@ EXITS = "import sys\n{}:\n    sys.exit(0)\n"
 @cases(
     "key, definition, said",
     ("reward.scheme", EXITS.format("def x(discussions)"), ": SystemExit: "),
+    (
+        "reward.scheme",
+        EXITS.format("def x(discussions)").replace("sys.", "__import__('os')._"),
+        ", line 3 (x): SystemExit: os._exit(0)",
+    ),
     (
         "interaction.schedule",
         "import sys\n\n\nasync def talk():\n    sys.exit(0)\n\n\n"

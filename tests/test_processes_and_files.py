@@ -1,6 +1,7 @@
 """Processes that end, temporary folders, files that survive kills and full disks, and locks."""
 
 import asyncio
+import fcntl
 import itertools
 import json
 import os
@@ -146,6 +147,39 @@ def test_ctrl_c_again_and_again_changes_nothing_and_shows_no_traceback(outer):
     assert "ending the engines: a moment" in errors
     assert "Traceback" not in errors
     assert list(outer.iterdir()) == []
+
+
+FORKS = """
+import fcntl, os, sys
+from comas.utils.terminal import run_command
+sys.prefix = sys.argv[1]
+lock = open(sys.prefix + ".lock", "w")
+os.set_inheritable(lock.fileno(), True)
+fcntl.flock(lock, fcntl.LOCK_SH)
+def main(arguments):
+    child = os.fork()
+    if not child: sys.stdin.read(); os._exit(0)
+    print(child, flush=True)
+    if arguments[1] == "ends": return 0
+    sys.stdin.read()
+run_command(main)
+"""
+
+
+@pytest.mark.parametrize("end", ["ends", "is killed"])
+def test_a_fork_holds_no_lock_and_ends_with_its_process_unless_that_is_killed(tmp_path, end):
+    command = [sys.executable, "-c", FORKS, str(tmp_path / "venv"), end]
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        child = psutil.Process(int(process.stdout.readline()))
+        if end == "is killed":
+            process.kill()
+        process.wait(timeout=30)
+        assert is_alive(child) == (end == "is killed")
+        with (tmp_path / "venv.lock").open() as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
 TRIES_TO_LOCK = """

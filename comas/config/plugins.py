@@ -11,6 +11,7 @@ import hashlib
 import importlib
 import importlib.util
 import inspect
+import os
 import re
 import sys
 import traceback
@@ -21,7 +22,7 @@ from functools import cache, reduce
 from importlib.metadata import entry_points
 from pathlib import Path
 from types import ModuleType
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 from comas.config.paths import PathError, find, tried
 
@@ -233,6 +234,25 @@ def _place_of(error: BaseException) -> str | None:
     return None
 
 
+_exit = os._exit
+
+
+def _watch(path: str) -> None:
+    """Note that plug-ins are defined in a file, before anything of it runs; from then on
+    ``os._exit``, by which one would end the run without a word, raises SystemExit in this process.
+    """
+    process = os.getpid()
+
+    def exit_unless_plugin(status: int) -> NoReturn:
+        is_plugin = any(frame.filename in _files for frame in traceback.extract_stack())
+        if is_plugin and os.getpid() == process:  # not in a child that it has forked
+            raise SystemExit(f"os._exit({status})")
+        _exit(status)
+
+    _files.add(path)
+    os._exit = exit_unless_plugin
+
+
 # ---------------------------------------------------------------- files and modules
 
 
@@ -249,7 +269,7 @@ def _module_at(location: str) -> ModuleType:
             f"there is no module {location}",
             f"install its package, add its folder to PYTHONPATH, or {HOW_TO_NAME_ONE}",
         )
-    _files.add(str(spec.origin))
+    _watch(str(spec.origin))
     with blaming_plugins():
         return importlib.import_module(location)
 
@@ -277,7 +297,7 @@ def _file_as_module(path: Path) -> ModuleType:
         why = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
         remedy = "name a .py file that can be read"
         raise PluginError(f"{path} cannot be read: {why}", remedy) from error
-    _files.add(str(path))
+    _watch(str(path))
     _texts[str(path)] = text
     module = ModuleType(f"plugin_{path.stem}_{digest_of(str(path))[:8]}")
     module.__file__ = str(path)

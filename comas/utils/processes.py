@@ -6,6 +6,7 @@ import re
 import signal
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 import psutil
@@ -63,6 +64,22 @@ def end_with_parent() -> None:
     """Have Linux kill this process when the thread that started it ends, also if this one is
     frozen."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def keep_from_children(lock: Path) -> None:
+    """Let no child inherit the open file ``lock``: a plug-in's fork that outlives this process
+    would still hold the lock on it."""
+    for opened in Path("/proc/self/fd").iterdir():
+        if lock.exists() and opened.exists() and opened.samefile(lock):
+            descriptor = int(opened.name)
+            os.set_inheritable(descriptor, False)
+            os.register_at_fork(after_in_child=partial(os.close, descriptor))
+
+
+def end_forks() -> None:
+    """Kill the children that are copies of this process and have started no program."""
+    own = psutil.Process()
+    _kill(child for child in own.children() if command_line(child) == command_line(own))
 
 
 def end_processes(*, variable: str, value: str) -> None:

@@ -11,10 +11,12 @@ import threading
 import unicodedata
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from types import FrameType
 from typing import NoReturn, ParamSpec
 
 from comas.utils.files import FileError
+from comas.utils.processes import end_forks, keep_from_children
 from comas.utils.temporary import temporary_folder
 
 log = logging.getLogger(__name__)
@@ -111,6 +113,7 @@ def command(*loggers: str, interrupted: str = "") -> Callable[[Callable[P, int]]
 def run_command(main: Callable[[Sequence[str]], int]) -> NoReturn:
     """Run ``main`` on the command line's arguments, with a temporary folder of its own; exit with
     the status that it returns."""
+    keep_from_children(Path(f"{sys.prefix}.lock"))  # which scripts/environment.sh holds
     try:
         with temporary_folder():
             try:
@@ -123,6 +126,7 @@ def run_command(main: Callable[[Sequence[str]], int]) -> NoReturn:
                     signal.signal(number, signal.SIG_IGN)
                 # At the interpreter's exit it would miss its folder.
                 multiprocessing.util._exit_function()  # type: ignore[attr-defined]
+                end_forks()
     except FileError as error:
         sys.stderr.write(f"error: {error}\n")
         status = EXIT_FAULT
