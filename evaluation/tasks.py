@@ -9,6 +9,7 @@ from comas.config.schema import Data
 from comas.data import RECORD, RECORDS, Faulty, load_questions, read_records
 from comas.interaction.prompts import SOLUTION, fill
 from comas.interaction.wording import wording_of
+from comas.utils.invocation import of_checkout
 from comas.verification.environments import PREFIX
 from evaluation.benchmarks import BENCHMARKS
 from evaluation.types import BenchmarkTask
@@ -112,4 +113,4 @@ def choose_benchmarks(
 
 def _build_command(names: Sequence[str], data: Path) -> str:
     output = "" if data == Path("data") else f" --output {data}"
-    return f"bash scripts/prepare_data.sh --only {' '.join(names)}{output}"
+    return of_checkout(f"bash scripts/prepare_data.sh --only {' '.join(names)}{output}")

@@ -1,5 +1,6 @@
 """Commands and their scripts: options, help, how they end; and the harness of benchmarks."""
 
+import ast
 import re
 import shutil
 import subprocess
@@ -14,8 +15,9 @@ from small_runs import REPOSITORY
 from tables import cases
 
 from comas.commands import MAINS, start
-from comas.utils.invocation import SCRIPTS, help_of, start_of
+from comas.utils.invocation import SCRIPTS, help_of, of_checkout, start_of
 from comas.utils.terminal import printable
+from evaluation.models import find_target
 from scripts.benchmarks._turns import Ratio, Report, take_turns
 from scripts.command import read_arguments
 
@@ -68,6 +70,28 @@ def test_without_a_checkout_messages_name_the_command(monkeypatch, tmp_path):
     monkeypatch.setattr("comas.utils.invocation._SCRIPTS_FOLDER", tmp_path)
     assert start_of("check-data") == "comas check-data"
     assert help_of("evaluate").startswith("usage: comas evaluate NAME PATH [key=value ...]\n")
+    command = "bash scripts/get_model.sh x"
+    assert of_checkout(command) == f"{command} (in a checkout of CoMAS: pip does not install it)"
+    monkeypatch.undo()
+    assert of_checkout(command) == command
+    with pytest.raises(ValueError, match="saves/gone: there is no such folder; tried: "):
+        find_target("saves/gone", weights="trained")
+
+
+def test_every_message_that_names_a_script_or_page_says_where_it_is():
+    """But for docstrings, and for studies, which only a checkout holds."""
+    named = re.compile(r"scripts/\w+\.sh|data/README|\bREADME\.md,")
+    for file in (*REPOSITORY.glob("comas/**/*.py"), *REPOSITORY.glob("evaluation/**/*.py")):
+        if file.parent.name == "reproduction" or file.name == "invocation.py":
+            continue
+        tree = ast.parse(file.read_text())
+        calls = [n for n in ast.walk(tree) if isinstance(n, ast.Call)]
+        said = {id(c) for n in calls if "of_checkout" in ast.unparse(n.func) for c in ast.walk(n)}
+        said |= {id(n.value) for n in ast.walk(tree) if isinstance(n, ast.Expr)}  # docstrings
+        texts = [n for n in ast.walk(tree) if isinstance(n, ast.Constant) and id(n) not in said]
+        assert [n.value for n in texts if named.search(str(n.value))] == [], file
+    shown = [*REPOSITORY.glob("comas/help/*.txt"), *REPOSITORY.glob("comas/**/*.js")]
+    assert [file for file in shown if named.search(file.read_text())] == []
 
 
 def test_training_says_which_packages_a_wheel_cannot_bring(monkeypatch, capsys):

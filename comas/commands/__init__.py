@@ -9,7 +9,7 @@ from importlib.util import find_spec
 from pkgutil import resolve_name
 from typing import NoReturn
 
-from comas.utils.invocation import help_of
+from comas.utils.invocation import help_of, of_checkout
 from comas.utils.terminal import EXIT_FAULT, run_command
 
 MAINS = {
@@ -47,7 +47,7 @@ def start(arguments: Sequence[str]) -> int:
     if missing and given.command == "train":
         sys.stderr.write(
             f"error: comas train needs {' and '.join(missing)}, which pip does not bring by "
-            "itself: see README.md, As a package\n"
+            f"itself: {of_checkout('README.md, As a package')}\n"
         )
         return EXIT_FAULT
     return resolve_name(MAINS[given.command])(given.arguments)

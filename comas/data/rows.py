@@ -19,7 +19,7 @@ from huggingface_hub.errors import HfHubHTTPError
 from pydantic_core import from_json
 
 from comas.config.paths import tried
-from comas.utils.invocation import program
+from comas.utils.invocation import of_checkout, program
 
 HUB = "hub:"
 """How the name of a dataset on the hub begins."""
@@ -224,7 +224,7 @@ def _numbered(rows: Iterable[Any]) -> Iterator[tuple[str, Any]]:
 
 def _unreadable(path: Path, reason: str) -> DataError:
     return DataError(
-        f"{path} cannot be read: {reason}{tried(path)}. bash scripts/prepare_data.sh builds the "
-        "paper's questions, and data/README.md says how to write your own; data.train and "
-        "data.validation name the files"
+        f"{path} cannot be read: {reason}{tried(path)}. data.train and data.validation "
+        "name the files. To build the paper's: "
+        f"{of_checkout('bash scripts/prepare_data.sh; to write your own: data/README.md')}"
     )

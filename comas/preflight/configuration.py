@@ -12,7 +12,7 @@ from comas.engines.cluster.placement import gpus_in_all, plan_policy
 from comas.preflight.conflicts import find_conflicts
 from comas.preflight.machine import read_gpus, why_unusable
 from comas.run.seals import CONFIG, check_origin
-from comas.utils.invocation import start_of
+from comas.utils.invocation import of_checkout, start_of
 from comas.utils.model_folder import is_here
 
 PAPER_CONFIG = Path("configs/comas.yaml")
@@ -67,5 +67,6 @@ def _missing_for(config: Config) -> list[str]:
         path for path in (config.data.train, config.data.validation) if not Path(path).is_file()
     ]
     if files:
-        missing.append(f"{' and '.join(files)} (built by: bash scripts/prepare_data.sh)")
+        built_by = of_checkout("bash scripts/prepare_data.sh")
+        missing.append(f"{' and '.join(files)} (built by: {built_by})")
     return missing

@@ -35,6 +35,7 @@ from comas.run.seals import read_inputs
 from comas.types import DOMAINS, Device
 from comas.utils.chat import ChatEncoder, check_system_prompt
 from comas.utils.gguf import GGUF_SUFFIX, converted
+from comas.utils.invocation import of_checkout
 from comas.utils.model_folder import (
     check_model_folder,
     contents_of,
@@ -379,7 +380,8 @@ def check_model(
             "Give a folder in Hugging Face format, or a hub name such as Qwen/Qwen2.5-3B-Instruct"
         )
         if Path(model).parts[-3:-1] == ("saves", "models"):
-            remedy = f"bash scripts/get_model.sh {Path(model).name} gets it, if it is known there"
+            command = of_checkout(f"bash scripts/get_model.sh {Path(model).name}")
+            remedy = f"To get it, if it is known there: {command}"
         raise ValueError(
             f"society.models names {model!r}, which is neither a folder here nor a hub name"
             f"{tried(model)}. {remedy}."

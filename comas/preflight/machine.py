@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from comas.types import Device
+from comas.utils.invocation import of_checkout
 from comas.verification.sandbox import HOW_TO_GET_NAMESPACES, Isolation, Sandbox, SandboxError
 
 PINNED_CUDA = 13
@@ -82,7 +83,7 @@ def why_unusable(gpus: Gpus) -> str:
         return (
             f"the NVIDIA driver {gpus.driver} is too old for CUDA {gpus.cuda or PINNED_CUDA}, for "
             f"which the pinned torch and vllm are built: install driver {oldest} or newer, or set "
-            "REQUIREMENTS to other pins (configs/README.md, Environments)"
+            f"REQUIREMENTS to other pins: {of_checkout('configs/README.md, Environments')}"
         )
     if gpus.cuda is None:
         return "the installed torch is the CPU's build: unset REQUIREMENTS"

@@ -2,6 +2,7 @@
 name a command or a program."""
 
 import argparse
+import re
 import sys
 from importlib import resources
 from pathlib import Path
@@ -24,6 +25,14 @@ def start_of(command: str) -> str:
     script = SCRIPTS[command]
     is_checkout = (_SCRIPTS_FOLDER / script).is_file()
     return f"bash scripts/{script}" if is_checkout else f"comas {command}"
+
+
+def of_checkout(words: str) -> str:
+    """Return words that name a script or page of the repository; where it is not here, as pip
+    installs none, with where to find it."""
+    path = re.findall(r"[\w./-]+\.(?:sh|md)\b", words)[0]
+    is_here = (_SCRIPTS_FOLDER.parent / path).is_file()
+    return words if is_here else f"{words} (in a checkout of CoMAS: pip does not install it)"
 
 
 def program(name: str) -> str:

@@ -70,9 +70,9 @@ def adapter_of(folder: Path) -> Adapter | None:
 
 
 def may_be_hub_name(name: str) -> bool:
-    """True if ``name`` has the form of a hub name, and does not begin with a folder's name."""
+    """True if ``name`` has the form of a hub name, and not that of a folder or run."""
     owner, _, model = name.partition("/")
-    is_path = name.startswith((".", "~")) or Path(owner).is_dir()
+    is_path = name.startswith((".", "~", "saves/")) or Path(owner).is_dir()
     return bool(owner and model) and "/" not in model and not is_path
 
 

@@ -126,7 +126,7 @@ def _convert(record_set: RecordSet, row: Row, number: int) -> Item | LeftOut:
         if column not in row:
             raise DataError(
                 f"{place}: no column {column!r}; it has {', '.join(row)}. It is not the dataset "
-                "that data/README.md names, or its schema changed"
+                "that the questions are built from, or its schema changed"
             )
         if (value := row[column]) is None:
             return LeftOut(f"it has no {column}")

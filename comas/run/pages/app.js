@@ -83,7 +83,7 @@ async function news() {
     if (reload) location.reload();
     return sources;
   } catch {
-    drawProgress("The page is not followed any more: scripts/view.sh has ended or is busy. It is asked again.");
+    drawProgress("The page is not followed any more: the command that shows it has ended or is busy. It is asked again.");
     return undefined;
   }
 }

@@ -28,6 +28,7 @@ from comas.run.provenance import PACKAGES, commit_of, read_processes, version_of
 from comas.run.records import LOG, METRICS, VALIDATIONS, Row, read_rows, read_warnings
 from comas.run.seals import CONFIG
 from comas.utils.files import from_here, read_lines
+from comas.utils.invocation import start_of
 
 log = logging.getLogger("view")
 
@@ -70,7 +71,7 @@ def report_source(run: Path) -> PageSource:
         notes=notes_on(run, rows),
         tables=[settings_table(config), _sizes(run, config, rows), versions_table(run)],
         featured=[thread.id for thread in worth_a_look],
-        without_details="comas view writes a page with them (scripts/view.sh)",
+        without_details=f"{start_of('view')} writes a page with them",
     )
 
 
