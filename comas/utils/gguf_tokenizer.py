@@ -1,0 +1,175 @@
+"""The tokenizer of a GGUF file, made from the vocabulary in its metadata.
+
+That of transformers loses much of the vocabulary: merges (Gemma), control tokens (Qwen, Gemma), the
+end token (Llama) and how text is split before it is merged (all that are not Qwen2's).
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import gguf
+from tokenizers import (
+    AddedToken,
+    Regex,
+    Tokenizer,
+    decoders,
+    models,
+    normalizers,
+    pre_tokenizers,
+    processors,
+)
+
+from comas.utils.model_folder import load_tokenizer
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerFast
+
+Metadata = Mapping[str, Any]
+
+_ENDING = r" ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+_WORD = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+"
+_UPPER, _LOWER = r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]", r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]"
+_FIRST = r"[^\r\n\p{L}\p{N}]?"
+_GPT2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
+_QWEN2 = rf"{_WORD}|\p{{N}}|{_ENDING}"
+_LLAMA3 = rf"{_WORD}|\p{{N}}{{1,3}}|{_ENDING}"
+_TEKKEN = (
+    rf"{_FIRST}{_UPPER}*{_LOWER}+|{_FIRST}{_UPPER}+{_LOWER}*|\p{{N}}|"
+    r" ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+_SPLITS = {
+    ("gpt-2",): (_GPT2,),
+    ("smollm", "starcoder", "refact"): (r"\p{N}", _GPT2),
+    ("qwen2", "stablelm2", "deepseek-r1-qwen"): (_QWEN2,),
+    ("llama-bpe", "llama3", "llama-v3", "dbrx", "smaug-bpe"): (_LLAMA3,),
+    ("tekken",): (_TEKKEN,),
+}
+"""``tokenizer.ggml.pre`` -> the patterns that split a text, as llama.cpp has them."""
+_WHOLE_FIRST = ("llama-bpe", "llama3", "llama-v3", "tekken")
+"""Of which a word that is in the vocabulary is one token, whatever merges there are."""
+
+_SAMPLE = "What is 12 + 345?\n\n\tIt's naïve: “日本” 🙂  def f(x): return x**2"
+
+
+def make_tokenizer(metadata: Metadata, chat_template: str) -> "PreTrainedTokenizerFast":
+    """Return the tokenizer that the metadata of a GGUF file describe.
+
+    Raises ValueError when its kind is unknown.
+    """
+    from transformers import PreTrainedTokenizerFast
+
+    kinds = {"llama": _sentence_piece, "gpt2": _byte_level}
+    kind = _about(metadata, "model")
+    if kind not in kinds:
+        raise ValueError(
+            f"its tokenizer.ggml.model is {kind}, but only {' and '.join(kinds)} can be read; get "
+            "the model in Hugging Face format"
+        )
+    tokens: list[str] = _about(metadata, "tokens")
+    tokenizer = kinds[kind](metadata, tokens)
+    types = gguf.TokenType
+    added = {types.CONTROL: True, types.UNKNOWN: True, types.USER_DEFINED: False}
+    tokenizer.add_tokens(
+        [
+            AddedToken(token, normalized=False, special=added[of_type])
+            for token, of_type in zip(tokens, _about(metadata, "token_type"), strict=True)
+            if of_type in added
+        ]
+    )
+    names = {"bos": "bos", "eos": "eos", "unknown": "unk", "padding": "pad"}
+    special = {
+        f"{name}_token": tokens[token_id]
+        for key, name in names.items()
+        if (token_id := _about(metadata, f"{key}_token_id")) is not None
+    }
+    if _about(metadata, "add_bos_token", kind == "llama") and (bos := special.get("bos_token")):
+        tokenizer.post_processor = processors.TemplateProcessing(
+            single=[bos, "$A"], special_tokens=[(bos, _about(metadata, "bos_token_id"))]
+        )
+    return PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer,
+        chat_template=chat_template,
+        clean_up_tokenization_spaces=False,  # made for WordPiece; it eats spaces of text
+        **special,
+    )
+
+
+def check_written(folder: Path, metadata: Metadata, made: "PreTrainedTokenizerFast") -> None:
+    """Raise ValueError unless the tokenizer in ``folder`` reads and writes a text, a chat and all
+    control tokens as ``made`` does, the one that was made from the ``metadata``."""
+    loaded = load_tokenizer(folder)
+    chat = made.apply_chat_template([{"role": "user", "content": _SAMPLE}], tokenize=False)
+    marks = {
+        token: token_id
+        for token_id, (token, of_type) in enumerate(
+            zip(_about(metadata, "tokens"), _about(metadata, "token_type"), strict=True)
+        )
+        if of_type == gguf.TokenType.CONTROL
+    }
+    wanted = {text: made.encode(text, add_special_tokens=False) for text in (_SAMPLE, chat)}
+    wanted |= {mark: [token_id] for mark, token_id in marks.items()}
+    for text, ids in wanted.items():
+        found = loaded.encode(text, add_special_tokens=False)
+        # (Llama 2's tokenizer adds a space after each mark of a chat.)
+        if found != ids or (text != chat and loaded.decode(found) != text):
+            raise ValueError(
+                f"its tokenizer cannot be written in Hugging Face format: of {text[:80]!r} its "
+                f"vocabulary makes the tokens {ids[:16]}, and what was written {found[:16]}, which "
+                f"are {loaded.decode(found)[:80]!r}; get the model in Hugging Face format"
+            )
+
+
+def _about(metadata: Metadata, key: str, default: Any = None) -> Any:
+    return metadata.get(f"tokenizer.ggml.{key}", default)
+
+
+def _byte_level(metadata: Metadata, tokens: list[str]) -> Tokenizer:
+    """Byte-level BPE: GPT-2's, Qwen's, Llama 3's."""
+    pre = _about(metadata, "pre")
+    known = {name: patterns for names, patterns in _SPLITS.items() for name in names}
+    if pre not in known:
+        raise ValueError(
+            f"its tokenizer.ggml.pre, by which text is split before it is merged, is {pre}, but "
+            f"only {', '.join(known)} are known; get the model in Hugging Face format"
+        )
+    merges = [tuple(merge.split(" ")) for merge in _about(metadata, "merges")]
+    vocabulary = {token: token_id for token_id, token in enumerate(tokens)}
+    whole_first = pre in _WHOLE_FIRST
+    tokenizer = Tokenizer(models.BPE(vocabulary, merges, ignore_merges=whole_first))
+    if known[pre] == (_QWEN2,):
+        tokenizer.normalizer = normalizers.NFC()
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+        [
+            *(pre_tokenizers.Split(Regex(pattern), "isolated") for pattern in known[pre]),
+            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
+        ]
+    )
+    tokenizer.decoder = decoders.ByteLevel()
+    return tokenizer
+
+
+def _sentence_piece(metadata: Metadata, tokens: list[str]) -> Tokenizer:
+    """SentencePiece's BPE: Llama 2's, Mistral's, Gemma's. It merges what has the highest score."""
+    from transformers.convert_slow_tokenizer import generate_merges
+
+    vocabulary = {token: token_id for token_id, token in enumerate(tokens)}
+    scored = zip(tokens, _about(metadata, "scores"), _about(metadata, "token_type"), strict=True)
+    scores = {token: score for token, score, kind in scored if kind == gguf.TokenType.NORMAL}
+    unknown = _about(metadata, "unknown_token_id")
+    tokenizer = Tokenizer(
+        models.BPE(
+            vocabulary,
+            generate_merges({token: vocabulary[token] for token in scores}, scores),
+            unk_token=None if unknown is None else tokens[unknown],
+            fuse_unk=True,
+            byte_fallback=True,
+        )
+    )
+    prefix = [normalizers.Prepend("▁")] * bool(_about(metadata, "add_space_prefix", True))
+    tokenizer.normalizer = normalizers.Sequence([*prefix, normalizers.Replace(" ", "▁")])
+    strip = [decoders.Strip(" ", 1, 0)] * len(prefix)
+    tokenizer.decoder = decoders.Sequence(
+        [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse(), *strip]
+    )
+    return tokenizer
