@@ -93,6 +93,8 @@ def test_its_tools_are_those_of_solvers_where_the_schedule_says_so():
     assert answer('{"name": "add", "arguments": {"a": 48, "b": 23}}') == ("71", False)
     said, failed = answer('{"name": "add", "arguments": {"a": 48}}')
     assert failed and said.startswith("error: ")
+    said, _ = answer(r'{"name": "add", "arguments": {"a": "\ud800", "b": ""}}')
+    assert said.encode()  # half a surrogate pair has become "?"
 
 
 def test_one_that_cannot_be_used_is_refused_with_the_reason():

@@ -88,5 +88,5 @@ def _read_alike(
 
 
 distilled = RewardScheme(
-    distillation_reward, reads="scores", needs=("response_logprobs",), compares_policies=True
+    distillation_reward, "scores", ("response_logprobs",), compares_policies=True, pays_some=True
 )

@@ -20,8 +20,7 @@ class RewardTriple(NamedTuple):
 
 
 TripleOf = Callable[[Discussion, Turn, int | None], RewardTriple | None]
-"""What a scoring of that solution with that score gives; the score None: it holds none. Returns
-None where nobody is trained on it."""
+"""What a scoring of that solution with that score (None: it holds none) gives; None: nothing."""
 
 
 def interaction_reward(discussions: Sequence[Discussion]) -> Rewards:
@@ -55,12 +54,11 @@ def reward_by_scoring(discussions: Sequence[Discussion], triple_of: TripleOf) ->
 
 def _reward_discussion(discussion: Discussion, triple_of: TripleOf) -> RewardedDiscussion:
     """Give every turn its reward: for a scoring t of an evaluation e of a solution s, ``triple_of``
-    says r(s), r(e) and r(t). Where s is scored without an evaluation, there is no r(e).
+    says r(s), r(e) and r(t).
 
-    A scoring concludes all turns above it up to the nearest solution: evaluations get r(e), and
-    those of a plug-in's role r(s), such as the refinement f of s.e.f.t. A turn with several
-    scorings below it gets the mean of those nearest to it (our reading for n > 1; the paper's n is
-    1). A turn that nobody scored or said gets None and is not trained.
+    A scoring concludes all turns above it up to the nearest solution: evaluations get r(e), all
+    others r(s), such as the refinement f of s.e.f.t. Of several scorings below a turn, it gets the
+    mean of those nearest to it. A turn that nobody scored or said gets None and is not trained.
     """
     turns = {turn.turn_id: turn for turn in discussion.turns}
     paid: defaultdict[str, dict[int, list[float]]] = defaultdict(dict)
