@@ -3,6 +3,7 @@
 import datetime
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from builders import discussion, turn
@@ -112,7 +113,7 @@ def file(tmp_path: Path) -> Path:
     return written(tmp_path / "theirs.py", FUNCTIONS)
 
 
-def seen(file: Path) -> list[object]:
+def seen(file: Path) -> list[Any]:
     REWARD_SCHEMES._look_up(f"{file}:SEEN").clear()
     return REWARD_SCHEMES._look_up(f"{file}:SEEN")
 

@@ -47,12 +47,11 @@ def offer_evidence(
     seed: int,
     step: int,
 ) -> Evidence:
-    """Return what a scheme may choose from at ``step``; nothing is computed before it is needed.
+    """Return what a scheme may choose from at ``step`` (0: a validation), computed when needed.
 
     ``verdicts``: turn -> what the verifier says of it (``Verdicts``); a scheme that needs them is
     not CoMAS's, whose rewards come from the discussion alone. ``rng``: the step's own generator
-    (``Random``). ``response_logprobs`` and ``judge_logprobs`` are functions of these types;
-    ``step`` is 0 at a validation.
+    (``Random``). ``response_logprobs`` and ``judge_logprobs`` are functions of these types.
     """
     return {
         "verdicts": wait_for_verdicts,
@@ -103,8 +102,7 @@ class RewardScheme:
         if num != f" of {len(discussions)}":
             raise ValueError(
                 f"reward.scheme: for {len(discussions)} discussions it returned "
-                f"{type(rewards).__name__}{num}; let it return Rewards with a RewardedDiscussion "
-                "for each"
+                f"{type(rewards).__name__}{num}; let it return Rewards, a RewardedDiscussion each"
             )
         metrics = {name: as_number(value) for name, value in rewards.metrics.items()}
         return Rewards([of_agents(item) for item in rewards.discussions], metrics)
