@@ -297,7 +297,7 @@ def test_a_vocabulary_of_sentence_piece_is_read_as_sentence_piece_reads_it(
     made = make_tokenizer(metadata, template)
     made.save_pretrained(tmp_path)
     (tmp_path / "config.json").write_text(json.dumps({"model_type": model_type, "vocab_size": 700}))
-    check_written(tmp_path, metadata, made)
+    check_written(tmp_path, made)
     loaded = load_tokenizer(tmp_path)
     for line in [TEXT, *Path(__file__).read_text().splitlines()]:
         if "_of_turn" in line or "▁" in line:  # text to SentencePiece, and the space itself
@@ -321,7 +321,7 @@ def test_a_folder_whose_tokenizer_reads_otherwise_is_refused(tmp_path):
     said["model"]["merges"] = []
     path.write_text(json.dumps(said))
     with pytest.raises(ValueError, match=r'of "What is .* its vocabulary makes the tokens'):
-        check_written(tmp_path, metadata, made)
+        check_written(tmp_path, made)
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 import hashlib
 import logging
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -58,7 +59,7 @@ def write_model(gguf: Path, output: Path) -> None:
             log.info("writing the model, dequantised, as %s", output)
             model.save_pretrained(partial)
             tokenizer.save_pretrained(partial)
-            check_written(partial, metadata, tokenizer)
+            check_written(partial, tokenizer)
     except Exception as error:  # gguf and transformers raise nothing narrower
         reason = " ".join(str(error).split())
         raise ValueError(f"{gguf} cannot be read as a model: {reason}") from error
@@ -79,7 +80,7 @@ def _files(gguf: Path) -> tuple[list[Path], Path]:
     return shards, gguf.with_name(f"{name}.jinja")
 
 
-def _check_metadata(metadata: dict[str, Any], template: Path) -> None:
+def _check_metadata(metadata: Mapping[str, Any], template: Path) -> None:
     """Raise ValueError if the metadata alone say that the model cannot be used."""
     if (kind := metadata.get("general.type", "model")) != "model":
         raise ValueError(

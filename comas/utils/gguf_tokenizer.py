@@ -95,20 +95,14 @@ def make_tokenizer(metadata: Metadata, chat_template: str) -> "PreTrainedTokeniz
     )
 
 
-def check_written(folder: Path, metadata: Metadata, made: "PreTrainedTokenizerFast") -> None:
+def check_written(folder: Path, made: "PreTrainedTokenizerFast") -> None:
     """Raise ValueError unless the tokenizer in ``folder`` reads and writes a text, a chat and all
-    control tokens as ``made`` does, the one that was made from the ``metadata``."""
+    control tokens as ``made`` does, the one that was made from the metadata."""
     loaded = load_tokenizer(folder)
     chat = made.apply_chat_template([{"role": "user", "content": _SAMPLE}], tokenize=False)
-    marks = {
-        token: token_id
-        for token_id, (token, of_type) in enumerate(
-            zip(_about(metadata, "tokens"), _about(metadata, "token_type"), strict=True)
-        )
-        if of_type == gguf.TokenType.CONTROL
-    }
     wanted = {text: made.encode(text, add_special_tokens=False) for text in (_SAMPLE, chat)}
-    wanted |= {mark: [token_id] for mark, token_id in marks.items()}
+    added = made.added_tokens_decoder.items()
+    wanted |= {token.content: [token_id] for token_id, token in added if token.special}
     for text, ids in wanted.items():
         found = loaded.encode(text, add_special_tokens=False)
         # (Llama 2's tokenizer adds a space after each mark of a chat.)

@@ -6,10 +6,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from gguf import GGUFReader, GGUFValueType, GGUFWriter, ReaderField, ReaderTensor
+from gguf import GGUFReader, GGUFValueType, GGUFWriter, ReaderTensor
 
 if TYPE_CHECKING:
     from transformers import PreTrainedConfig, PreTrainedModel
+
+Metadata = Mapping[str, Any]
 
 _ROPE = {
     "factor": "factor",
@@ -49,26 +51,17 @@ class _Reader(GGUFReader):  # type: ignore[misc]  # gguf is not typed
         return end - orig_offs, strings, [*range(length)], types
 
 
-class Metadata(dict[str, Any]):
-    """The metadata by their keys."""
-
-    fields: Mapping[str, ReaderField]
-    """With their types."""
-
-
 def read_shards(shards: Sequence[Path]) -> tuple[Metadata, dict[str, ReaderTensor]]:
     """Return the metadata of a model in GGUF, and its tensors by name.
 
     Raises ValueError when these are not all of its shards.
     """
     readers = [_Reader(path) for path in shards]
-    first = readers[0].fields
-    metadata = Metadata((key, field.contents()) for key, field in first.items())
-    metadata.fields = first
+    metadata = {key: field.contents() for key, field in readers[0].fields.items()}
     tensors = {tensor.name: tensor for reader in readers for tensor in reader.tensors}
     num_shards = metadata.get("split.count", 1)
     num_tensors = metadata.get("split.tensors.count", len(tensors))
-    if (len(shards), len(tensors)) != (num_shards or 1, num_tensors):
+    if (len(shards), len(tensors)) != (num_shards, num_tensors):
         raise ValueError(
             f"by its metadata it is one of {num_shards} shards with {num_tensors} tensors, but "
             f"{len(shards)} with {len(tensors)} are here; name all shards as they were, "
@@ -126,10 +119,10 @@ def _write_plain(path: Path, metadata: Metadata, tensors: Mapping[str, ReaderTen
     architecture = metadata["general.architecture"]
     writer = GGUFWriter(path, architecture)
     left_out = ("GGUF.", "split.", "general.", f"{architecture}.rope.scal")
-    for key, field in metadata.fields.items():
-        is_vocabulary = key.startswith("tokenizer.") and field.types[0] == GGUFValueType.ARRAY
+    for key, value in metadata.items():
+        is_vocabulary = key.startswith("tokenizer.") and isinstance(value, list)
         if not (is_vocabulary or key.startswith(left_out)):
-            writer.add_key_value(key, metadata[key], field.types[0], field.types[-1])
+            writer.add_key_value(key, value, GGUFValueType.get_type(value))
     if f"{architecture}.vocab_size" not in metadata:
         writer.add_vocab_size(len(metadata["tokenizer.ggml.tokens"]))
     for tensor in tensors.values():
