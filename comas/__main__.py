@@ -1,9 +1,10 @@
-"""``comas train [--dry-run | --trial | --export-best] [CONFIG] [key=value ...]``, which
+"""``comas train [--dry-run | --trial[=TIME] | --export-best] [CONFIG] [key=value ...]``, which
 ``python -m comas`` is as well."""
 
 import argparse
 import errno
 import logging
+import re
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -24,7 +25,7 @@ from comas.run.pages.run_report import report
 from comas.run.prepared import Prepared
 from comas.run.records import METRICS, read_rows
 from comas.train import agents_of, discuss, train
-from comas.trial import try_out
+from comas.trial import BUDGET_S, try_out
 from comas.utils.files import from_here, in_command
 from comas.utils.invocation import CommandParser, start_of
 from comas.utils.terminal import (
@@ -62,7 +63,7 @@ def main(arguments: Sequence[str]) -> int:
             )
         prepared = prepare(config)
         if options.trial:
-            _try(prepared)
+            _try(prepared, budget_s=options.trial)
             return 0
         config = prepared.config
         sizes = describe_sizes(config, prepared.sizes)
@@ -113,10 +114,19 @@ def _read(arguments: Sequence[str]) -> argparse.Namespace:
     parser = CommandParser("train")
     instead = parser.add_mutually_exclusive_group()
     instead.add_argument(DRY_RUN, action="store_true")
-    instead.add_argument(TRIAL, action="store_true")
+    instead.add_argument(TRIAL, type=_seconds)
     instead.add_argument(EXPORT_BEST, action="store_true")
     parser.add_argument("arguments", nargs="*")
-    return parser.parse_intermixed_args(arguments)
+    # `--trial configs/mine.yaml`: the configuration is no time.
+    words = [f"{TRIAL}={BUDGET_S:.0f}s" if word == TRIAL else word for word in arguments]
+    return parser.parse_intermixed_args(words)
+
+
+def _seconds(text: str) -> float:
+    """Read a duration: ``10m`` is 600.0."""
+    if (found := re.fullmatch(r"([1-9]\d*)([smh])", text)) is None:
+        raise argparse.ArgumentTypeError(f"{text} is no time: write it like 90s, 10m or 2h")
+    return float(found[1]) * {"s": 1, "m": 60, "h": 3600}[found[2]]
 
 
 def _describe(arguments: Sequence[str]) -> int:
@@ -127,11 +137,17 @@ def _describe(arguments: Sequence[str]) -> int:
     return EXIT_FAULT if faults_of(found.needs) else 0
 
 
-def _try(prepared: Prepared) -> None:
+def _try(prepared: Prepared, *, budget_s: float) -> None:
     for doubt in prepared.doubts:
         log.warning(doubt)
+    log.info(
+        "trial: about %.0f minutes once the engines are up (%s=TIME changes it); a small batch, a "
+        "small update and a few held-out questions are tried in any case",
+        budget_s / 60,
+        TRIAL,
+    )
     with blaming_plugins(), agents_of(prepared, Recoveries(0)) as agents:
-        told = try_out(prepared, agents, discuss=discuss)
+        told = try_out(prepared, agents, discuss=discuss, budget_s=budget_s)
     for line in told:
         log.info(line)
 

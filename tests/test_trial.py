@@ -27,12 +27,21 @@ from comas.config.schema import Dpo, Grpo, ReinforcePP
 from comas.engines.cluster.supervision import LostEngineError, Recoveries
 from comas.preflight.configuration import load_config
 from comas.preflight.survey import prepare
-from comas.trial import goes_on, in_part
+from comas.trial import Trial, in_part
 from comas.trial.costs import Costs, relative_spread
-from comas.trial.judging import Estimate, Opinion, Source, assess, auc, judgments, value_said
+from comas.trial.judging import (
+    Estimate,
+    Opinion,
+    Source,
+    assess,
+    auc,
+    detectable,
+    judgments,
+    value_said,
+)
 from comas.trial.rounding import SAMPLED, share_moved
-from comas.trial.signal import advice, learnable, never_ends, verdict
-from comas.types import Generation, Request, UpdateStats
+from comas.trial.signal import Batch, advice, deciding, gate, learnable, never_ends, sight, verdict
+from comas.types import Generation, Request, RewardedDiscussion, Rewards, UpdateStats
 from comas.utils.terminal import EXIT_FAULT, EXIT_MACHINE
 
 
@@ -147,18 +156,46 @@ def source(name: str, *estimate: float) -> Source:
 
 @cases(
     "judges, says, tries",
-    ((0.49, 0.42, 0.56), "cannot tell right from wrong: AUC 0.49 [0.42, 0.56]", "=majority, "),
+    ((0.49, 0.42, 0.56), "cannot tell right from wrong, AUC 0.49 [0.42, 0.56]", "=majority, "),
     ((0.55, 0.40, 0.70), "may or may not tell right from wrong", "=majority, "),
     ((0.30, 0.20, 0.40), "will take wrong for right", "=majority, "),
-    ((0.80, 0.70, 0.90), "the judges of this society can tell right from wrong", "to train it"),
+    ((0.80, 0.70, 0.90), "all judges: can tell right from wrong", "to train it"),
     ((), "cannot be said: too few", "=majority, "),
 )
 def test_the_verdict_goes_by_the_interval_and_what_to_try_by_who_sees(judges, says, tries):
-    found = {"judges": source("all judges", *judges), "reward": source("reward", *judges)}
+    found = {"judges": source("all judges", *judges), "reward": source("the reward", *judges)}
     found |= {"vote": source("vote", 0.7, 0.6, 0.8), "likelihood": source("likelihood")}
-    assert says in verdict(found)
+    assert says in sight(deciding(found, judges_pay=True))
     assert tries in advice(found)
-    assert verdict(found, judges_pay=False).startswith(("the reward of", "whether the reward of"))
+    assert "the reward" in sight(deciding(found, judges_pay=False))
+
+
+def passed(found: dict[str, Source], **changes: Any) -> dict[str, bool | None]:
+    measured = {"right": 0.4, "readable": [True] * 9, "learnt": [True], "judges_pay": True}
+    return {check.name: check.passes for check in gate(found, **(measured | changes))}
+
+
+def test_each_condition_of_the_gate_has_its_threshold():
+    found = {"judges": source("judges", 0.7, 0.6, 0.8), "reward": source("reward", 0.5, 0.4, 0.55)}
+    names = ("right solutions", "groups with something to learn", "readable judgments")
+    assert passed(found) == dict.fromkeys((*names, "AUC, judges"), True)
+    assert passed(found, judges_pay=False, readable=[])["AUC, reward"] is False
+    found["judges"] = source("judges", 0.55, 0.4, 0.7)
+    assert passed(found)["AUC, judges"] is None  # so few solutions leave it open
+    assert passed(found, right=0.04)[names[0]] is passed(found, right=0.96)[names[0]] is False
+    assert passed(found, learnt=[True] + [False] * 10)[names[1]] is False
+    assert passed(found, readable=[True] * 7 + [False] * 3)[names[2]] is False
+    assert "AUC, judges" not in passed({})  # a reward made of verdicts
+    checks = gate(found, right=0.04, readable=[], learnt=[True], judges_pay=True)
+    assert verdict(found, checks).startswith("not worth training (right solutions); judges: may or")
+    assert verdict(found, checks[1:]).startswith("left open (AUC, judges); ")
+    assert verdict({}, checks[1:2]).startswith("worth training; the reward is made of verdicts")
+
+
+def test_what_could_be_found_is_of_so_many_right_and_wrong_solutions():
+    assert detectable(48, 48) == pytest.approx(2.8 * (97 / (12 * 48 * 48)) ** 0.5)  # 0.166
+    assert detectable(132, 132) < 0.1 < detectable(131, 131)
+    assert detectable(9, 0) == 0.5  # nothing could be
 
 
 def test_of_what_sees_the_best_is_to_be_tried():
@@ -172,10 +209,11 @@ def test_of_what_sees_the_best_is_to_be_tried():
 def test_without_judges_the_reward_is_what_the_verdict_is_about():
     blind, untold = source("x", 0.5, 0.45, 0.55), source("y")
     alone = {"reward": blind, "vote": untold, "likelihood": untold}
-    assert verdict(alone).startswith("the reward of this society cannot tell")
+    assert deciding(alone, judges_pay=True) == blind
+    assert sight(blind).startswith("x: cannot tell right from wrong")
     assert "reward.scheme=verifier shows" in advice(alone)
     del alone["reward"]
-    assert verdict(alone) == "the reward is made of verdicts, which tell right from wrong"
+    assert sight(deciding(alone, judges_pay=True)).startswith("the reward is made of verdicts")
     easy = Source("likelihood", opinions(*((str(i), 0.0, True) for i in range(9))))
     assert advice(alone | {"likelihood": easy}).startswith("harder questions")
 
@@ -185,12 +223,9 @@ def test_without_judges_the_reward_is_what_the_verdict_is_about():
 
 @cases(
     "algorithm, said",
-    (
-        Grpo(),
-        "groups by question_id, role with an advantage of some response over another: 50%",
-    ),
-    (ReinforcePP(), "policies with an advantage of some response over another: 100% of 1"),
-    (Dpo(), "prompts with two responses of different rewards: 50% of 2"),
+    (Grpo(), ("by question_id, role, with an advantage", [True, False])),
+    (ReinforcePP(), ("policies, with an advantage", [True])),
+    (Dpo(), ("prompts, with two responses of different rewards", [True, False])),
 )
 def test_the_groups_in_which_there_is_something_to_learn_are_counted(algorithm, said):
     paid = [("q", 1.0, 1), ("q", 0.0, 1), ("qq", 1.0, 2), ("qq", 1.0, 2)]
@@ -199,7 +234,8 @@ def test_the_groups_in_which_there_is_something_to_learn_are_counted(algorithm, 
     }
     advantages = () if isinstance(algorithm, Dpo) else ((0.7, 0.7), (-0.7, -0.7), (0, 0), (0, 0))
     stats = {0: UpdateStats(learning_rate=0.1, advantages=advantages)}
-    assert learnable(buffers, stats, algorithm).startswith(said)
+    name, learnt = learnable(buffers, stats, algorithm)
+    assert (name.startswith(f"groups are {said[0]}"), learnt) == (True, said[1])
 
 
 @cases(
@@ -219,13 +255,13 @@ def test_a_response_that_repeats_itself_when_it_is_cut_off_never_ends(tokens, fi
 
 def costs(**changes: Any) -> Costs:
     measured = {
-        "rollouts_s": [1.0, 3.0],
+        "rollouts_s": [4.0, 12.0],
         "sampled_tokens": [100, 100],
-        "update_s": 2.0,
+        "update_s": 8.0,
         "trained_tokens": 500,
         "sync_s": 1.0,
         "validation_s": 10.0,
-        "batches_per_step": 4.0,
+        "discussions": (1, 4),
         "overlaps": False,
     }
     return Costs(**(measured | changes))
@@ -233,12 +269,12 @@ def costs(**changes: Any) -> Costs:
 
 def test_a_step_and_a_run_take_what_was_measured_of_their_parts():
     sizes = SimpleNamespace(num_steps=10, num_validations=3)
-    assert costs().step_s() == 4 * 2 + 4 * 2 + 1
+    assert costs().step_s() == 8 + 8 + 1
     # 10 steps of 17 s and 3 x 10 s; with the fastest batch 13 s, with the slowest 21 s a step.
     assert costs().run_s(sizes) == (200, 160, 240)
-    assert costs(overlaps=True).step_s() == 4 * 2 + 1
-    # Lengths of 1, 2, 3 leave the mean open by 56.6 %: one batch of 2 s, of a whole step.
-    one = costs(rollouts_s=[2.0], sampled_tokens=[1, 2, 3], batches_per_step=1.0, sync_s=0.0)
+    assert costs(overlaps=True).step_s() == 8 + 1
+    # Lengths of 1, 2, 3 leave the mean open by 56.6 %: a rollout of 2 s, and an update.
+    one = costs(rollouts_s=[2.0], sampled_tokens=[1, 2, 3], update_s=2.0, sync_s=0.0)
     assert one.run_s(sizes) == pytest.approx((70, 70 * 0.43418, 70 * 1.56582), rel=1e-4)
 
 
@@ -247,9 +283,36 @@ def test_the_spread_of_a_mean_is_that_of_its_interval():
     assert relative_spread([4]) == 0
 
 
-def test_as_many_discussions_are_held_as_it_takes_and_more_where_they_are_quick():
-    assert [goes_on(n, seconds=99.0) for n in (0, 47, 48)] == [True, True, False]
-    assert [goes_on(n, seconds=1.0) for n in (48, 95, 96)] == [True, True, False]
+class TimedTrial(Trial):
+    """Every discussion takes half a second on a clock of its own, right or wrong in turns."""
+
+    def sample(self, questions, *, step):
+        Clock.now += len(questions) / 2
+        batch = [RewardedDiscussion(discussion(), ()) for _ in questions]
+        verdicts = {(f"step{step}", str(i)): ("correct", "wrong")[i % 2] for i in range(len(batch))}
+        return Batch(Rewards(batch, {}), rollout_s=len(questions) / 2, verdicts=verdicts)
+
+
+class Clock:
+    now = 0.0
+
+
+@cases(
+    "seconds, batch_size, held",
+    # The 30 questions begin anew; 260 discussions would find an AUC of 0.6.
+    (1000.0, 8, [4, 8, 18] + [30] * 8),
+    (10.0, 8, [4, 8, 8]),  # 4 discussions take 2 s, 8 more 4 s, so 8 of 18 fit into 4 s
+    (30.0, 24, [4, 24, 2, 30]),  # as many as in the run, then of the next epoch
+    (1.0, 8, [4]),  # these are held in any case
+)
+def test_as_many_discussions_are_held_as_there_is_time_for(
+    arguments, monkeypatch, seconds, batch_size, held
+):
+    monkeypatch.setattr("comas.trial.time.monotonic", lambda: Clock.now)
+    Clock.now = 0.0
+    settings = [*arguments[1:], f"rollout.batch_size={batch_size}"]
+    trial = TimedTrial(prepare(load_config(arguments[0], settings)), None, None, None)
+    assert [len(b.rewards.discussions) for b in trial.sample_until(seconds)] == held
 
 
 # ---------------------------------------------------------------- the whole of it
@@ -297,16 +360,19 @@ def test_a_trial_tells_who_sees_and_keeps_nothing(arguments, tmp_path, monkeypat
     assert rows["agent 1 as a judge"][:4] == ["0.50", "[0.50,", "0.50]", "0.50"]
     assert rows["likelihood"][0] == "1.00"
     assert rows["readable as a judge"] == ["100%", "100%", "100%"]
-    assert "96 discussions of 30 questions" in caplog.text
-    assert "policies with an advantage of some response over another: 0% of 2" in caplog.text
-    assert "verdict: the judges of this society can tell right from wrong" in caplog.text
+    assert "trial: about 10 minutes once the engines are up" in caplog.text
+    assert "discussions of 30 questions" in caplog.text
+    assert re.search(r"groups with something to learn +0% of 2 +10% or more +fails", caplog.text)
+    [told] = [line for line in caplog.messages if line.startswith("verdict on reward.scheme=")]
+    assert told.startswith("verdict on reward.scheme=interaction: not worth training (groups with")
+    assert "all judges: can tell right from wrong" in told
     assert "memory, ranks      2 of up to 1.5 GiB" in caplog.text
     assert not (tmp_path / "saves").exists()
 
 
 @cases(
     "overrides, says",
-    (["reward.scheme=majority", "interaction.criticism=none"], "the reward of this society"),
+    (["reward.scheme=majority", "interaction.criticism=none"], "the reward as paid"),
     (["reward.scheme=verifier", "policy.dtype=bfloat16"], "the reward is made of verdicts"),
     (["interaction.schedule=debate", "interaction.criticism=none", "reward.scheme=maporl"],
      "the reward is made of verdicts"),
@@ -320,7 +386,7 @@ def test_societies_without_judges_of_their_own_are_told_what_can_be_told(
     model = arguments[2].partition("[")[2].partition(",")[0]
     monkeypatch.setattr(command, "agents_of", lambda *_: SeeingAgents(Recoveries(0)))
     assert command.main(["--trial", *arguments, *(o.format(model=model) for o in overrides)]) == 0
-    [told] = [line for line in caplog.messages if line.startswith("verdict: ")]
+    [told] = [line for line in caplog.messages if line.startswith("verdict on ")]
     assert says in told
     assert ("to another number in bfloat16" in caplog.text) == (
         "policy.dtype=bfloat16" in overrides
@@ -353,11 +419,16 @@ def test_a_run_that_has_begun_is_not_tried(tmp_path, caplog):
     assert "--trial tries a run from its start: leave out resume=" in caplog.text
 
 
-def test_a_large_batch_is_tried_in_part(arguments):
-    prepared = prepare(load_config(arguments[0], arguments[1:]))
-    part = in_part(prepared, 10)
+def test_a_batch_is_tried_in_part(arguments):
+    part = in_part(prepare(load_config(arguments[0], arguments[1:])), 10)
     assert (part.config.rollout.batch_size, part.sizes.num_turns) == (10, 120)
-    assert in_part(prepared, 48).config == prepared.config
+
+
+@cases("time", "10", "0m", "m", "1.5h", "10 m", "-5m")
+def test_a_time_that_is_none_is_refused_with_how_to_write_it(time, capsys):
+    with pytest.raises(SystemExit):
+        command.main([f"--trial={time}", str(QUICKSTART)])
+    assert f"{time} is no time: write it like 90s, 10m or 2h" in capsys.readouterr().err
 
 
 @pytest.mark.slow  # and of the stack, by its society
@@ -382,4 +453,4 @@ def test_a_trial_of_the_quick_start_measures_its_engines_and_writes_nothing(save
     )
     assert step == pytest.approx(rollout + update, abs=0.5)
     assert re.search(r"memory, rollout engines +2 of up to [01]\.\d GiB\n", told)
-    assert "policies with an advantage of some response over another: 100% of 2" in told
+    assert re.search(r"groups with something to learn +100% of 2", told)

@@ -6,12 +6,12 @@ no model, and the engines end. Answers are used to measure, and where the reward
 
 import math
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
 
 from comas.config.schema import Config
-from comas.data import QuestionSet, fixed_subset
+from comas.data import QuestionSet, draw_batch, fixed_subset
 from comas.engines.cluster.agents import Agents
 from comas.policy_optimization.samples import collect_samples
 from comas.reward_formulation import REWARD_SCHEMES, offer_evidence
@@ -19,71 +19,63 @@ from comas.run.metrics.step import Stopwatch
 from comas.run.prepared import Prepared
 from comas.run.validation import validate_agents
 from comas.trial.costs import Costs, describe_costs
+from comas.trial.judging import detectable
 from comas.trial.rounding import describe_rounding
-from comas.trial.signal import Batch, describe_signal
-from comas.types import Discussion, TrainingSample, UpdateStats
+from comas.trial.signal import Batch, Update, describe_signal
+from comas.types import Discussion, Question, Rewards
 from comas.utils.progress import progress_bar
 from comas.utils.terminal import in_columns
 from comas.verification import Verifier
 from comas.verification.solutions import verify_solutions
 
-WARM_UP_DISCUSSIONS = 4
-"""Held before anything is measured, as the first ones are slower."""
-MIN_DISCUSSIONS, MAX_DISCUSSIONS = 48, 96
-"""The least are at most one batch: of a larger one a part is tried."""
-ENOUGH_S = 30.0
-"""Seconds of rollout after which no more than ``MIN_DISCUSSIONS`` are held."""
-
-VALIDATED = 100
-"""Held-out questions that are asked."""
+FIRST_DISCUSSIONS = 4
+"""Held first: how long they take tells how many more fit into the time."""
+IN_FLIGHT = 48
+"""Discussions that are held at once, also where a run's own batches are smaller: they keep the
+engines busy."""
+MAX_DISCUSSIONS = 400
+DETECTABLE = 0.1
+"""Distance of an AUC from chance that is found (``detectable``): no more discussions are held."""
+BUDGET_S = 600.0
+DISCUSSED, UPDATED = 0.6, 0.85
+"""Shares of the budget that have passed when discussions, and the update, should be over."""
+FIRST_QUESTIONS, VALIDATED = 4, 100
+"""Held-out questions that are asked first, and at most."""
 
 
 def try_out(
-    prepared: Prepared, agents: Agents, *, discuss: Callable[..., list[Discussion]]
+    prepared: Prepared,
+    agents: Agents,
+    *,
+    discuss: Callable[..., list[Discussion]],
+    budget_s: float = BUDGET_S,
 ) -> list[str]:
     """Hold some of a run's first discussions by ``discuss`` (of ``comas.train``), make an update,
     and return what they show.
 
-    All discussions come before the update, so they are of the agents as they are. A small batch and
-    an update on it come first and warm everything up. Raises EngineError when engines fail.
+    All discussions come before the update, so they are of the agents as they are. Each part begins
+    small, and goes on with as much as fits into ``budget_s`` seconds at the pace that was measured;
+    the small beginning is made in any case. Raises EngineError when engines fail.
     """
     config = prepared.config
-    part, small = (in_part(prepared, most) for most in (MIN_DISCUSSIONS, WARM_UP_DISCUSSIONS))
-    tried, whole = part.config.rollout.batch_size, config.rollout.batch_size
-    per_batch = tried * config.interaction.prompt_reuse
+    ends = time.monotonic() + budget_s
     with Verifier(isolation=prepared.isolation, chosen=config.verifiers) as verifier:
         trial = Trial(prepared, agents, verifier, discuss)
         agents.sync_weights()
-        warm_up = trial.sample(small, step=0)
-        batches = [trial.sample(part, step=1)]
-        while goes_on(per_batch * len(batches), seconds=sum(batch.rollout_s for batch in batches)):
-            batches.append(trial.sample(part, step=len(batches) + 1))
+        batches = trial.sample_until(ends - (1 - DISCUSSED) * budget_s)
         with progress_bar("update"):
-            trial.update(warm_up, step=1)
-            update = trial.update(batches[-1], step=2)
-        trial.validate(most=WARM_UP_DISCUSSIONS)
-        validation_s = trial.validate(most=VALIDATED)
-    partly = f", by {tried} of a step's {whole} questions, which keep engines less busy"
-    costs = costs_of(batches, update, validation_s, config=config, batches_per_step=whole / tried)
+            update = trial.update_until(ends - (1 - UPDATED) * budget_s, batches)
+        validation_s = trial.validate_until(ends)
+    costs = costs_of(batches, update, validation_s, config=config)
     told = describe_costs(costs, agents.memory_peaks(), prepared)
     return [
-        *describe_signal(batches, update.buffers, update.stats, config=config),
+        *describe_signal(batches, update, config=config),
         *describe_rounding(prepared),
         "",
-        "what does it cost? as long as responses keep their lengths" + partly * (tried < whole),
+        "what does it cost? as long as responses keep their lengths",
         *in_columns([[f"  {name}", words] for name, words in told]),
         "trial: no run was written",
     ]
-
-
-class Update(NamedTuple):
-    """An update, and what it took."""
-
-    buffers: dict[int, list[TrainingSample]]
-    """Policy -> what it was trained on."""
-    stats: dict[int, UpdateStats]
-    update_s: float
-    sync_s: float
 
 
 @dataclass(frozen=True)
@@ -95,10 +87,29 @@ class Trial:
     verifier: Verifier
     discuss: Callable[..., list[Discussion]]
 
-    def sample(self, part: Prepared, *, step: int) -> Batch:
-        """Hold the discussions of a batch of ``part``, and reward and verify them."""
+    def sample_until(self, time_s: float) -> list[Batch]:
+        """Hold batches of discussions, of one question or more, until there are enough, or no time
+        for more: a small one, one as in the run or a part of it, then larger ones."""
+        config, known = self.prepared.config, self.prepared.train.questions
+        copies, size = config.interaction.prompt_reuse, min(len(known), MAX_DISCUSSIONS)
+        batches: list[Batch] = []
+        left: list[Question] = []
+        wanted, fit = FIRST_DISCUSSIONS, IN_FLIGHT
+        while fit > 0 and not enough(batches):
+            step = len(batches) + 1
+            left = left or draw_batch(known, step=step, batch_size=size, seed=config.seed)
+            num = min(fit, math.ceil(wanted / copies), len(left))
+            chosen, left = left[:num], left[num:]
+            batches.append(self.sample(chosen, step=step))
+            fit = int((time_s - time.monotonic()) / (batches[-1].rollout_s / num))
+            wanted = IN_FLIGHT if step > 1 else min(IN_FLIGHT, config.rollout.batch_size * copies)
+        return batches
+
+    def sample(self, questions: Sequence[Question], *, step: int) -> Batch:
+        """Hold the discussions of ``questions``, and reward and verify them."""
         started = time.monotonic()
-        discussions = self.discuss(part, self.agents, step=step)
+        part = in_part(self.prepared, len(questions))
+        discussions = self.discuss(part, self.agents, step=step, questions=questions)
         verdicts = verify_solutions(self.verifier, discussions, answers=part.train.answers)
         logprobs, seed = self.agents.response_logprobs, part.config.seed
         evidence = offer_evidence(
@@ -110,6 +121,18 @@ class Trial:
         )
         rewards = REWARD_SCHEMES[part.config.reward.scheme](discussions, evidence=evidence)
         return Batch(rewards, rollout_s=time.monotonic() - started, verdicts=verdicts())
+
+    def update_until(self, time_s: float, batches: Sequence[Batch]) -> Update:
+        """Update on the first batch, which warms everything up, then on as many discussions of the
+        last as there is time for; returns the latter, or else the former."""
+        small = self.update(batches[0], step=1)
+        last = batches[-1].rewards.discussions
+        pace_s = small.update_s / len(batches[0].rewards.discussions)
+        num = min(len(last), int((time_s - time.monotonic()) / max(pace_s, 1e-9)))
+        if len(batches) == 1 or num < len(batches[0].rewards.discussions):
+            return small
+        rewards = Rewards(last[:num], batches[-1].rewards.metrics)
+        return self.update(batches[-1]._replace(rewards=rewards), step=2)
 
     def update(self, batch: Batch, *, step: int) -> Update:
         """Update all trained policies on ``batch``, and sync them."""
@@ -132,13 +155,21 @@ class Trial:
         clock.lap("sync")
         verdicts()
         times = clock.times()
-        return Update(buffers, stats, times["time/update"], times["time/sync"])
+        return Update(batch, buffers, stats, times["time/update"], times["time/sync"])
 
-    def validate(self, *, most: int) -> float:
-        """Return the seconds of a whole validation, of which ``most`` questions are asked."""
+    def validate_until(self, time_s: float) -> float:
+        """Return the seconds that a whole validation takes, by a few questions, then by as many as
+        there is time for."""
+        questions = len(self.prepared.validation.questions)
+        whole_s = self.validate(min(FIRST_QUESTIONS, questions))
+        fit = int((time_s - time.monotonic()) / max(whole_s / questions, 1e-9))
+        num = min(fit, VALIDATED, questions)
+        return self.validate(num) if num > FIRST_QUESTIONS else whole_s
+
+    def validate(self, num: int) -> float:
+        """Return the seconds of a whole validation, of which ``num`` questions are asked."""
         prepared = self.prepared
         questions, answers = prepared.validation.questions, prepared.validation.answers
-        num = min(most, len(questions))
         started = time.monotonic()
         validate_agents(
             QuestionSet(tuple(fixed_subset(questions, num)), answers),
@@ -153,43 +184,52 @@ class Trial:
 
 
 def costs_of(
-    batches: Sequence[Batch],
-    update: Update,
-    validation_s: float,
-    *,
-    config: Config,
-    batches_per_step: float,
+    batches: Sequence[Batch], update: Update, validation_s: float, *, config: Config
 ) -> Costs:
-    """Return what was measured of ``batches``, of the ``update`` on the last, and of validation."""
+    """Return what was measured, of whole steps: of the batches that are nearest to a step in size
+    (the first, which warmed the engines up, only where there is no other), and of the update."""
+    num_held = config.rollout.batch_size * config.interaction.prompt_reuse
+    warm = batches[1:] or batches
+    sizes = [len(batch.rewards.discussions) for batch in warm]
+    near = min(sizes, key=lambda num: abs(num - num_held))
     trained = [sample for samples in update.buffers.values() for sample in samples]
+    parts = num_held / len(update.batch.rewards.discussions)
     return Costs(
-        rollouts_s=[batch.rollout_s for batch in batches],
+        rollouts_s=[
+            batch.rollout_s * num_held / near
+            for batch, num in zip(warm, sizes, strict=True)
+            if num == near
+        ],
         sampled_tokens=[
             sum(turn.generation.num_sampled_tokens for turn in item.discussion.turns)
             for batch in batches
             for item in batch.rewards.discussions
         ],
-        update_s=update.update_s if trained else 0.0,
-        trained_tokens=sum(len(s.prompt_token_ids) + len(s.response_token_ids) for s in trained),
+        update_s=update.update_s * parts if trained else 0.0,
+        trained_tokens=round(
+            parts * sum(len(s.prompt_token_ids) + len(s.response_token_ids) for s in trained)
+        ),
         sync_s=update.sync_s,
         validation_s=validation_s,
-        batches_per_step=batches_per_step,
+        discussions=(near, num_held),
         overlaps=config.training.max_staleness > 0,
     )
 
 
-def in_part(prepared: Prepared, num_discussions: int) -> Prepared:
-    """Return a run whose batch holds about so many discussions, where its own holds more."""
+def in_part(prepared: Prepared, num_questions: int) -> Prepared:
+    """Return a run whose batches hold ``num_questions``."""
     config, sizes = prepared.config, prepared.sizes
-    whole = config.rollout.batch_size
-    num = min(whole, math.ceil(num_discussions / config.interaction.prompt_reuse))
+    turns = sizes.num_turns * num_questions // config.rollout.batch_size
     return replace(
         prepared,
-        config=replace(config, rollout=replace(config.rollout, batch_size=num)),
-        sizes=replace(sizes, num_turns=sizes.num_turns * num // whole),
+        config=replace(config, rollout=replace(config.rollout, batch_size=num_questions)),
+        sizes=replace(sizes, num_turns=turns),
     )
 
 
-def goes_on(num_held: int, *, seconds: float) -> bool:
-    """True if another batch is tried after so many discussions."""
-    return num_held < MIN_DISCUSSIONS or (num_held < MAX_DISCUSSIONS and seconds < ENOUGH_S)
+def enough(batches: Sequence[Batch]) -> bool:
+    """True if more discussions would add little to what is said of the judges."""
+    verdicts = Counter(of for batch in batches for of in batch.verdicts.values() if of != "failed")
+    right = verdicts["correct"]
+    num_held = sum(len(batch.rewards.discussions) for batch in batches)
+    return num_held >= MAX_DISCUSSIONS or detectable(right, verdicts.total() - right) <= DETECTABLE

@@ -18,33 +18,31 @@ UNITS = (("hours", 3600.0), ("minutes", 60.0), ("seconds", 1.0))
 
 @dataclass(frozen=True)
 class Costs:
-    """Seconds and tokens that were measured."""
+    """Seconds and tokens of a step, by what was measured of parts of it."""
 
     rollouts_s: Sequence[float]
-    """Of each batch."""
+    """A step's, by each batch."""
     sampled_tokens: Sequence[int]
     """Of each discussion."""
     update_s: float
-    """Of one batch; 0 if there was nothing to train on."""
+    """0 if there was nothing to train on."""
     trained_tokens: int
     """Prompts and responses of the update."""
     sync_s: float
     validation_s: float
     """Of a whole validation."""
-    batches_per_step: float
-    """1, or more where a batch is a part of a step's."""
+    discussions: tuple[int, int]
+    """Of the batches by which a rollout is told, and of a step."""
     overlaps: bool
     """True if the next batch is sampled while policies are updated."""
 
     def step_s(self, rollout_s: float | None = None, *, length: float = 1.0) -> float:
-        """The seconds of a step, at a batch's ``rollout_s`` (None: the mean), and with samples
-        ``length`` times as long.
+        """The seconds of a step, at a ``rollout_s`` (None: the mean), and with samples ``length``
+        times as long.
 
-        Example: batches of 1 s and 3 s, a quarter of a step each, updated on in 2 s, and a sync of
-        1 s: 4 x 2 + 4 x 2 + 1 = 17 s.
+        Example: rollouts of 4 s and 12 s, an update of 8 s, and a sync of 1 s: 8 + 8 + 1 = 17 s.
         """
-        batch_s = fmean(self.rollouts_s) if rollout_s is None else rollout_s
-        parts = batch_s * self.batches_per_step, self.update_s * length * self.batches_per_step
+        parts = rollout_s or fmean(self.rollouts_s), self.update_s * length
         return (max(parts) if self.overlaps else sum(parts)) + self.sync_s
 
     def run_s(self, sizes: Sizes) -> Estimate:
@@ -74,19 +72,20 @@ def describe_costs(
     costs: Costs, memory: Mapping[str, Sequence[MemoryPeak]], prepared: Prepared
 ) -> list[list[str]]:
     """Return a table of what a run takes: time, memory and disk."""
-    sizes, whole = prepared.sizes, costs.batches_per_step
+    sizes = prepared.sizes
     run = costs.run_s(sizes)
     unit, unit_s = next((unit for unit in UNITS if run.value >= 2 * unit[1]), UNITS[-1])
     times = Estimate(*(value / unit_s for value in run))
-    rollout_rate = sum(costs.sampled_tokens) / sum(costs.rollouts_s)
+    rollout_s, (num_measured, num_held) = fmean(costs.rollouts_s), costs.discussions
+    rate = fmean(costs.sampled_tokens) * num_held / rollout_s
+    rollout = f"{rollout_s:.1f} s, {rate:,.0f} sampled tokens a second"
+    if num_measured != num_held:
+        rollout += f" (by {num_measured} of {num_held} discussions)"
     update, at_least = "not measured, as nothing that was said is learnt from", "more than "
     if costs.trained_tokens:
         rate = costs.trained_tokens / costs.update_s
-        update = f"{costs.update_s * whole:.1f} s, {rate:,.0f} tokens of samples a second"
+        update = f"{costs.update_s:.1f} s, {rate:,.0f} tokens of samples a second"
         at_least = ""
-    rollout = (
-        f"{fmean(costs.rollouts_s) * whole:.1f} s, {rollout_rate:,.0f} sampled tokens a second"
-    )
     rows = [
         ["rollout of a step", rollout],
         ["update", update],

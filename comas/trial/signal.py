@@ -21,6 +21,8 @@ BLIND = 0.6
 """Where the interval of an AUC reaches from 0.5 or less to no more than this, judges are blind."""
 TOO_HARD, TOO_EASY = 0.05, 0.95
 """Shares of right solutions beyond which there is too little to tell apart."""
+READABLE, LEARNABLE = 0.8, 0.1
+"""Least shares of judgments that can be read, and of groups in which there is an advantage."""
 SCHEMES = {
     "weighed vote": "comas.ideas.scored_majority:scored_majority",
     "vote": "majority",
@@ -38,18 +40,33 @@ class Batch(NamedTuple):
     verdicts: Verdicts
 
 
+class Update(NamedTuple):
+    """An update, and what it took."""
+
+    batch: Batch
+    buffers: Mapping[int, Sequence[TrainingSample]]
+    """Policy -> what it was trained on: samples of ``batch``."""
+    stats: Mapping[int, UpdateStats]
+    update_s: float
+    sync_s: float
+
+
+class Check(NamedTuple):
+    """A condition of the gate: whether a run is worth its time."""
+
+    name: str
+    found: str
+    wants: str
+    passes: bool | None
+    """None: what was tried leaves it open."""
+
+
 Spoken = Sequence[tuple[Turn, Verdict | None]]
 """Turns, with the verdicts on those that are solutions."""
 
 
-def describe_signal(
-    batches: Sequence[Batch],
-    buffers: Mapping[int, Sequence[TrainingSample]],
-    stats: Mapping[int, UpdateStats],
-    *,
-    config: Config,
-) -> list[str]:
-    """Return what ``batches`` show, and the update on the last of them (on ``buffers``)."""
+def describe_signal(batches: Sequence[Batch], update: Update, *, config: Config) -> list[str]:
+    """Return what ``batches`` show, and the ``update``."""
     rewarded = [item for batch in batches for item in batch.rewards.discussions]
     discussions = [item.discussion for item in rewarded]
     verdicts = {key: of for batch in batches for key, of in batch.verdicts.items()}
@@ -64,12 +81,24 @@ def describe_signal(
         for turn in discussion.turns
         if not turn.is_given
     ]
-    says = f"verdict: {verdict(found, judges_pay=scheme.reads is not None)}"
+    judges_pay = scheme.reads is not None
+    right = right_share(found)
+    said = [of.value is not None for opinions in judges.values() for of in opinions]
+    name, learnt = learnable(update.buffers, update.stats, config.algorithm)
+    checks = gate(
+        found,
+        right=right,
+        readable=said if judges_pay else [],
+        learnt=learnt,
+        judges_pay=judges_pay,
+    )
+    answers = f"{config.reward.scheme}: {verdict(found, checks, judges_pay=judges_pay)}"
     if votes := {of.question_id: of.is_right for of in found["vote"].opinions if of.value}:
-        right = share(bool(of) for of in votes.values())
-        says += f"; a majority vote would be right in {right} of {len(votes)} questions"
-    last = batches[-1]
-    metrics = step_metrics(last.rewards, buffers, stats, last.verdicts, config=config)
+        elected = share(bool(of) for of in votes.values())
+        answers += f"; a majority vote would be right in {elected} of {len(votes)} questions"
+        answers += f", one answer in {right:.0%}"
+    last = update.batch
+    metrics = step_metrics(last.rewards, update.buffers, update.stats, last.verdicts, config=config)
     lost = [
         f"{sign.says}{example_of(sign, rewarded)}; {sign.remedy}" for sign in lost_signals(metrics)
     ]
@@ -80,8 +109,9 @@ def describe_signal(
         "",
         *in_columns(table(found.values())),
         "",
-        learnable(buffers, stats, config.algorithm),
-        says,
+        f"is it worth training by this reward? ({name})",
+        *in_columns([[f"  {of.name}", of.found, of.wants, PASSES[of.passes]] for of in checks]),
+        f"verdict on reward.scheme={answers}",
         f"try: {lost[0] if lost else advice(found)}",
     ]
 
@@ -133,11 +163,13 @@ def never_ends(generation: Generation) -> bool:
 
 def table(found: Iterable[Source]) -> list[list[str]]:
     """Return how well each source of values tells right solutions from wrong ones."""
-    rows = [["  who tells right from wrong?", "AUC [95 %]", "balanced", "solutions"]]
+    heads = ["AUC [95 %]", "balanced", "solutions", "found from"]
+    rows = [["  who tells right from wrong?", *heads]]
     for of in found:
-        told = [f"cannot be said: {of.untold}", "", ""]
+        told = [f"cannot be said: {of.untold}", "", "", ""]
         if of.auc is not None:
-            told = [str(of.auc), f"{of.balanced_accuracy:.2f}", str(len(of.opinions))]
+            least = f"{0.5 + of.detectable:.2f}"
+            told = [str(of.auc), f"{of.balanced_accuracy:.2f}", str(len(of.opinions)), least]
         rows.append([f"  {of.name}", *told])
     return rows
 
@@ -146,12 +178,12 @@ def learnable(
     buffers: Mapping[int, Sequence[TrainingSample]],
     stats: Mapping[int, UpdateStats],
     algorithm: Algorithm,
-) -> str:
-    """Return in how many groups of the algorithm there is anything to learn, in words."""
+) -> tuple[str, Sequence[bool]]:
+    """Return what groups the algorithm has, in words, and in which there is anything to learn."""
     learnt: dict[Hashable, bool] = {}
     for policy, samples in buffers.items():
         if isinstance(algorithm, Dpo):
-            name = "prompts with two responses of different rewards"
+            name = "groups are prompts, with two responses of different rewards"
             pairs = {id(chosen) for chosen, _ in preference_pairs(samples)}
             for s in samples:
                 group = s.agent_index, (*s.prompt_token_ids,)
@@ -159,29 +191,89 @@ def learnable(
             continue
         estimator = ADVANTAGE_ESTIMATORS[algorithm.estimator]
         keys = estimator.group_by if algorithm.group_by is None else algorithm.group_by
-        by = f"groups by {', '.join(keys)}" if keys else "policies"
-        name = f"{by} with an advantage of some response over another"
+        by = f"by {', '.join(keys)}" if keys else "policies"
+        name = f"groups are {by}, with an advantage of some response over another"
         for s, advantages in zip(samples, stats[policy].advantages, strict=True):
             group = policy, *(getattr(s, key) for key in keys)
             has = max(map(abs, advantages), default=0.0) > NO_ADVANTAGE
             learnt[group] = learnt.get(group, False) or has
-    return f"{name}: {share(learnt.values())} of {len(learnt)}"
+    return name, list(learnt.values())
 
 
 # ---------------------------------------------------------------- what it means
 
 
-def verdict(found: Mapping[str, Source], *, judges_pay: bool = True) -> str:
-    """Say whether the judges, if there are any and they pay, or else the reward can tell right from
-    wrong."""
-    if "reward" not in found:
-        return "the reward is made of verdicts, which tell right from wrong"
-    name = "judges" if judges_pay and "judges" in found else "reward"
-    decides = found[name]
-    if decides.auc is None:
-        return f"whether the {name} of this society can tell right from wrong cannot be said: " + (
-            decides.untold
+PASSES = {True: "passes", False: "fails", None: "open"}
+
+
+def gate(
+    found: Mapping[str, Source],
+    *,
+    right: float,
+    readable: Sequence[bool],
+    learnt: Sequence[bool],
+    judges_pay: bool,
+) -> list[Check]:
+    """Return the conditions under which a run by this reward is worth its time, each with its
+    threshold. Of judges that do not pay, nothing has to be ``readable``."""
+    checks = [
+        Check(
+            "right solutions",
+            f"{right:.0%}",
+            f"{TOO_HARD:.0%} to {TOO_EASY:.0%}",
+            TOO_HARD <= right <= TOO_EASY,
+        ),
+        Check(
+            "groups with something to learn",
+            f"{share(learnt)} of {len(learnt)}",
+            f"{LEARNABLE:.0%} or more",
+            bool(learnt) and fmean(learnt) >= LEARNABLE,
+        ),
+    ]
+    if readable:
+        passes = fmean(readable) >= READABLE
+        checks.append(
+            Check("readable judgments", share(readable), f"{READABLE:.0%} or more", passes)
         )
+    if (decides := deciding(found, judges_pay=judges_pay)) is not None:
+        sees = None if decides.auc is None or decides.auc.high > BLIND else False
+        estimate = "cannot be said" if decides.auc is None else str(decides.auc)
+        checks.append(
+            Check(f"AUC, {decides.name}", estimate, "interval above 0.5", decides.sees or sees)
+        )
+    return checks
+
+
+def deciding(found: Mapping[str, Source], *, judges_pay: bool) -> Source | None:
+    """Return the source on which a run depends: the judges, if there are any and they pay, else the
+    reward; None where it is made of verdicts."""
+    return (
+        None
+        if "reward" not in found
+        else found["judges" if judges_pay and "judges" in found else "reward"]
+    )
+
+
+def verdict(
+    found: Mapping[str, Source], checks: Sequence[Check], *, judges_pay: bool = True
+) -> str:
+    """Say whether a run is worth its time, and why."""
+    failed = [of.name for of in checks if of.passes is False]
+    is_open = [of.name for of in checks if of.passes is None]
+    worth = "worth training"
+    if failed:
+        worth = f"not worth training ({', '.join(failed)})"
+    elif is_open:
+        worth = f"left open ({', '.join(is_open)})"
+    return f"{worth}; {sight(deciding(found, judges_pay=judges_pay))}"
+
+
+def sight(decides: Source | None) -> str:
+    """Say whether what decides can tell right from wrong."""
+    if decides is None:
+        return "the reward is made of verdicts, which tell right from wrong"
+    if decides.auc is None:
+        return f"whether {decides.name} can tell right from wrong cannot be said: {decides.untold}"
     if decides.sees:
         says = "can tell right from wrong"
     elif decides.auc.high < 0.5:
@@ -190,13 +282,18 @@ def verdict(found: Mapping[str, Source], *, judges_pay: bool = True) -> str:
         says = "cannot tell right from wrong"
     else:
         says = "may or may not tell right from wrong, which so few solutions leave open"
-    return f"the {name} of this society {says}: AUC {decides.auc}"
+    return f"{decides.name}: {says}, AUC {decides.auc}"
+
+
+def right_share(found: Mapping[str, Source]) -> float:
+    """Return the share of right solutions among those with a verdict."""
+    known = [bool(of.is_right) for of in found["likelihood"].opinions]
+    return fmean(known) if known else 0.5
 
 
 def advice(found: Mapping[str, Source]) -> str:
     """Return what to do next."""
-    known = [bool(of.is_right) for of in found["likelihood"].opinions]
-    right = fmean(known) if known else 0.5
+    right = right_share(found)
     if not TOO_HARD <= right <= TOO_EASY:
         harder = "harder" if right > TOO_EASY else "easier"
         return f"{harder} questions (data.train), of which agents get some right and some wrong"
@@ -211,7 +308,7 @@ def advice(found: Mapping[str, Source]) -> str:
         told = f"as {found[best].name} tells right from wrong here"
         return f"reward.scheme={SCHEMES[best]}, {told}; only a run shows whether it is a gain"
     if paid.auc is not None and paid.auc.high > BLIND:
-        return "the same with seed=1 and seed=2: what all of them say is settled"
+        return "a longer trial (--trial=30m), or the same with seed=1 and seed=2"
     return (
         "society.models that judge better, other questions (data.train) or other words for the "
         "judges (interaction.prompts); reward.scheme=verifier shows what can be learnt at all"
