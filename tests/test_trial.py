@@ -40,7 +40,17 @@ from comas.trial.judging import (
     value_said,
 )
 from comas.trial.rounding import SAMPLED, share_moved
-from comas.trial.signal import Batch, advice, deciding, gate, learnable, never_ends, sight, verdict
+from comas.trial.signal import (
+    Batch,
+    advice,
+    deciding,
+    gate,
+    learnable,
+    never_ends,
+    sight,
+    verdict,
+    vote_over_one,
+)
 from comas.types import Generation, Request, RewardedDiscussion, Rewards, UpdateStats
 from comas.utils.terminal import EXIT_FAULT, EXIT_MACHINE
 
@@ -190,6 +200,15 @@ def test_each_condition_of_the_gate_has_its_threshold():
     assert verdict(found, checks).startswith("not worth training (right solutions); judges: may or")
     assert verdict(found, checks[1:]).startswith("left open (AUC, judges); ")
     assert verdict({}, checks[1:2]).startswith("worth training; the reward is made of verdicts")
+
+
+def test_a_vote_is_compared_with_one_answer_to_the_same_questions():
+    # "a" elects the right answer of two of three solutions, "b" a wrong one of both.
+    votes = opinions(
+        ("a", 1.0, True), ("a", 1.0, True), ("a", 0.0, False), *[("b", 1.0, False)] * 2
+    )
+    said = "a majority vote would be right in 50% of 2 questions, one answer in 40% of them"
+    assert (vote_over_one(votes), vote_over_one([])) == ([said], [])
 
 
 def test_what_could_be_found_is_of_so_many_right_and_wrong_solutions():

@@ -92,11 +92,6 @@ def describe_signal(batches: Sequence[Batch], update: Update, *, config: Config)
         learnt=learnt,
         judges_pay=judges_pay,
     )
-    answers = f"{config.reward.scheme}: {verdict(found, checks, judges_pay=judges_pay)}"
-    if votes := {of.question_id: of.is_right for of in found["vote"].opinions if of.value}:
-        elected = share(bool(of) for of in votes.values())
-        answers += f"; a majority vote would be right in {elected} of {len(votes)} questions"
-        answers += f", one answer in {right:.0%}"
     last = update.batch
     metrics = step_metrics(last.rewards, update.buffers, update.stats, last.verdicts, config=config)
     lost = [
@@ -111,7 +106,9 @@ def describe_signal(batches: Sequence[Batch], update: Update, *, config: Config)
         "",
         f"is it worth training by this reward? ({name})",
         *in_columns([[f"  {of.name}", of.found, of.wants, PASSES[of.passes]] for of in checks]),
-        f"verdict on reward.scheme={answers}",
+        *vote_over_one(found["vote"].opinions),
+        f"verdict on reward.scheme={config.reward.scheme}: "
+        + verdict(found, checks, judges_pay=judges_pay),
         f"try: {lost[0] if lost else advice(found)}",
     ]
 
@@ -283,6 +280,15 @@ def sight(decides: Source | None) -> str:
     else:
         says = "may or may not tell right from wrong, which so few solutions leave open"
     return f"{decides.name}: {says}, AUC {decides.auc}"
+
+
+def vote_over_one(opinions: Sequence[Opinion]) -> list[str]:
+    """Return a line on how much a majority vote adds to one answer, where any was held.
+    ``opinions``: 1 for solutions with the elected answer, 0 for others of the same questions."""
+    elected = {of.question_id: bool(of.is_right) for of in opinions if of.value}
+    one = share(bool(of.is_right) for of in opinions)
+    said = f"{share(elected.values())} of {len(elected)} questions, one answer in {one} of them"
+    return [f"a majority vote would be right in {said}"] if elected else []
 
 
 def right_share(found: Mapping[str, Source]) -> float:
