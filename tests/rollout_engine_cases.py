@@ -287,6 +287,18 @@ def test_cancelling_leaves_no_request_behind(bench):
     assert bench.client.num_asked == 0
 
 
+def test_the_tokens_of_unfinished_responses_are_counted(bench):
+    async def watch() -> set[int]:
+        asked, counts = asyncio.ensure_future(bench.ask("Hello", seed=0)), set()
+        while not asked.done():
+            counts.add(bench.engine._thread.num_tokens())
+            await asyncio.sleep(0)
+        return counts
+
+    counts = bench.run(watch())
+    assert len(counts) > 2 and max(counts) <= ROLLOUT.longest_response
+
+
 def fail_while_generating(bench: Bench, action: Callable[[], Awaitable[Any]]) -> list[Any]:
     async def together() -> list[Any]:
         requests = (bench.ask("Hello", seed=seed) for seed in range(5))

@@ -22,12 +22,19 @@ COUNTED = "{desc}: {n_fmt}/{total_fmt} {unit}s, {elapsed} so far, {remaining} le
 TIMED = "{desc}: {elapsed} so far"
 
 
+tokens_in_flight: dict[str, int] = {}
+"""Engine -> the tokens that its unanswered requests have so far, as it last said."""
+
+
 class progress_bar(tqdm):  # noqa: N801  small as tqdm itself
     """A bar for the duration of a ``with``, which also moves while there is nothing to count.
 
     Example of a line without a terminal: ``teaching qwen2: 420/1500 steps, 00:28 so far, 01:12
     left``
     """
+
+    counts_answers = False
+    """True if ``tokens_in_flight`` are shown as well: a first answer may take minutes."""
 
     def __init__(
         self,
@@ -66,6 +73,9 @@ class progress_bar(tqdm):  # noqa: N801  small as tqdm itself
         """What a line is made of: without the time left, while too little was counted to tell. (Of
         144 turns that are asked for at once, the first takes as long as half of them.)"""
         said = super().format_dict
+        if self.counts_answers and (num_tokens := sum(tokens_in_flight.values())):
+            parts = filter(None, (said["postfix"], f"{num_tokens} tokens in flight"))
+            said["postfix"] = ", ".join(parts)
         todo, counted = (self.total or 0) - self.initial, self.n - self.initial
         return said | {"rate": 0} if counted < min(TELLING_SHARE * todo, TELLING_NUMBER) else said
 
@@ -87,6 +97,7 @@ class progress_bar(tqdm):  # noqa: N801  small as tqdm itself
 
 def counted(generate: Generate, bar: progress_bar) -> Generate:
     """``generate``, with each of its answers counted on ``bar``."""
+    bar.counts_answers = True
 
     async def count(request: Request) -> Generation | None:
         generation = await generate(request)

@@ -27,6 +27,7 @@ from comas.engines.rollout.connection import (
 )
 from comas.types import Generation, Request
 from comas.utils.concurrency import run_all
+from comas.utils.progress import tokens_in_flight
 
 _TOGETHER_S = 0.0005
 """Seconds that a request waits for others to go with it: a fraction of any engine step."""
@@ -193,6 +194,9 @@ class EngineClient:
     async def _receive_answers(self, reader: asyncio.StreamReader) -> None:
         while (answers := await receive(reader)) is not None:
             self._heard_at_s = self._clock_s
+            if isinstance(answers, int):
+                tokens_in_flight[self.engine.name] = answers
+                continue
             for number, generation in answers.items():
                 asked = self._asked.get(number)
                 if asked is not None and not asked.answer.done():  # else cancelled meanwhile
@@ -211,6 +215,7 @@ class EngineClient:
 
     def _fail_all(self, conversation: asyncio.Task[None]) -> None:
         """Fail every request that still waits with the error that ended the conversation."""
+        tokens_in_flight.pop(self.engine.name, None)
         error = None if conversation.cancelled() else conversation.exception()
         for asked in self._asked.values():
             if error is not None and not asked.answer.done():

@@ -30,8 +30,8 @@ class Orders(NamedTuple):
 
 
 Answers = dict[int, Generation | None]
-"""From the engine; None where the prompt had more than ``rollout.max_prompt_tokens``. Empty: a
-sign of life."""
+"""From the engine; None where the prompt had more than ``rollout.max_prompt_tokens``. Between them
+it sends, as a sign of life, how many tokens the unfinished responses have."""
 
 
 class Endpoint(NamedTuple):

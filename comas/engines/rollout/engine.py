@@ -193,7 +193,7 @@ class RolloutEngine:
             while True:
                 await asyncio.sleep(HEARTBEAT_S)
                 if self._thread.has_moved():
-                    await send(writer, {})
+                    await send(writer, self._thread.num_tokens())
 
     async def _receive_requests(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter

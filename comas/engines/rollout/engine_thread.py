@@ -67,6 +67,11 @@ class EngineThread:
         is_in_time = time.monotonic() < self._moved_at + self._longest_step_s
         return self._is_idle or seen < self._num_seen or is_in_time
 
+    def num_tokens(self) -> int:
+        """Return how many tokens the unfinished responses have so far."""
+        responses = [*self._engine.output_processor.request_states.values()]
+        return sum(each.detokenizer.num_output_tokens() for each in responses if each.detokenizer)
+
     async def start(self) -> None:
         """Load the engine. Raises RolloutEngineError when it does not load."""
         self._loop = asyncio.get_running_loop()
@@ -106,7 +111,7 @@ class EngineThread:
 
     def _run(self) -> None:
         try:
-            engine = self._build()
+            engine = self._engine = self._build()
             while True:
                 self._run_commands(engine)
                 finished = [output for output in engine.step() if output.finished]
