@@ -12,7 +12,7 @@ from pathlib import Path
 from comas.config.paths import names_file
 from comas.config.plugins import PluginError, blaming_plugins
 from comas.config.schema import Config
-from comas.engines.cluster.supervision import LostEngineError, Recoveries
+from comas.engines.cluster.supervision import JudgeError, LostEngineError, Recoveries
 from comas.preflight.configuration import choose_config, load_config
 from comas.preflight.needs import faults_of
 from comas.preflight.sizes import describe_sizes
@@ -99,13 +99,13 @@ def main(arguments: Sequence[str]) -> int:
 def exit_status(error: Exception) -> int:
     """Whose fault ended a run: the user's, that of the run itself, or the machine's.
 
-    Example: an unknown key is the user's, weights that are not finite are the run's, a full disk
-    and engines that were lost are the machine's.
+    Example: an unknown key is the user's, weights that are not finite are the run's, a full disk,
+    engines that were lost and a judge that answers no more are the machine's.
     """
     causes = (error, error.__cause__)
     if any(isinstance(cause, OSError) and cause.errno in FULL_OR_BROKEN for cause in causes):
         return EXIT_MACHINE
-    if any(isinstance(cause, LostEngineError) for cause in causes):
+    if any(isinstance(cause, LostEngineError | JudgeError) for cause in causes):
         return EXIT_MACHINE
     return EXIT_RUN if isinstance(error, RuntimeError) else EXIT_FAULT
 

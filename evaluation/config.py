@@ -48,6 +48,10 @@ class EvaluationConfig:
     """An OpenAI-compatible endpoint to evaluate, in place of PATH; no server is started then."""
     model: str | None = key(None)
     """The model's name at ``base_url``; null: the only one that the endpoint lists."""
+    extra_body: dict[str, Any] = key(
+        {}, example={"max_completion_tokens": 4096, "max_tokens": None, "temperature": None}
+    )
+    """What requests to ``base_url`` hold besides, or otherwise; null leaves a name out of them."""
     weights: str = key("trained", one_of=("trained", "untrained", "best"))
     """Which models of a run directory: those that it made, those of its best checkpoint (written
     by --export-best), or those that it began with."""
@@ -121,9 +125,10 @@ def _conflicts(config: EvaluationConfig) -> Iterator[Conflict]:
         remedy = "leave out seeds, or set a temperature above 0"
         yield Conflict(("seeds", "temperature"), "greedy replies are the same each time", remedy)
     if config.base_url is None:
-        if config.model is not None:
-            remedy = "give base_url as well, or leave it out"
-            yield Conflict(("model",), "is for an endpoint", remedy)
+        for name in ("model", "extra_body"):
+            if getattr(config, name):
+                remedy = "give base_url as well, or leave it out"
+                yield Conflict((name,), "is for an endpoint", remedy)
         return
     if (fault := fault_of_address(config.base_url)) is not None:
         yield Conflict(("base_url",), *fault)

@@ -92,7 +92,8 @@ class RemoteModel:
     def identity(self) -> dict[str, Any]:
         """The JSON values that distinguish it from other models."""
         endpoint = {"base_url": self.endpoint.base_url, "model": self.endpoint.model}
-        return endpoint | _told(self.template_kwargs)
+        sent = {"extra_body": dict(self.endpoint.extra_body)} if self.endpoint.extra_body else {}
+        return endpoint | _told(self.template_kwargs) | sent
 
 
 def _told(template_kwargs: Mapping[str, Any]) -> dict[str, Any]:
@@ -166,7 +167,11 @@ def find_target(
 
 
 def find_remote(
-    base_url: str, *, model: str | None, template_kwargs: Mapping[str, Any] = NO_KWARGS
+    base_url: str,
+    *,
+    model: str | None,
+    template_kwargs: Mapping[str, Any] = NO_KWARGS,
+    extra_body: Mapping[str, Any] = NO_KWARGS,
 ) -> Target:
     """The model ``model`` of an endpoint, or the only one that it lists.
 
@@ -181,13 +186,10 @@ def find_remote(
         raise ValueError(f"base_url {constraint}: {remedy}")
     api_key = os.environ.get("OPENAI_API_KEY", "none")
     try:
-        listed = list_models(base_url, api_key)
+        listed = list_models(base_url, api_key, key_in="OPENAI_API_KEY")
     except ValueError as error:
         if model is None:
-            asked = (
-                f"and is OPENAI_API_KEY set if it needs a key? If it has no such list, {NAME_IT}"
-            )
-            raise ValueError(f"{error}, {asked}") from error
+            raise ValueError(f"{error} If it has no such list, {NAME_IT}") from error
         listed = {}
     if model is None and len(listed) != 1:
         names = ", ".join(listed) or "none"
@@ -200,6 +202,7 @@ def find_remote(
         api_key,
         template_kwargs=template_kwargs,
         thinking=ThinkingMarks(*KNOWN_MARKS[0]),
+        extra_body=extra_body,
     )
     remote = RemoteModel(endpoint, listed.get(model))
     return Target(f"{model} at {base_url}", (remote,), {".": (0,)})

@@ -98,7 +98,12 @@ def make_plan(command: Command) -> EvaluationPlan:
     config = command.config
     kwargs = config.chat_template_kwargs
     if config.base_url is not None:
-        target = find_remote(config.base_url, model=config.model, template_kwargs=kwargs)
+        target = find_remote(
+            config.base_url,
+            model=config.model,
+            template_kwargs=kwargs,
+            extra_body=config.extra_body,
+        )
     else:
         assert command.path is not None
         target = find_target(command.path, weights=config.weights, template_kwargs=kwargs)

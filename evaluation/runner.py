@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from comas.types import Message
-from comas.utils.client import Client, Endpoint, OverlongPromptError, RequestError, RequestOptions
+from comas.utils.client import Client, Endpoint, RefusedPromptError, RequestError, RequestOptions
 from comas.utils.concurrency import run_all
 from comas.utils.files import write_text
 from comas.utils.progress import progress_bar
@@ -98,8 +98,8 @@ class _Run:
                 append_failure(self.folder, failure)
                 self.failures.append(failure)
                 self.bar.set_postfix(failed=len(self.failures), refresh=False)
-                # Overlong prompts are the task's fault, not the server's.
-                self.num_in_a_row += not isinstance(error, OverlongPromptError)
+                # Prompts that are too long, or filtered, are the task's fault, not the server's.
+                self.num_in_a_row += not isinstance(error, RefusedPromptError)
                 self._stop_if_hopeless()
             else:
                 append_answer(self.folder, answer)

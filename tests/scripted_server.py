@@ -140,6 +140,25 @@ def replies(text: str, *, content_type: str = "application/json") -> Fault:
     return reply
 
 
+def redirects(address: str) -> Fault:
+    """Another address is to be asked, with the same body."""
+
+    async def redirect(request: web.Request) -> web.StreamResponse:
+        return web.Response(status=307, headers={"Location": address})
+
+    return redirect
+
+
+async def drips(request: web.Request) -> web.StreamResponse:
+    """A byte comes every tenth of a second."""
+    response = web.StreamResponse()
+    await response.prepare(request)
+    for _ in range(600):
+        await response.write(b" ")
+        await asyncio.sleep(0.1)
+    return response
+
+
 async def cuts_the_reply_off(request: web.Request) -> web.StreamResponse:
     """The connection ends in the middle of the reply."""
     response = web.StreamResponse(headers={"content-length": "1000"})

@@ -64,7 +64,10 @@ def arguments(tmp_path: Path, data: Path, server: ScriptedServer) -> list[str]:
 
 
 def test_an_evaluation_tells_and_writes_its_results(arguments, server, tmp_path, caplog, capsys):
-    assert main([*arguments, "seeds=2"]) == 0
+    own = "extra_body={max_completion_tokens: 9, max_tokens: null}"
+    assert main([*arguments, "seeds=2", own]) == 0
+    assert server.requests[0]["max_completion_tokens"] == 9
+    assert "max_tokens" not in server.requests[0]
     first = caplog.messages[0]
     assert "half-right" in first
     assert "gsm8k (8 tasks) with vanilla, consistency; 2 seeds: 32 answers into " in first
@@ -200,6 +203,7 @@ def test_a_password_in_an_address_is_shown_to_nobody(arguments, server, caplog, 
     (["name"], "NAME and PATH"),
     (["a/b", "saves/latest"], "must be a folder name"),
     (["name", "path", "model=x"], "give base_url as well"),
+    (["name", "path", "extra_body.top_k=1"], "give base_url as well"),
     (["name", "path", "--greedy", "seeds=3"], "replies are the same each time"),
 )
 def test_arguments_that_are_incomplete_are_shown_how_to_be_written(arguments, said):

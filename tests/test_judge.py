@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 from collections.abc import Callable, Mapping, Sequence
 from threading import Timer
 from typing import Any
@@ -13,10 +14,12 @@ from scripted_server import Body, ScriptedServer
 from small_runs import QUICKSTART, record, write_records
 from tables import cases
 
+from comas.__main__ import exit_status
 from comas.config.faults import ConfigError
 from comas.config.schema import Config
 from comas.engines import judge as judging
 from comas.engines.cluster.agents import Agents
+from comas.engines.cluster.supervision import JudgeError
 from comas.engines.judge import JudgeClient
 from comas.preflight.configuration import load_config
 from comas.preflight.sizes import derive_sizes
@@ -24,6 +27,7 @@ from comas.preflight.survey import describe_run, survey_run
 from comas.run.pages.discussions import read_threads
 from comas.run.records import read_rows, read_tokens
 from comas.types import Generation, Metrics, Request, TrainingSample, UpdateStats
+from comas.utils.terminal import EXIT_MACHINE
 
 KEY = "sk-0123456789"
 REQUEST = Request(1, "Is 48 + 23 = 71?", ("step1/q/copy0", "r0.s0.e0.t0"), "scoring", seed=7)
@@ -86,15 +90,27 @@ def test_the_judge_is_asked_as_the_agent_would_be_and_its_answer_is_no_sample():
         "judge/prompt_tokens": 2 * 7,  # as the server counts
         "judge/response_tokens": 2 * 3,
         "judge/waited_s": 0,
+        "judge/refused": 0,
         "judge/truncated_rate": 0,
     }
     assert client.take_metrics()["judge/requests"] == 0
 
 
-def test_an_overlong_prompt_is_none_and_thinking_is_left_out():
-    too_long = scripted_server.status(400, "maximum context length is 8 tokens")
-    with failing(1, too_long) as server:
-        assert ask(client_of(server.base_url), REQUEST) == [None]
+def test_what_it_is_sent_can_be_changed_and_left_out():
+    own = "{max_completion_tokens: 9, max_tokens: null, temperature: null, seed: null}"
+    with ScriptedServer(fatal) as server:
+        config = config_of(server.base_url, f"society.judge.extra_body={own}")
+        assert config.judge is not None
+        ask(JudgeClient(config.judge, config), REQUEST)
+        config = config_of(server.base_url, "society.judge.max_tokens=4096")
+        assert config.judge is not None
+        ask(JudgeClient(config.judge, config), REQUEST._replace(seed=2**40 + 7))
+    changed, usual = server.requests
+    assert changed.keys() == {"model", "messages", "max_completion_tokens"}
+    assert (usual["max_tokens"], usual["seed"]) == (4096, 7)  # some servers read 32 bits
+
+
+def test_thinking_is_left_out():
     with ScriptedServer(lambda _: "<think><score>3</score></think>\n<score>1</score>") as server:
         [said] = ask(client_of(server.base_url), REQUEST)
     assert said is not None and said.response_text == "<score>1</score>"
@@ -157,23 +173,79 @@ def test_a_busy_judge_is_asked_again_after_the_pause_that_it_wants(monkeypatch, 
     assert times[1] - times[0] >= 1 and caplog.messages == []
 
 
-def test_an_answer_that_stays_unusable_ends_the_run():
-    filtered = json.dumps({"choices": [{"message": {}, "finish_reason": "content_filter"}]})
-    with (
-        failing(9, scripted_server.replies(filtered)) as server,
-        pytest.raises(ValueError, match=r"step1/q/copy0 r0\.s0\.e0\.t0: .*is unusable"),
-    ):
-        ask(client_of(server.base_url), REQUEST)
-    assert len(server.requests) == 3
+CUT_OFF = {"choices": [{"message": {"content": "<think>1"}, "finish_reason": "length"}]}
+NO_ANSWER = {"choices": [{"message": {}, "finish_reason": "content_filter"}]}
 
 
-def test_a_refusal_ends_the_run_without_the_key_that_it_repeats():
-    with (
-        failing(9, scripted_server.status(401, f"unknown key {KEY}")) as server,
-        pytest.raises(ValueError, match=r"status 401.*unknown key \*\*\*") as caught,
-    ):
+@cases(
+    "fault, num_tries",
+    (scripted_server.status(400, "maximum context length is 8 tokens"), 1),
+    (scripted_server.status(400, "content_filter"), 1),
+    (scripted_server.status(400, "no reason that is known"), 1),
+    (scripted_server.replies(json.dumps(NO_ANSWER)), 1),
+    (scripted_server.replies("<html>"), 3),
+    ids=["overlong", "filtered", "refused", "a filtered answer", "no answer"],
+)
+def test_a_prompt_without_an_answer_loses_its_turn_alone(fault, num_tries, caplog):
+    def fault_of(body: Body, attempt: int) -> Any:
+        return fault if body["seed"] == 7 else None
+
+    with ScriptedServer(fatal, fault_of=fault_of) as server:
+        client = client_of(server.base_url)
+        lost, said = ask(client, REQUEST, REQUEST._replace(seed=8))
+    assert lost is None and said is not None and len(server.requests) == num_tries + 1
+    assert client.take_metrics()["judge/refused"] == 1
+    assert "step1/q/copy0 r0.s0.e0.t0: " in caplog.text and "turn is left out" in caplog.text
+
+
+def test_a_judge_that_answers_no_prompt_ends_the_run():
+    with failing(99, scripted_server.status(422, "temperature?")) as server:
+        requests = [REQUEST._replace(seed=seed) for seed in range(32)]
+        assert ask(client_of(server.base_url), *requests[1:]) == 31 * [None]
+        with pytest.raises(JudgeError, match=r"32 turns in a row unanswered: .*temperature"):
+            ask(client_of(server.base_url), *requests)
+
+
+@cases(
+    "fault",
+    scripted_server.status(
+        401, f"{488 * '.'}{KEY}"
+    ),  # the key lies across the end of what is shown
+    scripted_server.status(429, f"insufficient_quota {KEY}"),
+)
+def test_a_refusal_of_all_prompts_ends_the_run_without_the_key_that_it_repeats(fault):
+    with failing(9, fault) as server, pytest.raises(JudgeError) as caught:
         ask(client_of(server.base_url), REQUEST)
-    assert len(server.requests) == 1 and KEY not in str(caught.value)
+    assert len(server.requests) == 1 and KEY[:5] not in str(caught.value)
+    assert exit_status(caught.value) == EXIT_MACHINE
+
+
+def test_a_slow_answer_ends_no_outage_and_each_outage_is_said(caplog):
+
+    async def slow(request: Any) -> Any:  # asked before the outage, and answered in it
+        await asyncio.sleep(0.08)
+        return scripted_server.completion("<score>1</score>")
+
+    def fault_of(body: Body, attempt: int) -> Any:
+        if body["seed"] % 2:
+            return slow
+        return scripted_server.status(500) if attempt < 4 else None
+
+    with ScriptedServer(fatal, fault_of=fault_of) as server:
+        client = client_of(server.base_url)
+        for seeds in ((0, 1), (2, 3)):
+            ask(client, *(REQUEST._replace(seed=seed) for seed in seeds))
+    starts = [message[:17] for message in caplog.messages]
+    assert starts == 2 * ["the run waits for", "the judge answers"]
+    assert (client.take_metrics()["judge/waited_s"] or 0) > 2 * 4 * judging.PAUSE_S
+
+
+def test_another_model_that_answers_is_named_once(caplog):
+    named = {"model": "mini", "choices": [{"message": {"content": "<score>1</score>"}}]}
+    with failing(9, scripted_server.replies(json.dumps(named))) as server:
+        client = client_of(server.base_url)
+        ask(client, REQUEST), ask(client, REQUEST)
+    assert caplog.messages == [f"{server.base_url}: scripted is asked, and mini answers"]
 
 
 # ---------------------------------------------------------------- before a run
@@ -232,8 +304,22 @@ def test_a_judge_that_refuses_the_key_is_a_fault_that_does_not_show_it():
     with ScriptedServer(fatal) as server:
         server.list_by = refuse
         table = table_of(config_of(server.base_url))
-    assert "unknown key ***" in table and "does society.judge.api_key_env name its key?" in table
+    assert "unknown key ***" in table and "society.judge.api_key_env names hold its key" in table
     assert KEY not in table
+
+
+@cases(
+    "fault, said",
+    (
+        scripted_server.status(400, "use max_completion_tokens"),
+        "use max_completion_tokens.*society.judge.extra_body changes",
+    ),
+    (scripted_server.status(429, "insufficient_quota"), "does not answer a question: status 429"),
+    (scripted_server.replies(json.dumps(CUT_OFF)), "was cut off before it said anything"),
+)
+def test_a_judge_that_answers_no_question_is_a_fault_before_the_run(fault, said):
+    with failing(1, fault) as server:
+        assert re.search(said, table_of(config_of(server.base_url)))
 
 
 # ---------------------------------------------------------------- a run
@@ -316,7 +402,8 @@ def test_a_judged_run_trains_on_what_agents_said_and_is_resumed_as_if_undisturbe
     rows, others = (read_rows(run / "metrics.jsonl") for run in (whole, killed))
     # Four held-out questions are discussed before the first step and after the last.
     assert [row["judge/requests"] for row in rows] == [4 * 4, 2 * 4, 2 * 4, 2 * 4 + 4 * 4]
-    assert sum(row["judge/prompt_tokens"] for row in rows) == 7 * num_asked
+    # One question is asked before the run.
+    assert sum(row["judge/prompt_tokens"] for row in rows) == 7 * (num_asked - 1)
     assert "reward/scoring" not in rows[1] and rows[1]["scoring/invalid_rate"] == 0
     without_times = [
         {name: value for name, value in row.items() if not name.startswith("time/")}

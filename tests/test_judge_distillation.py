@@ -13,6 +13,7 @@ from small_runs import QUICKSTART
 from test_judge import KEY, client_of
 
 from comas.engines.cluster.agents import Agents
+from comas.engines.cluster.supervision import JudgeError
 from comas.ideas.judge_distillation import distilled_from_judge
 from comas.preflight.configuration import load_config
 from comas.types import Generation, ToolCall, TrainingSample
@@ -73,7 +74,8 @@ CALLED = replace(SAID, response_text=f"{QUOTED}\nYes", calls=(ToolCall(3, len(QU
     ],
 )
 def test_another_tokenizer_or_no_log_probs_is_an_error(changes, said, fault):
-    with echo(**changes) as server, pytest.raises(ValueError, match=f"society.judge.*{fault}"):
+    expected = (ValueError, JudgeError)
+    with echo(**changes) as server, pytest.raises(expected, match=f"society.judge.*{fault}"):
         client_of(server.base_url).logprobs([said])
 
 

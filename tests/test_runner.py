@@ -14,6 +14,8 @@ from runner_process import kill_after, run, start
 from scripted_server import ScriptedServer
 from tables import cases
 
+from comas.utils import client
+from comas.utils.client import MAX_SEED
 from evaluation.inference_log import read_failures, read_inference
 from evaluation.models import find_remote
 from evaluation.runner import EndpointError, request_seed
@@ -47,23 +49,32 @@ def test_a_run_that_ends_early_keeps_what_was_finished_and_asks_only_the_rest(tm
         assert len(server.requests) - before == 402 - num_done
 
 
+ANSWER = {"choices": [{"message": {"content": "71"}, "finish_reason": "stop"}]}
 RETRIED = {
     "503": scripted_server.status(503),
     "no reply": scripted_server.never_replies,
     "half a reply": scripted_server.cuts_the_reply_off,
+    "429 within 200": scripted_server.replies('{"error": {"message": "slow down", "code": 429}}'),
+    "an error within 200": scripted_server.replies('{"error": "overloaded"}'),
+    "a reply in drips": scripted_server.drips,
+    "too large a reply": scripted_server.replies(f"{json.dumps(ANSWER)}{20_000 * ' '}"),
 }
 
 
 @pytest.mark.parametrize("name", RETRIED)
-def test_what_may_pass_is_asked_again_in_the_same_run(tmp_path, name):
+def test_what_may_pass_is_asked_again_in_the_same_run(tmp_path, name, monkeypatch):
+    monkeypatch.setattr(client, "MAX_REPLY_BYTES", 10_000)
+
     def fault_of(body, attempt):
         return RETRIED[name] if attempt == 0 and "2 + 1" in body["messages"][0]["content"] else None
 
     with ScriptedServer(model, fault_of=fault_of) as server:
-        timeout_s = 3.0 if name == "no reply" else 60.0
+        timeout_s = 3.0 if name in ("no reply", "a reply in drips") else 60.0
         inference = run(server.base_url, tmp_path, timeout_s=timeout_s)
     assert (inference.num_done, inference.num_failed) == (4, 0)
     assert len(server.requests) == 5
+    # Nothing is unpacked, which might be far larger than what was sent.
+    assert {headers["Accept-Encoding"] for headers in server.headers} == {"identity"}
     assert read_failures(tmp_path / "failures.jsonl") == {}
 
 
@@ -130,19 +141,51 @@ def test_the_password_of_a_proxy_is_shown_to_nobody(others, tmp_path, monkeypatc
     assert "hunter2" not in error + caplog.text + "".join(capfd.readouterr())
 
 
-NO_USAGE = '{"choices": [{"message": {"content": "71"}, "finish_reason": "stop"}]}'
+NO_USAGE = json.dumps(ANSWER)
+
+GOOD = {
+    "usage left out": {"usage": None},
+    "usage in parts": {"usage": {"prompt_tokens": None, "completion_tokens": -1}},
+    "no finish_reason": {"finish_reason": None},
+    "eos_token": {"finish_reason": "eos_token"},
+    "STOP": {"finish_reason": "STOP"},
+    "tool_calls": {"finish_reason": "tool_calls"},
+    "parts": {"content": [{"type": "text", "text": r"\boxed"}, {"type": "text", "text": "{1}"}]},
+    "max_tokens": {"finish_reason": "MAX_TOKENS"},
+}
+
+
+@pytest.mark.parametrize("name", GOOD)
+def test_a_good_reply_in_another_form_is_an_answer(tmp_path, name):
+    said = {"content": r"\boxed{1}", "finish_reason": "stop", "usage": {"prompt_tokens": 7}} | GOOD[
+        name
+    ]
+    choice = {"message": {"content": said["content"]}, "finish_reason": said["finish_reason"]}
+    replied = scripted_server.replies(json.dumps({"choices": [choice], "usage": said["usage"]}))
+    with ScriptedServer(model, fault_of=lambda *_: replied) as server:
+        assert run(server.base_url, tmp_path, 1).num_done == 1
+    [[call]] = [answer.calls for answer in read_inference(tmp_path / "inference.jsonl")]
+    assert call.response == r"\boxed{1}"
+    assert call.finish_reason == ("length" if name == "max_tokens" else "stop")
+    assert call.prompt_tokens == (0 if "usage" in name else 7) and call.completion_tokens == 0
+
 
 UNUSABLE = {
     "404": (scripted_server.status(404, "no such model"), "no such model"),
     "no content": (
         scripted_server.replies(NO_USAGE.replace('"71"', "null")),
-        "choices.0: Value error, it has no content",
+        "unusable: it has no content",
     ),
-    "no usage": (scripted_server.replies(NO_USAGE), "usage: Field required"),
     "an aborted reply": (
         scripted_server.replies(NO_USAGE.replace('"stop"', '"abort"')),
-        "finish_reason",
+        "finish_reason abort",
     ),
+    "a redirection": (
+        scripted_server.redirects("http://127.0.0.1:9/v1"),
+        "redirects to http://127",
+    ),
+    "a used-up account": (scripted_server.status(429, "insufficient_quota"), "insufficient_quota"),
+    "a filter": (scripted_server.status(400, "content_filter"), "content_filter"),
     "a page": (scripted_server.replies("<html>", content_type="text/html"), "Invalid JSON"),
 }
 
@@ -151,7 +194,7 @@ UNUSABLE = {
 def test_an_unusable_reply_fails_its_task_alone_and_the_next_run_asks_it_again(tmp_path, name):
     """A task fails whole when one of its calls does."""
     fault, message = UNUSABLE[name]
-    struck = request_seed(0, task_id="gsm8k/2", label="sample 3")
+    struck = request_seed(0, task_id="gsm8k/2", label="sample 3") & MAX_SEED
     is_broken = True
 
     def fault_of(body, attempt):
@@ -181,6 +224,25 @@ def test_a_server_that_refuses_everything_is_left_alone_after_a_while(tmp_path):
         assert len(server.requests) <= 32 + 4
     with ScriptedServer(model) as server:
         assert run(server.base_url, tmp_path, 200).num_done == 200
+
+
+OVERLONG = {
+    "OpenAI": (400, "context_length_exceeded"),
+    "vLLM": (400, "The decoder prompt (length 99) is longer than the maximum model length of 64."),
+    "llama.cpp": (400, "exceed_context_size_error"),
+    "Anthropic": (400, "prompt is too long: 205000 tokens > 200000 maximum"),
+    "Gemini": (400, "The input token count (1200) exceeds the maximum number of tokens allowed"),
+    "TGI": (422, "Input validation error: `inputs` must have less than 1024 tokens. Given: 2000"),
+    "a proxy": (413, "Request Entity"),
+    "Groq": (429, "Request too large for model"),
+}
+
+
+@pytest.mark.parametrize("name", OVERLONG)
+def test_an_overlong_prompt_is_known_in_the_words_of_each_server(tmp_path, name):
+    refused = scripted_server.status(*OVERLONG[name])
+    with ScriptedServer(model, fault_of=lambda *_: refused) as server:  # more than 32 in a row
+        assert run(server.base_url, tmp_path, 40, num_retries=0).num_failed == 40
 
 
 TOO_LONG = scripted_server.status(400, "This model's maximum context length is 99 tokens.")
@@ -230,7 +292,7 @@ def test_same_seed_same_requests_whatever_the_order_and_concurrency(tmp_path):
         with ScriptedServer(model) as server:
             run(server.base_url, tmp_path / name, setup_name="debate", **options)
         seeds = {body["seed"] for body in server.requests}
-        assert len(seeds) == len(server.requests) and all(0 <= seed < 2**63 for seed in seeds)
+        assert len(seeds) == len(server.requests) and all(0 <= seed < 2**31 for seed in seeds)
         return seeds
 
     first = seeds_of("first", concurrency=1)

@@ -20,7 +20,7 @@ from tables import cases
 from tiny_models import save_tiny_model
 
 from comas.preflight.model_shape import SHIPPED_SHAPES
-from comas.utils.client import Client, OverlongPromptError, Reply, RequestOptions
+from comas.utils.client import Client, RefusedPromptError, Reply, RequestOptions
 from comas.utils.processes import command_line
 from evaluation import server, server_command
 from evaluation.config import EvaluationConfig
@@ -153,7 +153,7 @@ def test_the_server_listens_on_this_machine_alone_and_shows_the_key_nowhere(serv
 
 
 def test_a_prompt_over_the_context_is_told_apart_from_other_errors(servers):
-    with pytest.raises(OverlongPromptError):
+    with pytest.raises(RefusedPromptError):
         replies(servers, ["x" * 600], seeds=[0], at_once=1)
 
 

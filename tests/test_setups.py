@@ -22,7 +22,7 @@ from comas.interaction.setup_prompts import (
     assistant,
     user,
 )
-from comas.utils.client import Endpoint, RequestOptions
+from comas.utils.client import MAX_SEED, Endpoint, RequestOptions
 from comas.utils.terminal import EXIT_FAULT
 from evaluation.runner import request_seed
 from evaluation.setups import SETUPS
@@ -74,7 +74,7 @@ def test_vanilla_sends_the_task_as_the_one_message_with_the_published_settings(t
             "messages": [user("What is 0 + 1? Box it.")],
             "temperature": 0.7,
             "max_tokens": 2048,
-            "seed": request_seed(0, task_id="gsm8k/0", label="answer"),
+            "seed": request_seed(0, task_id="gsm8k/0", label="answer") & MAX_SEED,
         }
     ]
 

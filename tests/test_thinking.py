@@ -165,7 +165,7 @@ def test_what_no_chat_can_have_is_refused():
     assert found == [{"enable_thinking": True}, {"enable_thinking": False}]
 
 
-def reply(text: str | None, **message: str) -> bytes:
+def reply(text: object, **message: str) -> bytes:
     choice = {"message": {"content": text, **message}, "finish_reason": "stop"}
     usage = {"prompt_tokens": 1, "completion_tokens": 2}
     return json.dumps({"choices": [choice], "usage": usage}).encode()
@@ -177,9 +177,14 @@ def reply(text: str | None, **message: str) -> bytes:
     (reply("71", reasoning="8"), "71", "8"),
     (reply(None, reasoning_content="8"), "", "8"),
     (reply("71"), "71", ""),
+    (
+        reply([{"type": "thinking", "thinking": [{"text": "8"}]}, {"text": "7"}, {"text": "1"}]),
+        "71",
+        "8",
+    ),
 )
 def test_a_reply_is_what_was_answered(body, text, thinking):
-    read = _read_reply(body, marks=LEFT_TO_MODEL)
+    read = _read_reply(body, Endpoint("u", "m", thinking=LEFT_TO_MODEL))
     assert (read.response, read.thinking) == (text, thinking)
 
 

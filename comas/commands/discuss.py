@@ -1,6 +1,7 @@
 """``comas discuss``: lets a society discuss a question on the terminal."""
 
 import argparse
+import json
 import logging
 import sys
 from collections.abc import Callable, Sequence
@@ -55,6 +56,7 @@ def parser() -> argparse.ArgumentParser:
     arguments.add_argument("question")
     arguments.add_argument("--base-url")
     arguments.add_argument("--name")
+    arguments.add_argument("--extra-body", type=json.loads, default={})
     arguments.add_argument("--untrained", action="store_true")
     arguments.add_argument("--domain", choices=ALL_DOMAINS, default="math")
     arguments.add_argument("--seed", type=int, default=0)
@@ -69,7 +71,7 @@ def target_of(options: argparse.Namespace) -> Target:
     if not options.question.strip():
         raise ValueError('QUESTION is empty: give one in quotes, such as "What is 48 + 23?"')
     if options.base_url is not None:
-        return find_remote(options.base_url, model=options.name)
+        return find_remote(options.base_url, model=options.name, extra_body=options.extra_body)
     return find_target(options.model, weights="untrained" if options.untrained else "trained")
 
 

@@ -7,15 +7,20 @@ import os
 import time
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
+from functools import partial
 from typing import TypeVar
 
 from comas.config.schema import Config, Judge, for_agent
+from comas.engines.cluster.supervision import JudgeError
 from comas.types import Generation, Metrics, Request
 from comas.utils.client import (
+    NO_KEY,
+    BadRequestError,
     Client,
     Endpoint,
-    OverlongPromptError,
     RefusedError,
+    RefusedPromptError,
     Reply,
     RequestError,
     RequestOptions,
@@ -39,29 +44,41 @@ PAUSE_S = 5.0
 SAID_EVERY_S = 60.0
 """Between two lines about a judge that does not answer."""
 MAX_UNUSABLE = 3
-"""How often an answer may be unusable before the run ends."""
-NO_KEY = "none"
-COUNTS = ("requests", "prompt_tokens", "response_tokens", "waited_s")
+"""How often an answer may be unusable before the turn is lost."""
+MAX_LOST = 32
+"""How many turns in a row may be lost for no reason in the prompt before the run ends."""
+TRY_TIMEOUT_S = 120.0
+"""For the answer that is asked for before a run."""
+COUNTS = ("requests", "prompt_tokens", "response_tokens", "waited_s", "refused")
 
 
-def find_judge(judge: Judge) -> str:
-    """Return what answers at the judge's address.
+def find_judge(judge: Judge, config: Config) -> str:
+    """Return what answers at the judge's address, which is asked a question.
 
-    Raises ValueError when the address is none, refuses the key, or does not serve the model.
+    Raises ValueError when the address is none, does not serve the model, or gives no answer.
     """
     if fault := fault_of_address(judge.base_url, key_in="what society.judge.api_key_env names"):
         raise ValueError(f"society.judge.base_url {fault[0]}: {fault[1]}")
-    key = _api_key(judge)
-    try:
-        models = list_models(judge.base_url, key)
-    except ValueError as error:
-        raise ValueError(
-            _without(f"{error}, and does society.judge.api_key_env name its key?", key)
-        ) from None
+    where = "the variable that society.judge.api_key_env names"
+    models = list_models(judge.base_url, _api_key(judge), key_in=where)
     if judge.model not in models:
         raise ValueError(
             f"society.judge.model={judge.model}: {judge.base_url} does not serve it. Name one of "
             f"{', '.join(models) or 'its models, of which it lists none'}"
+        )
+    try:
+        reply = run(JudgeClient(judge, config).try_out())
+    except RequestError as error:
+        raise ValueError(
+            f"society.judge.model={judge.model} does not answer a question: {error}. "
+            "society.judge.extra_body changes what it is sent, such as {max_tokens: null, "
+            "max_completion_tokens: 4096, temperature: null} for OpenAI's reasoning models"
+        ) from error
+    if not reply.response and reply.finish_reason == "length":
+        raise ValueError(
+            f"society.judge.model={judge.model}: its answer to a question was cut off before it "
+            "said anything. Raise society.judge.max_tokens, which counts its thinking, or stop it "
+            "from thinking by society.judge.extra_body"
         )
     return f"at {judge.base_url}"
 
@@ -75,38 +92,46 @@ class JudgeClient:
         self._judge = judge
         self._system_prompt = config.rollout.system_prompt
         self._temperature = config.rollout.temperature
-        self._key = _api_key(judge)
+        self._endpoint = Endpoint(
+            judge.base_url,
+            judge.model,
+            _api_key(judge),
+            thinking=ThinkingMarks(*KNOWN_MARKS[0]),
+            extra_body=judge.extra_body,
+        )
         self._options = RequestOptions(
-            max_tokens=config.rollout.longest_response,
+            max_tokens=judge.max_tokens or config.rollout.longest_response,
             timeout_s=DEADLINE_S,
             num_retries=NUM_RETRIES,
         )
         self._loop: asyncio.AbstractEventLoop | None = None
         self._counts = defaultdict[str, float](float)
-        self._waits_since: float | None = None
-        self._has_said_so = False
-        self._next_line_at = 0.0
+        self._num_lost = 0
+        """Turns in a row that were lost for no reason in the prompt."""
+        self._num_waiting = 0
+        """Requests that have failed, and are asked again."""
+        self._waits_since = self._next_line_at = 0.0
+
+    async def try_out(self) -> Reply:
+        """Return the answer to a short question. Raises RequestError where none comes."""
+        request = Request(0, "Is 1 + 1 = 2? Say yes or no.", ("", ""), "scoring", seed=0)
+        options = replace(self._options, timeout_s=TRY_TIMEOUT_S, num_retries=0)
+        async with Client([self._endpoint], options) as client:
+            return await self._complete(request, client)
 
     async def generate(self, request: Request) -> Generation | None:
-        """Return the judge's answer, asked for until it comes; None: the prompt is too long.
+        """Return the judge's answer, asked for until it comes; None: it gives none to this prompt,
+        which is too long, say, or held back by a content filter.
 
-        Raises ValueError when the judge refuses, or gives no usable answer again and again.
+        Raises JudgeError when the judge gives no prompt an answer, as its key is refused, say.
         """
-        chat = with_system_prompt(
-            [{"role": "user", "content": request.prompt}], self._system_prompt
-        )
-        temperature = request.temperature
-        if temperature is None:  # that of the agent in whose place it speaks
-            temperature = for_agent(self._temperature, request.agent_index)
+        turn = " ".join(request.turn)
         try:
-            reply = await self._insist(
-                lambda client: client.complete(
-                    chat, model_index=0, seed=request.seed, temperature=temperature
-                ),
-                on=" ".join(request.turn),
-            )
-        except OverlongPromptError:
+            reply = await self._insist(partial(self._complete, request), on=turn)
+        except (BadRequestError, UnusableReplyError) as error:
+            self._lose(turn, error)
             return None
+        self._num_lost = 0
         self._count(reply)
         return Generation(
             prompt_token_ids=(),
@@ -119,11 +144,32 @@ class JudgeClient:
             author=self._judge.model,
         )
 
+    async def _complete(self, request: Request, client: Client) -> Reply:
+        chat = with_system_prompt(
+            [{"role": "user", "content": request.prompt}], self._system_prompt
+        )
+        temperature = request.temperature
+        if temperature is None:  # that of the agent in whose place it speaks
+            temperature = for_agent(self._temperature, request.agent_index)
+        return await client.complete(
+            chat, model_index=0, seed=request.seed, temperature=temperature
+        )
+
+    def _lose(self, turn: str, error: RequestError) -> None:
+        """Count a turn that gets no answer. Raises JudgeError where no turn gets one any more."""
+        if not self._counts["refused"]:  # once between two lines of metrics
+            log.warning("society.judge, asked for %s: %s. The turn is left out", turn, error)
+        self._counts["refused"] += 1
+        self._num_lost += not isinstance(error, RefusedPromptError)
+        if self._num_lost == MAX_LOST:
+            raise JudgeError(f"society.judge left {MAX_LOST} turns in a row unanswered: {error}")
+
     def logprobs(self, generations: Sequence[Generation]) -> list[list[float]]:
         """Return the log-probs of each response's tokens after its prompt under the judge, at
         temperature 1; 0 of what was not sampled.
 
-        Raises ValueError where its address gives none, or it spells the tokens otherwise.
+        Raises JudgeError where its address gives none, ValueError where it spells the tokens
+        otherwise.
         """
 
         async def ask() -> list[list[float]]:
@@ -137,10 +183,8 @@ class JudgeClient:
             scored = await self._insist(
                 lambda client: client.logprobs(token_ids, model_index=0), on="log-probs"
             )
-        except OverlongPromptError as error:
-            raise ValueError(
-                _without(f"society.judge cannot read it: {error}", self._key)
-            ) from None
+        except (BadRequestError, UnusableReplyError) as error:
+            raise JudgeError(f"society.judge gives no log-probs: {error}") from error
         self._counts["requests"] += 1
         self._counts["prompt_tokens"] += len(token_ids)
         spelled, logprobs = zip(*scored[len(said.prompt_token_ids) :], strict=True)
@@ -159,23 +203,24 @@ class JudgeClient:
         ]
 
     async def _insist(self, ask: Callable[[Client], Awaitable[T]], *, on: str) -> T:
-        """Return the answer, asked for until it comes. Raises OverlongPromptError, and ValueError
-        when the judge refuses, or gives no usable answer again and again."""
-        num_unusable = 0
+        """Return the answer, asked for until it comes. Raises BadRequestError, UnusableReplyError
+        when that is so again and again, and JudgeError when the judge refuses all requests."""
+        num_unusable, waits = 0, False
         while True:
             try:
                 found = await ask(self._client())
-            except OverlongPromptError:
-                raise
             except RequestError as error:
                 num_unusable += isinstance(error, UnusableReplyError)
-                if isinstance(error, RefusedError) or num_unusable == MAX_UNUSABLE:
-                    said = f"society.judge, asked for {on}: {error}"
-                    raise ValueError(_without(said, self._key)) from None
-                self._begin_to_wait(error)
+                if isinstance(error, BadRequestError) or num_unusable == MAX_UNUSABLE:
+                    self._end_waiting(waits)
+                    raise
+                if isinstance(error, RefusedError):
+                    raise JudgeError(f"society.judge, asked for {on}: {error}") from error
+                self._wait(error, is_first=not waits)
+                waits = True
                 await asyncio.sleep(PAUSE_S)
             else:
-                self._end_waiting()
+                self._end_waiting(waits)
                 return found
 
     def take_metrics(self) -> Metrics:
@@ -191,9 +236,8 @@ class JudgeClient:
         """Return the client of the running event loop."""
         loop = asyncio.get_running_loop()
         if loop is not self._loop:
-            marks = ThinkingMarks(*KNOWN_MARKS[0])
-            endpoint = Endpoint(self._judge.base_url, self._judge.model, self._key, thinking=marks)
-            self._loop, self._open = loop, Client([endpoint], self._options)
+            self._loop, self._open = loop, Client([self._endpoint], self._options)
+            self._num_waiting = 0  # those of a loop that was interrupted are gone
             self._closing = loop.create_task(_close_at_end(self._open))
         return self._open
 
@@ -204,21 +248,25 @@ class JudgeClient:
         self._counts["response_tokens"] += reply.completion_tokens
         self._counts["truncated"] += reply.finish_reason == "length"
 
-    def _end_waiting(self) -> None:
-        if self._waits_since is not None:
+    def _wait(self, error: RequestError, *, is_first: bool) -> None:
+        """Note that a request has failed, for the first time or again."""
+        now = time.monotonic()
+        if is_first:
+            self._num_waiting += 1
+            if self._num_waiting == 1:
+                self._waits_since = self._next_line_at = now
+        if now >= self._next_line_at:
+            self._next_line_at = now + SAID_EVERY_S
+            log.warning("the run waits for its judge %s: %s", self._judge.model, error)
+
+    def _end_waiting(self, waits: bool) -> None:
+        """Note that a request has ended. The judge answers again when none waits any more: one
+        that did not fail, as it was slow, tells nothing about the others."""
+        self._num_waiting -= waits
+        if waits and not self._num_waiting:
             waited_s = time.monotonic() - self._waits_since
             self._counts["waited_s"] += waited_s
-            if self._has_said_so:
-                log.warning("the judge answers again after %.0f s", waited_s)
-            self._waits_since, self._has_said_so = None, False
-
-    def _begin_to_wait(self, error: RequestError) -> None:
-        now = time.monotonic()
-        self._waits_since = self._waits_since or now
-        if now >= self._next_line_at:
-            self._has_said_so, self._next_line_at = True, now + SAID_EVERY_S
-            reason = _without(str(error), self._key)
-            log.warning("the run waits for its judge %s: %s", self._judge.model, reason)
+            log.warning("the judge answers again after %.0f s", waited_s)
 
 
 async def _close_at_end(client: Client) -> None:
@@ -250,8 +298,3 @@ def _said_alone(said: Generation) -> str:
 def _letters(text: str) -> str:
     """What decoding token by token leaves as it is: no spaces, no parts of a character."""
     return "".join(each for each in text if each.isascii() and not each.isspace())
-
-
-def _without(text: str, key: str) -> str:
-    """What a server says may repeat the key that it was sent."""
-    return text if key == NO_KEY else text.replace(key, "***")

@@ -282,7 +282,7 @@ def _find_judge(config: Config, judge: Judge) -> str:
             f"society.judge.roles: nobody is asked for {idle} where interaction.criticism="
             f"{config.interaction.criticism}; leave it out"
         )
-    return find_judge(judge)
+    return find_judge(judge, config)
 
 
 # ---------------------------------------------------------------- memory and disk

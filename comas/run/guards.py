@@ -168,6 +168,14 @@ LEFT_OUT = (
 )
 LOST_SIGNALS = (
     Sign(
+        "judge/truncated_rate",
+        lambda values: values[-1] >= LARGE_SHARE,
+        "half of the answers of society.judge or more are cut off",
+        "raise society.judge.max_tokens, which counts its thinking, or stop it from thinking "
+        "(society.judge.extra_body)",
+        lambda turn: turn.generation.finish_reason == "length" and bool(turn.generation.author),
+    ),
+    Sign(
         r"(agent_\d+/)?truncated_rate(/\w+)?",
         lambda values: values[-1] >= LARGE_SHARE,
         "half of the responses or more are cut off",

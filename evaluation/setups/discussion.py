@@ -14,7 +14,7 @@ from comas.interaction.schedules import hold
 from comas.interaction.setup_prompts import user
 from comas.reward_formulation.interaction_reward import parse_score
 from comas.types import Discussion, Generation, Question, Request, Turn
-from comas.utils.client import OverlongPromptError
+from comas.utils.client import RefusedPromptError
 from evaluation.types import Ask, BenchmarkTask, Setup
 
 NUM_AGENTS_OF_ONE_MODEL = 4
@@ -31,7 +31,7 @@ async def answer(task: BenchmarkTask, ask: Ask, *, rules: Interaction = RULES) -
         chat, label = [user(request.prompt)], request.turn[1]
         try:
             text = await ask(chat, label=label, speaker=request.agent_index)
-        except OverlongPromptError:
+        except RefusedPromptError:
             return None
         # Nobody is trained on this: of a response, only its text is read.
         return Generation((), (), text, (), "stop", policy_version=0)
@@ -57,11 +57,11 @@ def best_solution(discussion: Discussion) -> str:
     comes after all that have one. Of equals, that of the latest round is taken, since it was
     written in the light of the others, and in that round the first.
 
-    Raises OverlongPromptError when there is no solution, as the question itself was too long.
+    Raises RefusedPromptError when there is no solution, as the question itself was too long, say.
     """
     solutions = discussion.solutions()
     if not solutions:
-        raise OverlongPromptError("the question is too long for the model, even without history")
+        raise RefusedPromptError("the question is too long, or refused, even without history")
 
     def rank(solution: Turn) -> tuple[float, int]:
         parsed = [parse_score(scoring.text) for scoring in discussion.scorings(solution)]

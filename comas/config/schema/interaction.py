@@ -19,6 +19,11 @@ class Judge(BaseModel, extra="forbid", frozen=True, strict=True):
     """Environment variable that holds the server's key, which is written nowhere; null: none."""
     roles: list[Literal["evaluation", "scoring"]] = Field(["evaluation", "scoring"], min_length=1)
     """The roles that it has in the place of the agents that are drawn for them."""
+    max_tokens: int | None = Field(None, ge=1)
+    """Tokens of an answer, its thinking included; null: as many as the agents have."""
+    extra_body: dict[str, Any] = {}
+    """What its requests hold besides, or otherwise; null leaves a name out of them. Of OpenAI's
+    reasoning models: ``{max_completion_tokens: 4096, max_tokens: null, temperature: null}``."""
 
 
 @dataclass

@@ -33,6 +33,11 @@ class LostEngineError(EngineError):
     """
 
 
+class JudgeError(EngineError):
+    """``society.judge`` answers no request any more: its account is used up, say, or its key is
+    refused. It may answer a run that is resumed later."""
+
+
 class GivenUpError(EngineError):
     """Engines were lost too often."""
 
