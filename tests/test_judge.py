@@ -110,11 +110,12 @@ def test_what_it_is_sent_can_be_changed_and_left_out():
     assert (usual["max_tokens"], usual["seed"]) == (4096, 7)  # some servers read 32 bits
 
 
-def test_thinking_is_left_out():
-    with ScriptedServer(lambda _: "<think><score>3</score></think>\n<score>1</score>") as server:
+def test_thinking_and_halves_of_surrogate_pairs_are_left_out():
+    spoken = "<think>\ud800\ud83d\ude42<score>3</score></think>\n\ud800<score>1</score>"
+    with ScriptedServer(lambda _: spoken) as server:
         [said] = ask(client_of(server.base_url), REQUEST)
-    assert said is not None and said.response_text == "<score>1</score>"
-    assert said.thinking_text == "<think><score>3</score></think>\n"
+    assert said is not None and said.response_text == "?<score>1</score>"
+    assert said.thinking_text == "<think>?\N{SLIGHTLY SMILING FACE}<score>3</score></think>\n"
 
 
 # ---------------------------------------------------------------- how it fails

@@ -396,7 +396,7 @@ def _shown(text: str, key: str) -> str:
 
 def _read_reply(body: bytes, model: Endpoint) -> Reply:
     try:
-        completion = _Completion.model_validate_json(body)
+        completion = _Completion.model_validate_json(_without_lone_surrogates(body))
     except ValidationError as error:
         said = f"the server's answer is unusable: {faults_in_words(error)}"
         raise UnusableReplyError(_shown(said, model.api_key)) from error
@@ -442,6 +442,13 @@ def _thinking_in(content: _Content) -> str:
 def _count(usage: Any, name: str) -> int:
     found = usage.get(name) if isinstance(usage, dict) else None
     return max(0, found) if isinstance(found, int) else 0
+
+
+def _without_lone_surrogates(body: bytes) -> bytes:
+    """Return JSON with "?" for halves of surrogate pairs, which pydantic refuses to read."""
+    with suppress(ValueError, RecursionError):
+        return json.dumps(json.loads(body), ensure_ascii=False).encode(errors="replace")
+    return body
 
 
 class _Listed(BaseModel):
