@@ -216,17 +216,17 @@ def test_a_finished_run_trains_nothing_more_and_gives_its_best_models(saves, mon
 
 @pytest.mark.stack
 def test_a_best_metric_that_no_validation_gives_ends_the_run_at_its_start(saves, monkeypatch):
-    asked = [*SETTINGS, "name=unknown", "training.keep_best=validation/accuracy/maths"]
-    with pytest.raises(ValueError, match=f"names validation/accuracy/maths, .*give {ACCURACY}, "):
+    asked = [*SETTINGS, "name=unknown", "training.keep_best=validation/accuracy/choice"]
+    with pytest.raises(ValueError, match=f"names validation/accuracy/choice, .*give {ACCURACY}, "):
         play(monkeypatch, [f"saves={saves}", *asked])
 
 
 @pytest.mark.stack
 def test_a_best_metric_that_a_resumed_run_does_not_measure_is_told(saves, monkeypatch, caplog):
     path = play(monkeypatch, [f"saves={saves}", "name=later", *SETTINGS], killed_in=4)
-    unknown = "training.keep_best=validation/accuracy/maths"
+    unknown = "training.keep_best=validation/accuracy/choice"
     play(monkeypatch, [f"resume={path}", unknown, "resume_changed=true"])
-    assert "names validation/accuracy/maths, which is not measured" in caplog.text
+    assert "names validation/accuracy/choice, which is not measured" in caplog.text
 
 
 PLANNER = """from comas.interaction.criticism import Criticism, scored
