@@ -1,6 +1,11 @@
 """``comas train [--dry-run | --trial[=TIME] | --export-best] [CONFIG] [key=value ...]``, which
 ``python -m comas`` is as well."""
 
+if __name__ == "__main__":  # Ctrl-C during the imports below, which take seconds, is to end it
+    from comas.utils.interrupts import end_at_ctrl_c
+
+    end_at_ctrl_c()
+
 import argparse
 import errno
 import logging

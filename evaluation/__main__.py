@@ -1,6 +1,11 @@
 """``comas evaluate NAME PATH [key=value ...]``, or ``comas evaluate compare A B ...``; or
 ``python -m evaluation``."""
 
+if __name__ == "__main__":  # Ctrl-C during the imports below, which take seconds, is to end it
+    from comas.utils.interrupts import end_at_ctrl_c
+
+    end_at_ctrl_c()
+
 import logging
 import sys
 from collections.abc import Sequence

@@ -1,5 +1,10 @@
 """Pretrained models by short names: what scripts/get_model.sh starts."""
 
+if __name__ == "__main__":  # Ctrl-C during the imports below, which take seconds, is to end it
+    from comas.utils.interrupts import end_at_ctrl_c
+
+    end_at_ctrl_c()
+
 import argparse
 import logging
 import subprocess

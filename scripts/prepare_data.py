@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+if __name__ == "__main__":  # Ctrl-C during the imports below, which take seconds, is to end it
+    from comas.utils.interrupts import end_at_ctrl_c
+
+    end_at_ctrl_c()
+
 import argparse
 import logging
 import sys

@@ -1,6 +1,7 @@
 """Commands and their scripts: options, help, how they end; and the harness of benchmarks."""
 
 import ast
+import os
 import re
 import shutil
 import subprocess
@@ -157,6 +158,21 @@ def main(arguments):
     return 0
 run_command(main)
 """
+
+
+@cases(
+    "words",
+    *(["-m", "comas.commands", name] for name in MAINS),
+    *(["-m", name] for name in ("comas", "evaluation", "comas.reproduction")),
+    ["scripts/get_model.py"],
+    ["scripts/prepare_data.py"],
+)
+def test_ctrl_c_during_imports_ends_a_command_with_a_line(words, tmp_path):
+    # Whoever imports it presses Ctrl-C.
+    (tmp_path / "pydantic.py").write_text("import signal\nsignal.raise_signal(signal.SIGINT)\n")
+    environment = os.environ | {"PYTHONPATH": f"{tmp_path}:{REPOSITORY}"}
+    ended = run_to_end(sys.executable, *words, cwd=REPOSITORY, env=environment)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (130, "", "interrupted\n")
 
 
 @pytest.mark.usefixtures("session_that_can_close")

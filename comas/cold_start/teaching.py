@@ -121,7 +121,13 @@ def teach(cold_start: ColdStart, *, device: Device) -> None:
     # DeepSpeed warns of every CPU.
     environment = {**os.environ, "OMP_WAIT_POLICY": "PASSIVE", "DS_ACCELERATOR": device}
     done = subprocess.run(
-        command, input=said, text=True, cwd=_PACKAGE_ROOT, env=environment, check=False
+        command,
+        input=said,
+        text=True,
+        cwd=_PACKAGE_ROOT,
+        env=environment,
+        check=False,
+        start_new_session=True,  # Ctrl-C reaches this process alone, which then kills that one
     )
     if done.returncode != 0:
         why = "ended by signal 9, as when memory runs out" if done.returncode == -9 else "see above"

@@ -9,8 +9,7 @@ from importlib.util import find_spec
 from pkgutil import resolve_name
 from typing import NoReturn
 
-from comas.utils.invocation import help_of, of_checkout
-from comas.utils.terminal import EXIT_FAULT, run_command
+from comas.utils.interrupts import end_at_ctrl_c
 
 MAINS = {
     "train": "comas.__main__:main",
@@ -27,11 +26,17 @@ NOT_INSTALLED_WITH_IT = ("openrlhf", "vllm")
 
 def main() -> NoReturn:
     """Run the subcommand that the command line names, and exit with its status."""
+    end_at_ctrl_c()
+    from comas.utils.terminal import run_command  # what it imports takes a while, too
+
     run_command(start)
 
 
 def start(arguments: Sequence[str]) -> int:
     """Run the subcommand that ``arguments`` begin with; returns the process's exit status."""
+    from comas.utils.invocation import of_checkout
+    from comas.utils.terminal import EXIT_FAULT
+
     parser = argparse.ArgumentParser(
         prog="comas",
         usage="comas [--version] {" + ",".join(MAINS) + "} ...",
@@ -55,5 +60,7 @@ def start(arguments: Sequence[str]) -> int:
 
 def _line_about(command: str) -> str:
     """The line below the usage in its help."""
+    from comas.utils.invocation import help_of
+
     _, about, *_ = help_of(command).split("\n\n")
     return f"  comas {command:<11} {about}"

@@ -1,5 +1,10 @@
 """``python -m comas.reproduction``: what scripts/reproduce.sh starts."""
 
+if __name__ == "__main__":  # Ctrl-C during the imports below, which take seconds, is to end it
+    from comas.utils.interrupts import end_at_ctrl_c
+
+    end_at_ctrl_c()
+
 import argparse
 import logging
 from collections import defaultdict

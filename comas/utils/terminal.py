@@ -16,6 +16,8 @@ from types import FrameType
 from typing import NoReturn, ParamSpec
 
 from comas.utils.files import FileError
+from comas.utils.interrupts import EXIT_INTERRUPTED as EXIT_INTERRUPTED
+from comas.utils.interrupts import end_at_ctrl_c
 from comas.utils.processes import end_forks, keep_from_children
 from comas.utils.temporary import temporary_folder
 
@@ -31,8 +33,6 @@ EXIT_RUN = 3
 """The run cannot go on as it is: it learns nothing, or its weights are not finite."""
 EXIT_MACHINE = 4
 """The machine failed it: engines or Ray were lost, or the disk is full. Resuming may do."""
-EXIT_INTERRUPTED = 130
-"""As a shell reports a process that Ctrl-C ended."""
 WIPE = "\r\033[K"
 """Empties the cursor's line: Ctrl-C is echoed, and bars may then stand one line off."""
 MAX_QUOTED_CHARS = 120
@@ -85,7 +85,9 @@ def in_columns(rows: Sequence[Sequence[str]]) -> list[str]:
     return [line.rstrip() for line in lines]
 
 
-def command(*loggers: str, interrupted: str = "") -> Callable[[Callable[P, int]], Callable[P, int]]:
+def command(
+    *loggers: str, interrupted: str = "interrupted"
+) -> Callable[[Callable[P, int]], Callable[P, int]]:
     """Decorate the ``main`` of a command, which then begins as by ``start_command(*loggers)``.
 
     Ctrl-C (of which ``interrupted`` is said) and errors end it with a message and a status.
@@ -98,8 +100,7 @@ def command(*loggers: str, interrupted: str = "") -> Callable[[Callable[P, int]]
             try:
                 return main(*args, **kwargs)
             except KeyboardInterrupt:
-                if interrupted:
-                    log.error(interrupted)
+                log.error(interrupted)
                 return EXIT_INTERRUPTED
             except (ValueError, OSError, RuntimeError) as error:
                 log.error("error: %s", error)
@@ -112,7 +113,8 @@ def command(*loggers: str, interrupted: str = "") -> Callable[[Callable[P, int]]
 
 def run_command(main: Callable[[Sequence[str]], int]) -> NoReturn:
     """Run ``main`` on the command line's arguments, with a temporary folder of its own; exit with
-    the status that it returns."""
+    the status that it returns. Until ``start_command``, Ctrl-C ends all at once."""
+    end_at_ctrl_c()
     keep_from_children(Path(f"{sys.prefix}.lock"))  # which scripts/environment.sh holds
     try:
         with temporary_folder():
