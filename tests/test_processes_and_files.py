@@ -2,6 +2,7 @@
 
 import asyncio
 import fcntl
+import gc
 import itertools
 import json
 import os
@@ -304,7 +305,7 @@ def test_ctrl_c_twice_ends_coroutines_wherever_the_second_one_comes():
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
-def test_a_coroutine_that_does_not_end_at_ctrl_c_is_left_after_a_while(monkeypatch):
+def test_a_coroutine_that_does_not_end_at_ctrl_c_is_left_after_a_while(monkeypatch, caplog):
     async def refuse() -> None:
         while True:
             signal.raise_signal(signal.SIGINT)
@@ -314,3 +315,39 @@ def test_a_coroutine_that_does_not_end_at_ctrl_c_is_left_after_a_while(monkeypat
     monkeypatch.setattr(interrupts, "PATIENCE_S", 0.05)
     with pytest.raises(KeyboardInterrupt):
         run(refuse())
+    gc.collect()
+    assert not caplog.text
+
+
+@pytest.mark.filterwarnings("error::RuntimeWarning")  # "coroutine was never awaited"
+@pytest.mark.parametrize("is_among_others", [False, True])
+def test_a_coroutine_that_exits_ends_the_others_as_well(is_among_others, caplog):
+    ended = []
+
+    async def wait() -> None:
+        try:
+            await asyncio.sleep(60)
+        finally:
+            ended.append(True)
+
+    async def leave() -> None:
+        if not is_among_others:
+            waits.append(asyncio.create_task(wait()))
+        await asyncio.sleep(0)
+        sys.exit("bye")
+
+    waits: list[asyncio.Task[None]] = []
+    with pytest.raises(SystemExit, match="bye"):
+        run(run_all([wait(), leave()]) if is_among_others else leave())
+    gc.collect()
+    assert (ended, caplog.text) == ([True], "")
+
+
+@pytest.mark.filterwarnings("error::pytest.PytestUnraisableExceptionWarning")
+def test_where_a_loop_runs_already_no_other_is_begun():
+    async def begin_another() -> None:
+        run(asyncio.sleep(0))
+
+    with pytest.raises(RuntimeError, match="from a running event loop"):
+        asyncio.run(begin_another())
+    gc.collect()

@@ -6,6 +6,7 @@ import signal
 import threading
 import time
 from collections.abc import Coroutine
+from contextlib import closing
 from types import FrameType
 from typing import Any, NoReturn, TypeVar
 
@@ -26,8 +27,10 @@ def run(coroutine: Coroutine[Any, Any, T]) -> T:
     a coroutine that does not end, and nothing waits afterwards.
     """
     is_main = threading.current_thread() is threading.main_thread()
-    if not is_main or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
-        return asyncio.run(coroutine)  # noqa: TID251
+    is_free = is_main and asyncio._get_running_loop() is None
+    if not is_free or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+        with closing(coroutine):  # which asyncio.run leaves alone where a loop runs already
+            return asyncio.run(coroutine)  # noqa: TID251
     runner, times = asyncio.Runner(), list[float]()
     loop = runner.get_loop()
     task = loop.create_task(coroutine)
@@ -35,19 +38,28 @@ def run(coroutine: Coroutine[Any, Any, T]) -> T:
     def interrupt(number: int, frame: FrameType | None) -> None:
         times.append(time.monotonic())
         if times[-1] - times[0] > PATIENCE_S:
+            loop.set_exception_handler(lambda *_: None)  # tasks are left as they are
             raise KeyboardInterrupt
         if not loop.is_closed():
             loop.call_soon_threadsafe(task.cancel)
 
+    exits: list[SystemExit] = []
     signal.signal(signal.SIGINT, interrupt)
     try:
-        loop.run_until_complete(asyncio.wait([task]))
+        while not task.done():
+            try:
+                loop.run_until_complete(asyncio.wait([task]))
+            except SystemExit as left:  # of a plug-in, in any task
+                exits.append(left)
+                task.cancel()
         runner.close()
     finally:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     error = None if task.cancelled() else task.exception()
     if times:
         raise KeyboardInterrupt from error
+    if exits:
+        raise exits[0]
     return task.result()
 
 
