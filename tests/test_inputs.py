@@ -150,7 +150,7 @@ def test_an_evaluation_says_that_it_does_not_judge_by_a_runs_own_verifier(tmp_pa
 
 @cases(
     "model, remedy",
-    ("saves/models/smollm3", r"bash scripts/get_model\.sh smollm3 gets it"),
+    ("saves/models/smollm3", r"To get it, .*: bash scripts/get_model\.sh smollm3\."),
     ("./smollm3", "Give a folder in Hugging Face format, or a hub name"),
 )
 def test_a_model_that_is_not_here_is_told_how_to_be_had(model, remedy):
