@@ -201,15 +201,16 @@ def _close(run: RunDirectory | None, ended_by: BaseException) -> None:
 
 
 def _how_to_continue(run: RunDirectory, ended_by: BaseException) -> tuple[str, str, str]:
-    """Return from where a resume goes on and the command, the run's folder, and further settings:
-    those of this resume, and that which the edited file of a faulty plug-in needs."""
+    """Return where a resume begins and its command, the run's folder, and further settings: those
+    of this resume, and the one that the edited file of a faulty plug-in needs."""
     step = run.newest_checkpoint
     where = "to start over (there is no checkpoint yet)"
     if step is not None:
         where = f"to continue after step {step}"
+    if not isinstance(ended_by, KeyboardInterrupt):
+        where += ", once the error is mended"
     in_actor = getattr(ended_by.__cause__, "cause", None)  # of Ray's error
-    if is_faulty := any(isinstance(each, PluginError) for each in (ended_by, in_actor)):
-        where += ", once the plug-in is mended"
+    is_faulty = any(isinstance(each, PluginError) for each in (ended_by, in_actor))
     asked = {
         "resume_changed": is_faulty or run.config.resume_changed,
         "resume_foreign": run.config.resume_foreign,

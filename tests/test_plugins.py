@@ -397,10 +397,11 @@ WORD = "resume_changed=true"
 
 @cases(
     "error, step, said, word",
-    (PluginError("my.py, line 2", "mend it"), 4, "after step 4, once the plug-in is mended", WORD),
-    (IN_ACTOR, None, r"start over \(there is no .* yet\), once the plug-in is mended", WORD),
-    (RuntimeError("no gradient"), None, r"start over \(there is no checkpoint yet\)", ""),
-    (RuntimeError("no gradient"), 4, "continue after step 4", ""),
+    (PluginError("my.py, line 2", "mend it"), 4, "after step 4, once the error is mended", WORD),
+    (IN_ACTOR, None, r"start over \(there is no .* yet\), once the error is mended", WORD),
+    (ValueError("bring the checkpoints back"), 4, "after step 4, once the error is mended", ""),
+    (KeyboardInterrupt(), None, r"start over \(there is no checkpoint yet\)", ""),
+    (KeyboardInterrupt(), 4, "continue after step 4", ""),
 )
 def test_a_run_that_failed_says_from_where_and_how_it_goes_on(
     tmp_path, monkeypatch, caplog, error, step, said, word
