@@ -16,6 +16,7 @@ from comas.quickstart.probe import probe_records
 from comas.quickstart.questions import records
 from comas.utils.concurrency import run_all
 from comas.utils.files import PARTIAL, json_lines, locked, remove, write_text, written_aside
+from comas.utils.interrupts import run
 
 log = logging.getLogger(__name__)
 
@@ -48,7 +49,7 @@ def build_society(root: Path, *, seed: int, variants: Collection[str] = ()) -> P
             for folder in _models(society, variants):
                 if not folder.is_dir():
                     with written_aside(folder) as aside:
-                        asyncio.run(_warm_start(folder.name, aside, seed=seed, bar_position=0))
+                        run(_warm_start(folder.name, aside, seed=seed, bar_position=0))
     return society
 
 
@@ -89,7 +90,7 @@ def _build(society: Path, *, seed: int) -> None:
         }
         for name, lines in rows.items():
             write_text(folder / f"{name}.jsonl", json_lines(lines))
-        asyncio.run(_warm_start_all(folder / "models", seed=seed))
+        run(_warm_start_all(folder / "models", seed=seed))
 
 
 async def _warm_start_all(models: Path, *, seed: int) -> None:
@@ -108,6 +109,7 @@ async def _warm_start(architecture: str, folder: Path, *, seed: int, bar_positio
         cwd=_PACKAGE_ROOT,
         # One thread each: spinning threads of two processes slow each other down ninefold.
         env={**os.environ, "OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"},
+        start_new_session=True,  # Ctrl-C reaches this process alone, which then kills that one
     )
     try:
         if await process.wait() != 0:
