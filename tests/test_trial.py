@@ -207,7 +207,7 @@ def test_a_vote_is_compared_with_one_answer_to_the_same_questions():
     votes = opinions(
         ("a", 1.0, True), ("a", 1.0, True), ("a", 0.0, False), *[("b", 1.0, False)] * 2
     )
-    said = "a majority vote would be right in 50% of 2 questions, one answer in 40% of them"
+    said = "a majority vote would be right in 50% of 2 questions, a single answer in 40%"
     assert (vote_over_one(votes), vote_over_one([])) == ([said], [])
 
 
@@ -306,10 +306,11 @@ class TimedTrial(Trial):
     """Every discussion takes half a second on a clock of its own, right or wrong in turns."""
 
     def sample(self, questions, *, step):
-        Clock.now += len(questions) / 2
-        batch = [RewardedDiscussion(discussion(), ()) for _ in questions]
+        num = len(questions) * self.prepared.config.interaction.prompt_reuse
+        Clock.now += num / 2
+        batch = [RewardedDiscussion(discussion(), ()) for _ in range(num)]
         verdicts = {(f"step{step}", str(i)): ("correct", "wrong")[i % 2] for i in range(len(batch))}
-        return Batch(Rewards(batch, {}), rollout_s=len(questions) / 2, verdicts=verdicts)
+        return Batch(Rewards(batch, {}), rollout_s=num / 2, verdicts=verdicts)
 
 
 class Clock:
@@ -317,19 +318,21 @@ class Clock:
 
 
 @cases(
-    "seconds, batch_size, held",
+    "seconds, batch_size, copies, held",
     # The 30 questions begin anew; 260 discussions would find an AUC of 0.6.
-    (1000.0, 8, [4, 8, 18] + [30] * 8),
-    (10.0, 8, [4, 8, 8]),  # 4 discussions take 2 s, 8 more 4 s, so 8 of 18 fit into 4 s
-    (30.0, 24, [4, 24, 2, 30]),  # as many as in the run, then of the next epoch
-    (1.0, 8, [4]),  # these are held in any case
+    (1000.0, 8, 1, [4, 8, 18] + [30] * 8),
+    (10.0, 8, 1, [4, 8, 8]),  # 4 discussions take 2 s, 8 more 4 s, so 8 of 18 fit into 4 s
+    (30.0, 24, 1, [4, 24, 2, 30]),  # as many as in the run, then of the next epoch
+    (1.0, 8, 1, [4]),  # these are held in any case
+    (1000.0, 8, 16, [16] + [48] * 9 + [32]),  # 30 questions, though 17 make 260 discussions
 )
 def test_as_many_discussions_are_held_as_there_is_time_for(
-    arguments, monkeypatch, seconds, batch_size, held
+    arguments, monkeypatch, seconds, batch_size, copies, held
 ):
     monkeypatch.setattr("comas.trial.time.monotonic", lambda: Clock.now)
     Clock.now = 0.0
-    settings = [*arguments[1:], f"rollout.batch_size={batch_size}"]
+    settings = [f"rollout.batch_size={batch_size}", f"interaction.prompt_reuse={copies}"]
+    settings = [*arguments[1:], *settings]
     trial = TimedTrial(prepare(load_config(arguments[0], settings)), None, None, None)
     assert [len(b.rewards.discussions) for b in trial.sample_until(seconds)] == held
 

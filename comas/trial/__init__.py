@@ -36,6 +36,8 @@ engines busy."""
 MAX_DISCUSSIONS = 400
 DETECTABLE = 0.1
 """Distance of an AUC from chance that is found (``detectable``): no more discussions are held."""
+FEWEST_QUESTIONS = 30
+"""Questions that are tried before, if the data has so many: copies of one question are alike."""
 BUDGET_S = 600.0
 DISCUSSED, UPDATED = 0.6, 0.85
 """Shares of the budget that have passed when discussions, and the update, should be over."""
@@ -95,11 +97,12 @@ class Trial:
         batches: list[Batch] = []
         left: list[Question] = []
         wanted, fit = FIRST_DISCUSSIONS, IN_FLIGHT
-        while fit > 0 and not enough(batches):
+        num_tried = 0
+        while fit > 0 and (num_tried < min(FEWEST_QUESTIONS, len(known)) or not enough(batches)):
             step = len(batches) + 1
             left = left or draw_batch(known, step=step, batch_size=size, seed=config.seed)
             num = min(fit, math.ceil(wanted / copies), len(left))
-            chosen, left = left[:num], left[num:]
+            chosen, left, num_tried = left[:num], left[num:], num_tried + num
             batches.append(self.sample(chosen, step=step))
             fit = int((time_s - time.monotonic()) / (batches[-1].rollout_s / num))
             wanted = IN_FLIGHT if step > 1 else min(IN_FLIGHT, config.rollout.batch_size * copies)

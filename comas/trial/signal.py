@@ -287,7 +287,7 @@ def vote_over_one(opinions: Sequence[Opinion]) -> list[str]:
     ``opinions``: 1 for solutions with the elected answer, 0 for others of the same questions."""
     elected = {of.question_id: bool(of.is_right) for of in opinions if of.value}
     one = share(bool(of.is_right) for of in opinions)
-    said = f"{share(elected.values())} of {len(elected)} questions, one answer in {one} of them"
+    said = f"{share(elected.values())} of {len(elected)} questions, a single answer in {one}"
     return [f"a majority vote would be right in {said}"] if elected else []
 
 
