@@ -22,7 +22,11 @@ from comas.interaction.setup_prompts import (
     assistant,
     user,
 )
-from comas.utils.client import MAX_SEED, Endpoint, RequestOptions
+from comas.utils.client import (
+    MAX_SEED,
+    RequestOptions,
+)
+from comas.utils.endpoint import Endpoint
 from comas.utils.terminal import EXIT_FAULT
 from evaluation.runner import request_seed
 from evaluation.setups import SETUPS

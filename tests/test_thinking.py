@@ -19,7 +19,9 @@ from comas.run.pages.discussions import thread_of
 from comas.run.records import discussion_record
 from comas.types import Generation, Question, Request, RewardedDiscussion
 from comas.utils.chat import ChatEncoder
-from comas.utils.client import Endpoint, _prompt, _read_reply
+from comas.utils.client import _prompt
+from comas.utils.endpoint import Endpoint
+from comas.utils.replies import read_reply
 from comas.utils.thinking import Said, ThinkingMarks
 from evaluation.models import find_target
 
@@ -184,7 +186,7 @@ def reply(text: object, **message: str) -> bytes:
     ),
 )
 def test_a_reply_is_what_was_answered(body, text, thinking):
-    read = _read_reply(body, Endpoint("u", "m", thinking=LEFT_TO_MODEL))
+    read = read_reply(body, Endpoint("u", "m", thinking=LEFT_TO_MODEL))
     assert (read.response, read.thinking) == (text, thinking)
 
 

@@ -15,21 +15,25 @@ from comas.config.schema import Config, Judge, for_agent
 from comas.engines.cluster.supervision import JudgeError
 from comas.types import Generation, Metrics, Request
 from comas.utils.client import (
-    NO_KEY,
-    BadRequestError,
     Client,
+    RequestOptions,
+    list_models,
+    with_system_prompt,
+)
+from comas.utils.endpoint import (
+    NO_KEY,
     Endpoint,
+    fault_of_address,
+)
+from comas.utils.interrupts import run
+from comas.utils.replies import (
+    BadRequestError,
     RefusedError,
     RefusedPromptError,
     Reply,
     RequestError,
-    RequestOptions,
     UnusableReplyError,
-    fault_of_address,
-    list_models,
-    with_system_prompt,
 )
-from comas.utils.interrupts import run
 from comas.utils.thinking import KNOWN_MARKS, ThinkingMarks
 
 T = TypeVar("T")
