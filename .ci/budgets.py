@@ -31,7 +31,7 @@ def main() -> int:
         ("files that make a step", len(files), essence["max_files"]),
         ("lines that make a step", lines_of(files), essence["max_lines"]),
         ("imports of comas/train.py", len(imports_of_train()), budgets["imports_of_train"]),
-        ("keys of a run", len(keys_of(Config)), budgets["keys_of_a_run"]),
+        ("keys of a run", len(keys_of(Config())), budgets["keys_of_a_run"]),
         ("words of documents", words_of_documents(), budgets["words_of_documents"]),
     ]
     for name, count, most in rows:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from comas.config.faults import COMMAND_LINE, ConfigError, Conflict, Fault, Setting
 from comas.config.keys import FOLDER_NAME, FOLDER_NAME_IN_WORDS, key
@@ -26,22 +26,22 @@ class EvaluationConfig:
     """Names, or plug-ins; null: the paper's seven; of a quick-start run, its held-out questions."""
     setups: list[str] | None = key(None, leads_to="plug-in", example=["vanilla", "debate"])
     """Names, or plug-ins; null: all that are shipped."""
-    limit: int | None = key(None, at_least=1, example=50)
+    limit: int | None = key(None, ge=1, example=50)
     """Tasks of each benchmark, at most; null: as in the paper (500)."""
-    seeds: int = key(1, at_least=1)
+    seeds: int = key(1, ge=1)
     """How often everything is asked: with the seeds 0, 1, ..."""
-    temperature: float = key(0.7, at_least=0)
+    temperature: float = key(0.7, ge=0)
     """Sampling temperature; 0 is greedy."""
-    generation_config: str = key("model", one_of=("model", "none"))
+    generation_config: Literal["model", "none"] = key("model")
     """Whether the sampling values of the model's own generation_config.json (top-p, top-k,
     repetition penalty) apply beside the temperature, as vLLM's server has it by default."""
-    max_tokens: int = key(2048, at_least=1)
+    max_tokens: int = key(2048, ge=1)
     """Tokens of a reply, at most. Models with a short context get less (see models.py)."""
     chat_template_kwargs: dict[str, Any] = key({}, example={"enable_thinking": False})
     """Further variables of the chat template, over those that a run's agents were trained with."""
-    concurrency: int = key(32, at_least=1)
+    concurrency: int = key(32, ge=1)
     """Requests of a subject in flight."""
-    timeout_s: float = key(600.0, above=0)
+    timeout_s: float = key(600.0, gt=0)
     """Limit on a reply, in seconds."""
 
     base_url: str | None = key(None)
@@ -52,7 +52,7 @@ class EvaluationConfig:
         {}, example={"max_completion_tokens": 4096, "max_tokens": None, "temperature": None}
     )
     """What requests to ``base_url`` hold besides, or otherwise; null leaves a name out of them."""
-    weights: str = key("trained", one_of=("trained", "untrained", "best"))
+    weights: Literal["trained", "untrained", "best"] = key("trained")
     """Which models of a run directory: those that it made, those of its best checkpoint (written
     by --export-best), or those that it began with."""
 
@@ -63,17 +63,17 @@ class EvaluationConfig:
     data: str = key("data", leads_to="file")
     """Where scripts/prepare_data.sh built the benchmarks."""
 
-    sandbox: str | None = key(
-        None, one_of=("require_namespaces", "allow_degraded"), example="require_namespaces"
+    sandbox: Literal["require_namespaces", "allow_degraded"] | None = key(
+        None, example="require_namespaces"
     )
     """How the programs that models write are isolated: see ``verification.sandbox`` of a
     training run."""
 
-    tensor_parallel_size: int = key(1, at_least=1)
+    tensor_parallel_size: int = key(1, ge=1)
     """GPUs that serve a model together (ignored on CPU)."""
-    gpu_memory_utilization: float = key(0.9, above=0, at_most=1)
+    gpu_memory_utilization: float = key(0.9, gt=0, le=1)
     """Share of a GPU's memory that all servers on it may fill together (ignored on CPU)."""
-    cpu_kv_cache_mib: int = key(512, at_least=16)
+    cpu_kv_cache_mib: int = key(512, ge=16)
     """KV cache of a server on CPU, in MiB, or more if the longest request needs it (ignored on
     GPU)."""
 

@@ -127,7 +127,7 @@ class Target:
     """How to read it."""
     system_prompt: str | None = None
     """What the run's agents were told before every prompt."""
-    verifiers: Mapping[str, str] = field(default_factory=dict)
+    verifiers: Mapping[Any, str] = field(default_factory=dict)
     """By what the run judges answers itself, where that is its own: domain -> its name."""
     prompts: str | None = None
     """The run's own file of prompts, as the run keeps it."""

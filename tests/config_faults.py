@@ -6,7 +6,7 @@ import pytest
 
 from comas.config import ConfigError
 from comas.config.keys import Key, keys_of, types_of
-from comas.config.schema import Algorithm, Config
+from comas.config.schema import Config
 from comas.preflight.configuration import load_config
 
 
@@ -26,6 +26,6 @@ def only_fault(*overrides: str, file: Path | None = None) -> str:
 def every_key() -> dict[str, Key]:
     """The keys of a run under any algorithm."""
     keys: dict[str, Key] = {}
-    for name in types_of(Algorithm):
-        keys |= keys_of(Config, {"algorithm.name": name})
+    for algorithm in types_of(Config)["algorithm"].values():
+        keys |= keys_of(Config(algorithm=algorithm()))
     return keys

@@ -44,7 +44,7 @@ FILES = {
     for path in REPOSITORY.glob(pattern)
     if path.is_file()
 }
-SECTIONS = {name.partition(".")[0] for name in keys_of(Config) if "." in name}
+SECTIONS = {name.partition(".")[0] for name in keys_of(Config()) if "." in name}
 
 
 @pytest.mark.parametrize("document", DOCUMENTS)

@@ -206,9 +206,9 @@ def test_a_hub_that_does_not_give_the_model_is_told(monkeypatch, error, said):
         folder_of(NAME)
 
 
-PATHS = {name: key for name, key in keys_of(Config).items() if key.rules.leads_to}
+PATHS = {name: key for name, key in keys_of(Config()).items() if key.leads_to}
 PATHS["verification.verifiers.math"] = PATHS.pop("verification.verifiers")
-FOUND = {name: key for name, key in PATHS.items() if key.rules.leads_to != "new folder"}
+FOUND = {name: key for name, key in PATHS.items() if key.leads_to != "new folder"}
 MISSING = "my/own"
 
 
@@ -226,7 +226,7 @@ def places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Path]:
 
 def as_value(name: str, path: str) -> Any:
     """What a key of ``FOUND`` holds that names a file."""
-    text = f"{path}.py:thing" if FOUND[name].rules.leads_to == "plug-in" else path
+    text = f"{path}.py:thing" if FOUND[name].leads_to == "plug-in" else path
     return [text] if isinstance(FOUND[name].default, list) else text
 
 
@@ -244,7 +244,7 @@ def write_yaml(path: Path, name: str, value: Any) -> Path:
 
 
 def test_every_key_that_names_files_is_known():
-    plug_ins = {n for n, key in every_key().items() if key.rules.leads_to == "plug-in"}
+    plug_ins = {n for n, key in every_key().items() if key.leads_to == "plug-in"}
     assert plug_ins == PLUGIN_KEYS.keys()
     assert FOUND.keys() - plug_ins - {"verification.verifiers.math"} == {
         *("resume", "society.models", "society.cold_start", "interaction.prompts"),
@@ -259,7 +259,7 @@ def test_a_path_leads_to_the_first_of_three_places_that_has_it(places, name):
     based = places[1] / "based.yaml"
     based.write_text("base: ../yaml/mine.yaml\n")
     for last in reversed(range(3)):  # found later and later, until nothing is before it
-        suffix = ".py" if FOUND[name].rules.leads_to == "plug-in" else ""
+        suffix = ".py" if FOUND[name].leads_to == "plug-in" else ""
         (places[last] / f"{MISSING}{suffix}").touch()
         for path in (file, based):
             config, wrong = read(Config, path, [])
@@ -283,7 +283,7 @@ def test_a_name_that_is_no_path_stays(places, name):
     ('"a\\0b"', "holds a NUL byte"),
 )
 def test_a_path_that_cannot_be_followed_is_a_fault_of_its_key(places, name, path, said):
-    if PATHS[name].rules.leads_to == "plug-in":
+    if PATHS[name].leads_to == "plug-in":
         path = f'{path[:-1]}.py:x"' if path.endswith('"') else f"{path}.py:x"
     value = f"[{path}]" if isinstance(PATHS[name].default, list) else path
     [fault] = read(Config, None, [f"{name}={value}"])[1]

@@ -168,9 +168,9 @@ def test_no_key_is_dead():
 
 def test_an_example_fits_its_key():
     for schema_class in (Config, evaluation_config.EvaluationConfig):
-        for name, key in keys_of(schema_class).items():
-            if key.rules.example is not None:
-                loaded = load(schema_class, None, [f"{name}={key.rules.example}"])
+        for name, key in keys_of(schema_class()).items():
+            if key.example is not None:
+                loaded = load(schema_class, None, [f"{name}={key.example}"])
                 changed = changed_keys(schema_class(), loaded)
                 assert all(f"{other}.".startswith(f"{name}.") for other in changed)
 

@@ -5,9 +5,10 @@ import difflib
 import operator
 import typing
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from copy import deepcopy
 from functools import reduce
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from comas.config.faults import (
     DEFAULT_ORIGIN,
@@ -19,8 +20,8 @@ from comas.config.faults import (
 )
 from comas.config.keys import (
     Key,
-    chosen_type,
-    is_section,
+    Schema,
+    defaults_of,
     keys_of,
     leaves,
     owner_of,
@@ -31,7 +32,6 @@ from comas.config.paths import whole
 from comas.config.sources import read_files, read_overrides
 from comas.config.yaml_texts import dump
 
-Schema = TypeVar("Schema")
 Check = Callable[[Schema], Iterable[Conflict]]
 Changes = Mapping[str, tuple[str, str]]
 """Key -> (value before, value after), in YAML."""
@@ -106,29 +106,23 @@ def _last_of_each(schema: type, sources: Iterable[Iterable[Setting]]) -> dict[st
     a type of a section what it does not have."""
     last: dict[str, Setting] = {}
     for settings in sources:
-        for section in _sections_with_types(schema):
-            named = {s.key: s.value for s in settings if s.key == f"{section}.name"}
-            keys = keys_of(schema, named)
-            forgotten = [k for k in last if k.startswith(f"{section}.") and not owner_of(k, keys)]
-            last = {k: s for k, s in last.items() if not named or k not in forgotten}
+        named = {setting.key: setting.value for setting in settings}
+        keys = keys_of(defaults_of(schema, named))
+        chosen = [f"{section}." for section in types_of(schema) if f"{section}.name" in named]
+        last = {k: s for k, s in last.items() if owner_of(k, keys) or not k.startswith((*chosen,))}
         for setting in settings:
             last = {k: s for k, s in last.items() if not k.startswith(f"{setting.key}.")}
             last[setting.key] = setting
     return last
 
 
-def _sections_with_types(schema: type) -> dict[str, dict[str, type]]:
-    """Section -> its types by their names, of the sections that are one of several."""
-    kinds = {name: types_of(kind) for name, kind in typing.get_type_hints(schema).items()}
-    return {name: types for name, types in kinds.items() if types}
-
-
 def _check_values(
     schema: type[Schema], settings: Mapping[str, Setting], check: Check[Schema] | None
 ) -> tuple[Schema, list[Fault]]:
     """The defaults with every valid setting in place, and the faults of all others."""
-    keys = keys_of(schema, {name: setting.value for name, setting in settings.items()})
-    values = {name: key.default for name, key in keys.items()}
+    named = {name: setting.value for name, setting in settings.items()}
+    config = defaults_of(schema, named)
+    keys = keys_of(deepcopy(config))  # whose defaults stay as they are
     owners = {key: owner_of(key, keys) for key in settings}
     faults = []
     for setting in settings.values():
@@ -136,20 +130,22 @@ def _check_values(
         if owner is None:
             faults.append(Fault((setting,), *_why_unknown(setting.key, schema, keys)))
             continue
-        path = [owner, *setting.key.removeprefix(owner).split(".")[1:]]
+        *sections, name = owner.split(".")
+        entry = setting.key.removeprefix(owner).split(".")[1:]
         try:
-            _put(values, path, _accepted(setting, keys[owner], path[1:]))
+            value = _accepted(setting, keys[owner], entry)
+            _put(vars(reduce(getattr, sections, config)), [name, *entry], value)
         except (ValueError, OverflowError) as error:
             faults.append(Fault((setting,), str(error), _example(owner, keys)))
-    config: Any = _filled(schema, values)
-    values |= leaves(dataclasses.asdict(config))
+    values = leaves(dataclasses.asdict(config))  # type: ignore[call-overload]
+    known = [setting for setting in settings.values() if owners[setting.key]]
     faulty = {setting.key for fault in faults for setting in fault.settings}
     for conflict in check(config) if check else ():
         if faulty.isdisjoint(conflict.keys):  # else a consequence of a fault already listed
             involved = [
                 setting
                 for key in conflict.keys
-                for setting in [s for s in settings.values() if key in (s.key, owners[s.key])]
+                for setting in [s for s in known if f"{s.key}.".startswith(f"{key}.")]
                 or [Setting(key, values[key], DEFAULT_ORIGIN)]
             ]
             faults.append(Fault(tuple(involved), conflict.constraint, conflict.remedy))
@@ -166,7 +162,7 @@ def _accepted(setting: Setting, key: Key, entry: Sequence[str]) -> Any:
     for name in reversed(entry):
         value = {name: value}
     value = reduce(operator.getitem, entry, typed(value, key))
-    if (leads_to := key.rules.leads_to) is None or isinstance(value, dict) or value is None:
+    if (leads_to := key.leads_to) is None or isinstance(value, dict) or value is None:
         return value
     if isinstance(value, list):
         return [whole(each, leads_to, setting.folder) for each in value]
@@ -184,8 +180,9 @@ def _why_unknown(name: str, schema: type, keys: Mapping[str, Key]) -> tuple[str,
     above = next((known for known in keys if name.startswith(f"{known}.")), None)
     if above is not None:
         return f"is no key: {above} has no entries", _example(above, keys)
-    types = _sections_with_types(schema).get(section, {})
-    others = [t for t in types if owner_of(name, keys_of(schema, {f"{section}.name": t}))]
+    types = types_of(schema).get(section, {})
+    inner = name.partition(".")[2]
+    others = [each for each, kind in types.items() if owner_of(inner, keys_of(kind()))]
     if others:
         remedy = f"leave it out, or set {section}.name to {' or '.join(others)}"
         return f"is no key of this type of {section}", remedy
@@ -199,22 +196,6 @@ def _put(values: dict[str, Any], path: Sequence[str], value: Any) -> None:
             values[name] = {}
         values = values[name]
     values[path[-1]] = value
-
-
-def _filled(schema: type[Schema], values: Mapping[str, Any], section: str = "") -> Schema:
-    kinds = typing.get_type_hints(schema)
-    return schema(
-        **{
-            field.name: _filled(
-                chosen_type(kinds[field.name], values.get(f"{field.name}.name")),
-                values,
-                f"{section}{field.name}.",
-            )
-            if is_section(kinds[field.name])
-            else values[section + field.name]
-            for field in dataclasses.fields(schema)  # type: ignore[arg-type]
-        }
-    )
 
 
 # ---------------------------------------------------------------- remedies
@@ -241,5 +222,5 @@ def _example(name: str, keys: Mapping[str, Key]) -> str:
     """A valid setting of the key ``name``, or of a key of the section ``name``."""
     shown = next(known for known in keys if known == name or known.startswith(f"{name}."))
     key = keys[shown]
-    value = key.default if key.rules.example is None else key.rules.example
+    value = key.default if key.example is None else key.example
     return f"write it like {shown}={yaml_text(value)}"

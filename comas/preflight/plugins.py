@@ -47,7 +47,7 @@ READABLE = r"\boxed{1} <score>2</score> <judgment>correct</judgment> <rating>3</
 
 def named_plugins(config: Config) -> Iterator[tuple[str, Registry[Any], str]]:
     """Yield (key, registry, name) for every name of a configuration, shipped ones included."""
-    keys = keys_of(Config, {"algorithm.name": config.algorithm.name})
+    keys = keys_of(config)
     for key, registry in PLUGIN_KEYS.items():
         if key not in keys:
             continue

@@ -267,8 +267,8 @@ def _find_isolation(config: Config, needs: Checklist, inputs: Inputs) -> Isolati
             for question in questions.questions
             if question.domain == "reasoning"
         ]
-        wanted = "that judge their own answer right"
-        needs.find("tasks of reasoning_gym", wanted, partial(try_tasks, golds))
+        right = "that judge their own answer right"
+        needs.find("tasks of reasoning_gym", right, partial(try_tasks, golds))
     return isolation
 
 

@@ -184,7 +184,7 @@ def society_config(check: Check, size: Size, *, device: Device, limit_s: float =
     """The agents of ``check``, configured as in training; ``limit_s`` bounds every call."""
     # Adapters share one engine and one trainer, which does not leave the GPU to the engine.
     num_sharers = 1 if check.lora_rank else check.num_agents
-    dtype = "bfloat16" if device == "cuda" else "float32"
+    dtype: Literal["float32", "bfloat16"] = "bfloat16" if device == "cuda" else "float32"
     longest = size.long_prompt_tokens if check.has_long_samples else PROMPT_TOKENS
     # For a quick start: no CUDA graphs where speed does not count, else few.
     graphs = {"cudagraph_capture_sizes": [1, 16, 64, size.num_requests]}

@@ -2,22 +2,28 @@
 chooses. Each has the keys that it reads, so that what does not fit cannot be written."""
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, ClassVar, Literal
 
-from comas.config.keys import key
+from pydantic import Field
+
+from comas.config.keys import key, one_of
 from comas.types import ROLES
 
 GROUP_KEYS = ("agent_index", "question_id", "discussion_id", "round_index", "role")
 """Fields of a sample by which an estimator may group."""
+GroupKey = Annotated[str, one_of(GROUP_KEYS)]
 AGGREGATIONS = ("token_mean", "sequence_mean", "constant_length")
 CORRECTIONS = ("none", "ratio", "tis", "icepop", "seq_mask_tis")
+Name = Literal["reinforce_pp", "grpo", "custom", "dpo"]
+Role = Annotated[str, one_of(ROLES)]
+Weight = Annotated[float, Field(ge=0)]
 
 
 @dataclass
 class AnyAlgorithm:
     """The keys of every type."""
 
-    name: str = key("reinforce_pp")
+    name: Name = key("reinforce_pp")
     """The type: reinforce_pp, grpo, dpo, or custom for any estimator with any loss."""
     mask_truncated: bool = key(True)
     """Leave responses cut off by the token limit out of the update."""
@@ -32,20 +38,20 @@ class AnyAlgorithm:
 class PolicyGradient(AnyAlgorithm):
     """The keys of every type whose loss is over advantages."""
 
-    role_weights: dict[str, float] = key({}, one_of=ROLES, at_least=0, example={"scoring": 0.1})
+    role_weights: dict[Role, Weight] = key({}, example={"scoring": 0.1})
     """Role -> what its advantages are multiplied with; 1 where it is not named. Below 1 an agent
     learns more slowly in that role, at 0 not at all."""
-    kl_coef: float = key(0.0, at_least=0)
+    kl_coef: float = key(0.0, ge=0)
     """beta of the KL penalty; a reference model is loaded only when it is above 0. The estimator
     says whether the penalty is a part of the advantages or of the loss."""
-    clip_epsilon: float = key(0.2, above=0, at_most=1)
+    clip_epsilon: float = key(0.2, gt=0, le=1)
     """epsilon: importance ratios are clipped to [1 - epsilon, 1 + epsilon]."""
-    clip_epsilon_high: float | None = key(None, above=0, example=0.28)
+    clip_epsilon_high: float | None = key(None, gt=0, example=0.28)
     """The epsilon above 1 alone (clip-higher); null: ``clip_epsilon`` on both sides."""
-    loss_aggregation: str = key("token_mean", one_of=AGGREGATIONS)
+    loss_aggregation: Annotated[str, one_of(AGGREGATIONS)] = key("token_mean")
     """Mean of the loss over all tokens; over the means of the responses; or its sum by the number
     of responses times ``rollout.max_response_tokens``."""
-    rollout_correction: str = key("none", one_of=CORRECTIONS)
+    rollout_correction: Annotated[str, one_of(CORRECTIONS)] = key("none")
     """What becomes of differences between the policy before the update and the rollout engine.
     none: nothing; ratio: the importance ratio is to the rollout engine's log-probs; the others
     weigh each token's loss by pi_policy / pi_rollout: clipped to [0, 2] (tis), without tokens
@@ -61,7 +67,7 @@ class PolicyGradient(AnyAlgorithm):
 class ReinforcePP(PolicyGradient):
     """REINFORCE++, the paper's: equations 9 to 11."""
 
-    name: str = key("reinforce_pp")
+    name: Name = key("reinforce_pp")
     """reinforce_pp: advantages are whitened over the policy's whole buffer."""
     estimator: ClassVar[str] = "reinforce_pp"
     loss: ClassVar[str] = "clipped_surrogate"
@@ -72,9 +78,9 @@ class ReinforcePP(PolicyGradient):
 class Grpo(PolicyGradient):
     """GRPO (DeepSeekMath, arXiv 2402.03300)."""
 
-    name: str = key("grpo")
+    name: Name = key("grpo")
     """grpo: rewards are standardised within groups."""
-    group_by: list[str] | None = key(["question_id", "role"], one_of=GROUP_KEYS)
+    group_by: list[GroupKey] | None = key(["question_id", "role"])
     """Fields of a sample that make its group."""
     estimator: ClassVar[str] = "grpo"
     loss: ClassVar[str] = "clipped_surrogate"
@@ -84,13 +90,13 @@ class Grpo(PolicyGradient):
 class Custom(PolicyGradient):
     """Any estimator with any loss, of one's own or shipped."""
 
-    name: str = key("custom")
+    name: Name = key("custom")
     """custom: an estimator and a loss by their names."""
     estimator: str = key("reinforce_pp", leads_to="plug-in")
     """Name in ``comas.policy_optimization.ADVANTAGE_ESTIMATORS``, or a plug-in."""
     loss: str = key("clipped_surrogate", leads_to="plug-in")
     """Name in ``comas.policy_optimization.LOSSES``, or a plug-in."""
-    group_by: list[str] | None = key(None, one_of=GROUP_KEYS, example=["question_id", "role"])
+    group_by: list[GroupKey] | None = key(None, example=["question_id", "role"])
     """Fields of a sample that make its group; null: those of the estimator."""
 
 
@@ -99,9 +105,9 @@ class Dpo(AnyAlgorithm):
     """DPO (arXiv 2305.18290): the response of the highest reward against that of the lowest, among
     an agent's responses to the same prompt."""
 
-    name: str = key("dpo")
+    name: Name = key("dpo")
     """dpo: pairs of responses are compared."""
-    beta: float = key(0.1, above=0)
+    beta: float = key(0.1, gt=0)
     """beta: how close the policy stays to the reference model, which is its base model."""
 
     @property

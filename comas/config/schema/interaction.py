@@ -1,7 +1,7 @@
 """Who discusses, how, and what a discussion pays."""
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, Field
 
@@ -30,7 +30,7 @@ class Judge(BaseModel, extra="forbid", frozen=True, strict=True):
 class Society:
     """Who discusses. An agent is a participant of the discussion, a policy a set of weights."""
 
-    num_agents: int = key(4, at_least=1)
+    num_agents: int = key(4, ge=1)
     """l in the paper: participants of each discussion."""
     models: list[str] = key(["Qwen/Qwen2.5-3B-Instruct"], leads_to="file")
     """Base model of each policy (folder, GGUF file or hub name); one entry serves every policy.
@@ -41,7 +41,9 @@ class Society:
     same models begin with what those have learnt; null: none."""
     policy_of_agent: list[int] | None = key(None, example=[0, 0, 1, 1])
     """Index of each agent's policy, from 0 without gaps; null gives every agent its own."""
-    learning_rates: list[float] | None = key(None, above=0, at_most=1, example=[1e-6, 5e-7])
+    learning_rates: list[Annotated[float, Field(gt=0, le=1)]] | None = key(
+        None, example=[1e-6, 5e-7]
+    )
     """Learning rate of each policy, a single entry for every policy; null gives all of them
     ``optimization.learning_rate``."""
     chat_template_kwargs: list[dict[str, Any]] | None = key(
@@ -49,7 +51,7 @@ class Society:
     )
     """Variables of each policy's chat template, a single entry for every policy; null gives all of
     them ``rollout.chat_template_kwargs``."""
-    update_every: list[int] = key([1], at_least=0)
+    update_every: list[Annotated[int, Field(ge=0)]] = key([1])
     """Steps from one update of each policy to the next, a single entry for every policy; the last
     step has one as well. An update is on all that was said since the one before. 0: the policy is
     frozen, has no trainer and stays its base model."""
@@ -69,14 +71,14 @@ class Interaction:
     criticism: str = key("scored", leads_to="plug-in")
     """Name in ``comas.interaction.criticism.CRITICISMS``, or a plug-in: what happens to a solution
     once it is given."""
-    num_rounds: int = key(8, at_least=1)
+    num_rounds: int = key(8, ge=1)
     """m in the paper. A round has one solution (sequential) or one of each agent (others)."""
-    num_evaluations: int = key(1, at_least=1)
+    num_evaluations: int = key(1, ge=1)
     """n in the paper: evaluations of each solution."""
-    horizon: int = key(2, at_least=0)
+    horizon: int = key(2, ge=0)
     """kappa in the paper: past rounds (sequential), drawn solutions with their evaluations
     (parallel), or drawn answers of others beside one's own (debate) in a prompt."""
-    prompt_reuse: int = key(4, at_least=1)
+    prompt_reuse: int = key(4, ge=1)
     """Independent discussions of each question in a batch."""
     prompts: str | None = key(None, leads_to="file", example="prompts.yaml")
     """File of prompts that words some of them differently (``comas/interaction/prompts.yaml`` says

@@ -1,10 +1,10 @@
 """What is asked, and how answers to it are judged."""
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Annotated, Any, Literal
 
-from comas.config.keys import key
-from comas.types import ALL_DOMAINS
+from comas.config.keys import key, one_of
+from comas.types import Domain
 
 COLUMNS = {
     "prompt": "prompt",
@@ -28,7 +28,7 @@ class ReasoningGym:
     tasks: dict[str, Any] = key({}, example={"chain_sum": {"max_terms": 3}, "countdown": {}})
     """The tasks, each with options of its generator, among which may be a size and a seed of its
     own; {} for those that it has anyway."""
-    size: int | None = key(500, at_least=1)
+    size: int | None = key(500, ge=1)
     """Training questions of each task; null: as many as ``training.num_steps`` ask, none of them
     twice."""
 
@@ -47,10 +47,12 @@ class Data:
     probe: str | None = key(None, leads_to="file", example="quickstart/probe.jsonl")
     """Planted solutions with known mistakes, about which every agent is asked as a judge at each
     validation (``comas/data/probe.py`` says what a line holds); null: none."""
-    columns: dict[str, Any] = key({}, one_of=tuple(COLUMNS), example={"prompt": "question"})
+    columns: dict[Annotated[str, one_of(tuple(COLUMNS))], Any] = key(
+        {}, example={"prompt": "question"}
+    )
     """Part of a record (prompt, answer, task, choices, labels) -> the column that holds it, with
     dots where one stands within another, such as reward_model.ground_truth; null: none does."""
-    domain: str | None = key(None, one_of=ALL_DOMAINS, example="math")
+    domain: Domain | None = key(None, example="math")
     """Domain of questions that name none; null: each of them names one."""
     answer_after: str | None = key(None, example="####")
     """The answer is only what follows the last of these marks in its column; null: all of it."""
@@ -61,9 +63,9 @@ class Data:
 class Validation:
     """Held-out questions: each agent answers alone, the verifier judges; nobody is trained."""
 
-    num_questions: int | None = key(None, at_least=1, example=100)
+    num_questions: int | None = key(None, ge=1, example=100)
     """Questions asked at each validation, the same every time; null: all."""
-    temperature: float = key(0.7, at_least=0)
+    temperature: float = key(0.7, ge=0)
     """0 is greedy. Above it the agents answer greedily as well, which shows how much of a gain is
     that they sample what was the likeliest before."""
     discussions: bool = key(False)
@@ -75,15 +77,13 @@ class Validation:
 class Verification:
     """How answers are judged."""
 
-    verifiers: dict[str, str] = key(
-        {}, one_of=ALL_DOMAINS, leads_to="plug-in", example={"math": "math_verify"}
-    )
+    verifiers: dict[Domain, str] = key({}, leads_to="plug-in", example={"math": "math_verify"})
     """Domain -> name in ``comas.verification.verifiers.VERIFIERS``, or a plug-in; that of the
     domain's own name where it is not named, and rubric for questions of verifiers:ENV, which are of
     the domain reasoning. math_verify is math-verify on the whole response, as
     most of the field has it."""
-    sandbox: str | None = key(
-        None, one_of=("require_namespaces", "allow_degraded"), example="require_namespaces"
+    sandbox: Literal["require_namespaces", "allow_degraded"] | None = key(
+        None, example="require_namespaces"
     )
     """Whether model-written programs run where the machine isolates them by no namespaces:
     require_namespaces runs none (such a run does not start), allow_degraded warns of what is

@@ -20,20 +20,20 @@ Entry = TypeVar("Entry", str, int, float, dict[str, Any])
 class Training:
     """Length of the run, and what is kept of it."""
 
-    num_epochs: int = key(1, at_least=1)
+    num_epochs: int = key(1, ge=1)
     """Passes over the training questions."""
-    num_steps: int | None = key(None, at_least=1, example=10)
+    num_steps: int | None = key(None, ge=1, example=10)
     """Rollout steps; null: as many whole batches as ``num_epochs`` hold."""
-    max_staleness: int = key(0, at_least=0)
+    max_staleness: int = key(0, ge=0)
     """How many steps a batch is sampled ahead of the one that the policies train on meanwhile, so
     that its agents lack as many updates; 0: sampling and training take turns. Above 0 GPUs have to
     be disaggregated, and ``algorithm.rollout_correction`` weighs what is old
     (comas/run/batches.py)."""
-    save_every: int = key(10, at_least=1)
+    save_every: int = key(10, ge=1)
     """Steps from one checkpoint to the next; the last step has one as well."""
-    keep_checkpoints: int = key(2, at_least=1)
+    keep_checkpoints: int = key(2, ge=1)
     """Newest checkpoints that remain; older ones are removed."""
-    validate_every: int = key(5, at_least=1)
+    validate_every: int = key(5, ge=1)
     """Steps from one validation to the next; the first follows the start, the last the end."""
     keep_best: str | None = key(None, example="validation/greedy/accuracy")
     """A metric of the validations: the checkpoint of its highest value is kept besides the newest,
@@ -59,7 +59,7 @@ class Config:
 
     name: str = key("comas")
     """Ends the name of the run directory: letters, digits and . _ - , at most 64."""
-    seed: int = key(0, at_least=0, at_most=2**32 - 1)
+    seed: int = key(0, ge=0, le=2**32 - 1)
     """The seed of everything that is drawn; vLLM takes 32 bits."""
     saves: str = key("saves", leads_to="new folder")
     """Folder of all run directories."""
