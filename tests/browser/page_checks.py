@@ -361,7 +361,7 @@ def said(text: str) -> Generation:
 HOSTILE = "<img src=x onerror=alert(1)> [link](javascript:alert(1)) ![x](http://x.example/x.png)"
 SOLUTION = rf"""## Step
 
-**Bold**, \(x^2\) and 2*3*4 for $5 and $6. {HOSTILE}
+**Bold**, \(x^2\) and 2*3*4 for $5 and $6, or 12\,345 {"$$" * 4000}. {HOSTILE}
 
 > {"quoted " * 100}
 
@@ -427,12 +427,16 @@ def test_markup_is_shown_and_nothing_that_a_model_says_is_run_or_lost(browser, l
     for page in opened(browser, long):
         page.keyboard.press("d")
         page.click(".row >> nth=0")
-        page.keyboard.press("n")
+        page.keyboard.press("n")  # though "$$" is repeated, which each time may begin a formula
         shown = page.locator(".formatted").first
         assert shown.locator("strong").inner_text() == "Bold"
         assert shown.locator("math msup").count() == 1
         text = shown.inner_text()
-        assert HOSTILE in text and "2*3*4 for $5 and $6" in text and r"$\frac{1$" in text
+        assert (
+            HOSTILE in text
+            and r"2*3*4 for $5 and $6, or 12\,345 $$$" in text
+            and r"$\frac{1$" in text
+        )
         assert page.locator(":is(img, a, [href]:not(link))").count() == 0
         page.keyboard.press("f")
         expect(page.locator(".formatted")).to_have_count(0)

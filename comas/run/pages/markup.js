@@ -4,9 +4,10 @@
    source, a picture too, and what is malformed stays as it was written. */
 
 const HAS_MARKUP = /\\[([]|\$|`|\*\*|^ {0,3}(#{1,6}|[-*+]|\d+[.)]|>|\|) ?\S/m;
-const LONGEST_MARKUP = 50_000;
-const DISPLAYED = [/^\$\$([^$]+?)\$\$/, /^\\\[([\s\S]+?)\\\]/];
-const INLINE = [/^\\\(([\s\S]+?)\\\)/, /^\$(?!\s)([^$\n]+?)(?<![\s\\])\$(?!\d)/]; // not "$5 and $6"
+const LONGEST_MARKUP = 20_000; // marked takes seconds for ten times as many signs in a row
+const DISPLAYED = [/^\$\$([^$]+?)\$\$/, /^\\\[([\s\S]{1,2000}?)\\\]/];
+const INLINE = [/^\\\(([\s\S]{1,2000}?)\\\)/, /^\$(?!\s)([^$\n]+?)(?<![\s\\])\$(?!\d)/]; // not "$5 and $6"
+const KEPT_ESCAPES = /[^$*_#`]/; // of LaTeX without its signs, such as 12\,345 and \{1, 2\}
 let markdown;
 
 function needsMarkup(thread) {
@@ -25,7 +26,7 @@ async function loadMarkup() {
 
 /** What tells marked that a formula is none of its business. */
 function mathExtension(level, patterns) {
-  const begins = level === "block" ? /\$\$|\\\[/ : /\$|\\[([]/;
+  const begins = level === "block" ? /\n(?=\$\$[^$]|\\\[)/ : /\$\$?[^$]|\\[([]/;
   return {
     level,
     name: `${level} math`,
@@ -66,7 +67,7 @@ function elementOf(token) {
     case "em": return make("em", {}, token.raw); // with its signs, which may be those of 2*3*4
     case "br": return make("br");
     case "hr": return make("hr");
-    case "escape": return token.text;
+    case "escape": return KEPT_ESCAPES.test(token.text) ? token.raw : token.text;
     case "text": return token.tokens ? make("span", {}, ...inside()) : token.raw;
     case "list": return listElement(token);
     case "table": return markupTable(token);
