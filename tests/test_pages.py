@@ -317,7 +317,7 @@ def test_a_run_is_followed_from_before_its_first_step(tmp_path):
     "error, reason",
     (ValueError("reward.py failed"), "error: reward.py failed"),
     (KeyboardInterrupt(), "interrupted"),
-    (None, "it says not why, so it was probably killed"),
+    (None, "no reason is on record: it may have been killed"),
 )
 def test_a_page_says_that_and_why_a_run_stopped_early(followed, error, reason):
     live = LiveRun(followed)

@@ -111,6 +111,15 @@ def test_the_log_takes_what_is_said_in_a_run_until_the_disk_is_full(config, capl
     assert "Traceback" not in capsys.readouterr().err
 
 
+def test_half_a_surrogate_pair_in_a_warning_or_error_ends_no_log_and_hides_no_error(config, caplog):
+    with pytest.raises(ValueError, match="no file \ud800"), RunDirectory.create(config) as run:
+        logging.getLogger("comas").warning("said \ud800")
+        raise ValueError("no file \ud800")
+    assert "WARNING comas: said \\ud800\n" in (run.path / "train.log").read_text()
+    assert (run.path / "ended").read_text() == "error: no file ?"
+    assert "ends here" not in caplog.text
+
+
 def test_a_step_is_one_line_on_the_disk_at_once_and_what_is_not_finite_is_null(config, caplog):
     with RunDirectory.create(config) as run:
         run.log_metrics(0, {"agent_0/reward/solution": None, "tokens/prompt": 12})

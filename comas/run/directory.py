@@ -164,7 +164,8 @@ class RunDirectory:
             logger.debug("the run ended early", exc_info=error)
             reason = "interrupted" if isinstance(error, KeyboardInterrupt) else f"error: {error}"
             with suppress(files.FileError):  # of a full disk, which is then the error itself
-                files.write_text(self.path / ENDED, reason)
+                # Errors quote file names and plug-ins, which may hold half a surrogate pair.
+                files.write_text(self.path / ENDED, reason.encode(errors="replace").decode())
         with self._resources:
             for tracker in self._trackers:
                 tracker.close(failed=kind is not None)
@@ -402,7 +403,9 @@ def end_of(run: Path) -> str | None:
     if files.is_locked(run):
         return None
     said = run / ENDED
-    reason = said.read_text() if said.is_file() else "it says not why, so it was probably killed"
+    reason = (
+        said.read_text() if said.is_file() else "no reason was written, so it was probably killed"
+    )
     last_sign = said if said.is_file() else run / METRICS
     when = datetime.fromtimestamp(last_sign.stat().st_mtime)
     return f"stopped {after} ({when:%Y-%m-%d %H:%M}): {reason}"

@@ -49,7 +49,7 @@ Record = dict[str, Any]
 def log_file(path: Path) -> Iterator[None]:
     """Let everything that is logged in this process also go to ``path``."""
     with explaining_errors(path):
-        handler = _RunLog(path, encoding="utf-8")
+        handler = _RunLog(path, encoding="utf-8", errors="backslashreplace")
     handler.setFormatter(logging.Formatter(LOG_FORMAT))
     logging.getLogger().addHandler(handler)
     try:
