@@ -404,7 +404,7 @@ def end_of(run: Path) -> str | None:
         return None
     said = run / ENDED
     reason = (
-        said.read_text() if said.is_file() else "no reason was written, so it was probably killed"
+        said.read_text() if said.is_file() else "no reason is on record: it may have been killed"
     )
     last_sign = said if said.is_file() else run / METRICS
     when = datetime.fromtimestamp(last_sign.stat().st_mtime)
