@@ -38,8 +38,7 @@ def key(
     default: Any, *, example: Any = None, leads_to: LeadsTo | None = None, **bounds: Any
 ) -> Any:
     """Declare a key: its default, what ``Key`` says of it, and of a number the bounds of pydantic's
-    ``Field`` (ge, gt, le); those of entries stand in the type.
-    """
+    ``Field`` (ge, gt, le); those of entries stand in the type."""
     metadata = {"bounds": Field(**bounds), "example": example, "leads_to": leads_to}
     if isinstance(default, list | dict):
         return field(default_factory=default.copy, metadata=metadata)
@@ -122,8 +121,6 @@ def typed(value: Any, key: Key) -> Any:
     try:
         return TypeAdapter(kind, config=STRICT).validate_python(value)
     except ValidationError as error:
-        faults = dict.fromkeys(
-            fault["msg"].removeprefix("Input should be ") for fault in error.errors()
-        )
-        or_null = ["null"] if type(None) in typing.get_args(key.kind) else []
-        raise ValueError(f"must be {', or '.join([*faults, *or_null])}") from error
+        said = [fault["msg"].removeprefix("Input should be ") for fault in error.errors()]
+        said += ["null"] * (type(None) in typing.get_args(key.kind))
+        raise ValueError(f"must be {', or '.join(dict.fromkeys(said))}") from error

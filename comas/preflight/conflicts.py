@@ -7,6 +7,7 @@ transformers says clearly before anything is lost is left to them.
 import math
 import re
 from collections.abc import Callable, Iterator
+from operator import attrgetter
 from pathlib import Path
 
 from pydantic import ValidationError
@@ -132,25 +133,18 @@ def _policies(config: Config) -> Iterator[Conflict]:
     num_policies = num_agents if mapped is None else len(set(mapped))
     per_policy = ("models", "learning_rates", "chat_template_kwargs", "update_every")
     per_agent = ("temperature", "max_response_tokens")
-    for keys, section, names, count, whose in (
-        (
-            ("society.num_agents", "society.policy_of_agent"),
-            "society",
-            per_policy,
-            num_policies,
-            "policies",
-        ),
-        (("society.num_agents",), "rollout", per_agent, num_agents, "agents"),
-    ):
-        for name in names:
-            entries = getattr(getattr(config, section), name)
-            if isinstance(entries, list) and len(entries) not in (1, count):
-                expected = "one entry" if count == 1 else f"one entry, or {count}"
-                yield Conflict(
-                    (*keys, f"{section}.{name}"),
-                    f"must have {expected} for {count} {whose}, has {len(entries)}",
-                    "list one for each of them, or a single one for all",
-                )
+    deciding: tuple[str, ...] = ("society.num_agents", "society.policy_of_agent")
+    lists = [(f"society.{name}", deciding, num_policies, "policies") for name in per_policy]
+    lists += [(f"rollout.{name}", deciding[:1], num_agents, "agents") for name in per_agent]
+    for key, keys, count, whose in lists:
+        entries = attrgetter(key)(config)
+        if isinstance(entries, list) and len(entries) not in (1, count):
+            expected = "one entry" if count == 1 else f"one entry, or {count}"
+            yield Conflict(
+                (*keys, key),
+                f"must have {expected} for {count} {whose}, has {len(entries)}",
+                "list one for each of them, or a single one for all",
+            )
 
 
 def _updates(config: Config) -> Iterator[Conflict]:

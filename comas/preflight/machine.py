@@ -152,23 +152,19 @@ def usable_cores() -> int:
     return max(1, min(len(os.sched_getaffinity(0)), quota))
 
 
-def settle_isolation(wanted: str | None, *, key: str) -> Isolation:
+def settle_isolation(wanted: Isolation | None, *, key: str) -> Isolation:
     """Return what runs model-written programs; None requires namespaces where there are any.
 
     Warns of all that is missing where programs may run without them.
 
     Raises ValueError, which names the ``key``, when they are required and the machine has none.
     """
-    is_required = wanted == "require_namespaces"
     try:
-        with Sandbox(
-            isolation="require_namespaces" if is_required else "allow_degraded"
-        ) as sandbox:
+        with Sandbox(isolation=wanted or "allow_degraded") as sandbox:
             has_namespaces = sandbox.start()
     except SandboxError as error:
         raise ValueError(
             f"{key}={wanted or 'null'}, but model-written programs cannot run here: {error}. "
             f"{HOW_TO_GET_NAMESPACES}, or run them less isolated with {key}=allow_degraded."
         ) from error
-    is_required = is_required or (wanted is None and has_namespaces)
-    return "require_namespaces" if is_required else "allow_degraded"
+    return wanted or ("require_namespaces" if has_namespaces else "allow_degraded")

@@ -1,14 +1,13 @@
 """The files of a user that a run depends on: plug-ins and prompts."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import partial
-from operator import attrgetter
 from typing import Any
 
 import torch
 
-from comas.config.keys import keys_of
+from comas.config.keys import leaves
 from comas.config.plugins import Registry
 from comas.config.schema import Config, Custom
 from comas.data import QuestionSet
@@ -47,17 +46,12 @@ READABLE = r"\boxed{1} <score>2</score> <judgment>correct</judgment> <rating>3</
 
 def named_plugins(config: Config) -> Iterator[tuple[str, Registry[Any], str]]:
     """Yield (key, registry, name) for every name of a configuration, shipped ones included."""
-    keys = keys_of(config)
+    values = leaves(asdict(config))
     for key, registry in PLUGIN_KEYS.items():
-        if key not in keys:
-            continue
-        value = attrgetter(key)(config)
-        if isinstance(value, dict):
-            yield from ((f"{key}.{entry}", registry, name) for entry, name in value.items())
-        else:
-            yield from (
-                (key, registry, name) for name in (value if isinstance(value, list) else [value])
-            )
+        for name, value in values.items():
+            if f"{name}.".startswith(f"{key}."):
+                names = value if isinstance(value, list | dict) else [value]
+                yield from ((name, registry, each) for each in names)
 
 
 def user_sources(config: Config) -> dict[str, str]:
