@@ -241,5 +241,5 @@ def test_a_role_in_which_nobody_is_paid_is_a_fault_unless_the_scheme_means_it(
     path.write_text(REFINER.replace("refined, JUDGE", scored) + UNPAID)
     settings = (f"interaction.criticism={path}:refined", f"reward.scheme={scheme.format(path)}")
     faults = faults_of(plugin_needs(load_config(QUICKSTART, settings), None))
-    named = f" gave no reward to any {unpaid}, so that"
+    named = f" gave no reward to any {unpaid}, so nothing"
     assert len(faults) == (unpaid is not None) and all(named in fault for fault in faults)

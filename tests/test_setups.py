@@ -311,6 +311,7 @@ def test_it_is_said_how_the_judges_scored_the_final_answer(scorings, said):
     "arguments, said",
     ([QUESTION], "--base-url URL and QUESTION"),
     (["--base-url", "{server}", "--name", "agent_1", " "], "QUESTION is empty"),
+    (["saves/latest", QUESTION, "--extra-body", '{{"n": 1}}'], "--extra-body is for an endpoint"),
     (["--base-url", NOBODY, QUESTION], "does not list its models"),
     (["--base-url", NOBODY, "--name", "agent_1", QUESTION], f"agent_1 at {NOBODY} gave no re"),
 )
@@ -323,6 +324,13 @@ def test_what_cannot_be_asked_is_told_soon(caplog, arguments, said):
     assert said in caplog.text
     # With the retries of an evaluation there would be 31 s of pauses.
     assert time.monotonic() - began < 20
+
+
+@cases("text", "abc", "[1]", "1")
+def test_what_is_sent_besides_is_a_json_object(text, capsys):
+    with pytest.raises(SystemExit):
+        main(["--base-url", NOBODY, QUESTION, "--extra-body", text])
+    assert f"{text} is no JSON object like " in capsys.readouterr().err
 
 
 def test_the_command_asks_an_endpoint_and_ends_with_the_answer(capsys):

@@ -1,7 +1,6 @@
 """``comas discuss``: lets a society discuss a question on the terminal."""
 
 import argparse
-import json
 import logging
 import sys
 from collections.abc import Callable, Sequence
@@ -10,6 +9,9 @@ from functools import partial
 from pathlib import Path
 from statistics import fmean
 from tempfile import TemporaryDirectory
+from typing import Any
+
+from pydantic import TypeAdapter
 
 from comas.reward_formulation.interaction_reward import parse_score
 from comas.types import ALL_DOMAINS, Domain
@@ -61,12 +63,19 @@ def parser() -> argparse.ArgumentParser:
     arguments.add_argument("question")
     arguments.add_argument("--base-url")
     arguments.add_argument("--name")
-    arguments.add_argument("--extra-body", type=json.loads, default={})
+    arguments.add_argument("--extra-body", type=_json_object, default={})
     arguments.add_argument("--untrained", action="store_true")
     arguments.add_argument("--domain", choices=ALL_DOMAINS, default="math")
     arguments.add_argument("--seed", type=int, default=0)
     arguments.add_argument("--temperature", type=float, default=RequestOptions.temperature)
     return arguments
+
+
+def _json_object(text: str) -> dict[str, Any]:
+    try:
+        return TypeAdapter(dict[str, Any]).validate_json(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f'{text} is no JSON object like {{"n": 1}}') from error
 
 
 def target_of(options: argparse.Namespace) -> Target:
@@ -77,6 +86,10 @@ def target_of(options: argparse.Namespace) -> Target:
         raise ValueError('QUESTION is empty: give one in quotes, such as "What is 48 + 23?"')
     if options.base_url is not None:
         return find_remote(options.base_url, model=options.name, extra_body=options.extra_body)
+    if options.extra_body:
+        raise ValueError(
+            "--extra-body is for an endpoint: give --base-url as well, or leave it out"
+        )
     return find_target(options.model, weights="untrained" if options.untrained else "trained")
 
 

@@ -110,10 +110,10 @@ def check_paid(
     if (unpaid := said - paid) and not REWARD_SCHEMES[config.reward.scheme].pays_some:
         names = ", ".join(sorted(unpaid))
         raise ValueError(
-            f"reward.scheme={config.reward.scheme} gave no reward to any {names}, so that agents "
-            "would not be trained on it. Let interaction.criticism have it, or what answers it, "
-            "scored (Submission.score), or let reward.scheme reward it; if that leaves it out on "
-            "purpose, write RewardScheme(..., pays_some=True)"
+            f"reward.scheme={config.reward.scheme} gave no reward to any {names}, so nothing is "
+            "learnt from those turns. Let it reward them, or let interaction.criticism have them "
+            "scored (Submission.score); if they are left out on purpose, write "
+            "RewardScheme(..., pays_some=True)"
         )
 
 
