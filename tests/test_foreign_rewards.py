@@ -68,6 +68,10 @@ def lacks(completions, **columns):
     return columns["solution"]
 
 
+def own(completions):
+    return {}[completions[0]]
+
+
 def short(completions):
     return [1.0]
 
@@ -216,6 +220,11 @@ def test_what_no_library_would_call_is_refused_with_its_line(file, name, said):
     with pytest.raises(PluginError) as caught:
         REWARD_SCHEMES[f"{library}:{file}:{function}"]
     assert f"{file}, line " in str(caught.value) and said in str(caught.value)
+
+
+def test_a_key_that_is_not_looked_up_in_the_columns_is_the_plug_ins_own_error(file):
+    with pytest.raises(KeyError, match="1"):
+        paid(f"trl:{file}:own", asked(1))
 
 
 def test_they_see_labels_so_they_predict_nothing_and_no_scheme_of_ours_is_given_columns(file):

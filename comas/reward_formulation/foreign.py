@@ -117,7 +117,8 @@ class TrlReward(ForeignReward):
         given["trainer_state"] = SimpleNamespace(global_step=max(0, step - 1))
         given |= {"log_metric": log_metric, "log_extra": partial(log.debug, "%s: %s")}
         there, signature = ", ".join(sorted(given)), inspect.signature(self.function)
-        if all(p.kind is not p.VAR_KEYWORD for p in signature.parameters.values()):
+        takes_all = any(p.kind is p.VAR_KEYWORD for p in signature.parameters.values())
+        if not takes_all:
             given = {name: given[name] for name in given if name in signature.parameters}
         try:
             signature.bind(**given)
@@ -126,7 +127,9 @@ class TrlReward(ForeignReward):
         try:
             found = self.function(**given)
             found = run(found) if inspect.iscoroutine(found) else found
-        except KeyError as error:  # of **columns
+        except KeyError as error:
+            if not takes_all:  # it looks up nothing in **columns
+                raise
             raise self.fault(f"can be given {there}, and looks up {error}") from error
         found = found.tolist() if hasattr(found, "tolist") else found
         if not isinstance(found, Sequence) or len(found) != len(solutions):
