@@ -26,6 +26,7 @@ from comas.run import RunDirectory
 from comas.run.bookkeeping import save_models
 from comas.run.directory import BEST
 from comas.run.guards import closing_line
+from comas.run.pages.live import duration
 from comas.run.pages.run_report import report
 from comas.run.prepared import Prepared
 from comas.run.records import METRICS, read_rows
@@ -146,9 +147,9 @@ def _try(prepared: Prepared, *, budget_s: float) -> None:
     for doubt in prepared.doubts:
         log.warning(doubt)
     log.info(
-        "trial: about %.0f minutes once the engines are up (%s=TIME changes it); a small batch, a "
-        "small update and a few held-out questions are tried in any case",
-        budget_s / 60,
+        "trial: about %s once the engines are up (%s=TIME changes it), or what a small batch, "
+        "a small update and a few held-out questions take, if that is longer",
+        duration(budget_s),
         TRIAL,
     )
     with blaming_plugins(), agents_of(prepared, Recoveries(0)) as agents:

@@ -376,13 +376,13 @@ def arguments(tmp_path) -> list[str]:
 
 def test_a_trial_tells_who_sees_and_keeps_nothing(arguments, tmp_path, monkeypatch, caplog):
     monkeypatch.setattr(command, "agents_of", lambda *_: SeeingAgents(Recoveries(0)))
-    assert command.main(["--trial", *arguments]) == 0
+    assert command.main(["--trial=50s", *arguments]) == 0
     rows = {line[:30].strip(): line[30:].split() for line in caplog.messages}
     assert rows["agent 0 as a judge"][:3] == ["1.00", "[1.00,", "1.00]"]
     assert rows["agent 1 as a judge"][:4] == ["0.50", "[0.50,", "0.50]", "0.50"]
     assert rows["likelihood"][0] == "1.00"
     assert rows["readable as a judge"] == ["100%", "100%", "100%"]
-    assert "trial: about 10 minutes once the engines are up" in caplog.text
+    assert "trial: about 50 s once the engines are up" in caplog.text
     assert "discussions of 30 questions" in caplog.text
     assert re.search(r"groups with something to learn +0% of 2 +10% or more +fails", caplog.text)
     [told] = [line for line in caplog.messages if line.startswith("verdict on reward.scheme=")]
