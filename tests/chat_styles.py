@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from tables import case_file
 from tokenizers import (
     AddedToken,
     Regex,
@@ -24,53 +25,7 @@ CORPUS = [
     "USER: what? ASSISTANT: that. User: what? Assistant: that. <think> </think> <score>3</score>",
 ] * 9
 
-CHATML = (
-    "{% for m in messages %}<|im_start|>{{ m['role'] }}\n{{ m['content'] }}<|im_end|>\n{% endfor %}"
-    "{% if add_generation_prompt %}<|im_start|>assistant\n<think>\n{% endif %}"
-)
-QWEN_3 = (
-    "{% for m in messages %}<|im_start|>{{ m['role'] }}\n"
-    "{{ m['content'].split('</think>')[-1] if m['role'] == 'assistant' else m['content'] }}"
-    "<|im_end|>\n{% endfor %}"
-    "{% if add_generation_prompt %}<|im_start|>assistant\n"
-    "{% if enable_thinking is defined and enable_thinking is false %}<think>\n\n</think>\n\n"
-    "{% endif %}{% endif %}"
-)
-"""What Qwen3's does of ours: thinking is left to the model, or closed before it begins."""
-LLAMA_3 = (
-    "<|begin_of_text|>{% for m in messages %}<|start_header_id|>{{ m['role'] }}<|end_header_id|>"
-    "\n\n{{ m['content'] | trim }}<|eot_id|>{% endfor %}{% if add_generation_prompt %}"
-    "<|start_header_id|>assistant<|end_header_id|>\n\n{% endif %}"
-)
-LLAMA_2 = (
-    "{% if messages[0]['role'] == 'system' %}"
-    "{% set system = '<<SYS>>\n' + messages[0]['content'] + '\n<</SYS>>\n\n' %}"
-    "{% set messages = messages[1:] %}{% else %}{% set system = '' %}{% endif %}"
-    "{% for m in messages %}{% if m['role'] == 'user' %}"
-    "<s>[INST] {{ (system if loop.first else '') + m['content'].strip() }} [/INST]"
-    "{% else %} {{ m['content'].strip() }} </s>{% endif %}{% endfor %}"
-)
-GEMMA = (
-    "<bos>{% for m in messages %}"
-    "{% if m['role'] == 'system' %}{{ raise_exception('no system') }}{% endif %}"
-    "<start_of_turn>{{ 'model' if m['role'] == 'assistant' else 'user' }}\n"
-    "{{ m['content'] | trim }}<end_of_turn>\n{% endfor %}"
-    "{% if add_generation_prompt %}<start_of_turn>model\n{% endif %}"
-)
-DEEPSEEK = (
-    "<｜begin▁of▁sentence｜>{% for m in messages %}"
-    "{% if m['role'] == 'system' %}{{ m['content'] }}{% endif %}"
-    "{% if m['role'] == 'user' %}<｜User｜>{{ m['content'] }}{% endif %}"
-    "{% if m['role'] == 'assistant' %}<｜Assistant｜>"
-    "{{ m['content'].split('</think>')[-1] }}<｜end▁of▁sentence｜>{% endif %}{% endfor %}"
-    "{% if add_generation_prompt %}<｜Assistant｜><think>\n{% endif %}"
-)
-VICUNA = (
-    "<s>{% for m in messages %}{% if m['role'] == 'system' %}{{ m['content'] }} {% endif %}"
-    "{% if m['role'] == 'user' %}USER: {{ m['content'] }} {% endif %}"
-    "{% if m['role'] == 'assistant' %}ASSISTANT: {{ m['content'] }}</s>{% endif %}{% endfor %}"
-    "{% if add_generation_prompt %}ASSISTANT:{% endif %}"
-)
+CHATML, QWEN_3, LLAMA_3, LLAMA_2, GEMMA, DEEPSEEK, VICUNA = case_file("chat_styles").values()
 
 
 def byte_level(normalizer: normalizers.Normalizer | None = None) -> Tokenizer:

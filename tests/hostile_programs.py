@@ -12,16 +12,9 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-CHECKERS = {
-    "equality": "assert f(2) == 4\nassert f(3) == 9\nassert [f(6)] == [36]",
-    "closeness": "assert abs(f(4) - 16) < 1e-9",
-    "a library": "import math\nassert math.isclose(f(5), 25)",
-    "membership": "assert f(7) in (49, 50)\nassert f(7) in {49}",
-    "order": "assert f(11) > 120 and f(12) < 145\nassert sorted([f(8), 1])[1] == 64",
-    "a key": "assert {f(9): 0} == {81: 0}",
-    "kind": "assert isinstance(f(2), int) and f(2) == 4",
-    "text": "assert str(f(10)) == '100' and f(10) == 100",
-}
+from tables import case_file
+
+CHECKERS = case_file("hostile_programs")["CHECKERS"]
 CHECKER = "\n".join(CHECKERS.values())
 HONEST = "def f(x):\n    return x * x\n"
 

@@ -6,6 +6,7 @@ from typing import Any
 
 from datasets import Dataset
 from small_runs import write_records
+from tables import case_file
 
 from comas.data.preparation.math_train import MATH
 
@@ -89,14 +90,7 @@ def webinstruct_row(number: int) -> dict[str, Any]:
     }
 
 
-JSON_BENCHMARKS = {
-    "HuggingFaceH4/MATH-500/test.jsonl": {"problem": "What is $2\\pi$ halved?", "answer": "\\pi"},
-    "xw27/scibench/atkins.json": {
-        "problem_text": "Find p.",
-        "answer_number": " -194",
-        "unit": "$\\mathrm{~J}$ ",
-    },
-}
+JSON_BENCHMARKS = case_file("local_copies")["JSON_BENCHMARKS"]
 """File -> its only row."""
 BENCHMARKS: dict[str, tuple[str, str, Rows]] = {
     "openai/gsm8k": (

@@ -1,17 +1,33 @@
-"""Tables of cases: a test is run with every row. Long ones are in cases/: headings, and a case a
-line, its parts between " ~ "."""
+"""Tables of cases: a test is run with every row. Long ones are in cases/: in a text file under
+headings, a case a line, its parts between " ~ "; in a YAML file under the name of the test."""
 
+from collections.abc import Callable
+from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
+import yaml
 
 _FOLDER = Path(__file__).parent / "cases"
+_Test = TypeVar("_Test", bound=Callable[..., object])
 
 
-def cases(names: str, *rows: Any, **options: Any) -> pytest.MarkDecorator:
-    """Parametrise a test with ``rows``, as ``pytest.mark.parametrize`` does."""
-    return pytest.mark.parametrize(names, rows, **options)
+def cases(names: str, *rows: Any, **options: Any) -> Callable[[_Test], _Test]:
+    """Parametrise a test with ``rows``; without any, with those in the YAML file of its module."""
+
+    def parametrised(test: _Test) -> _Test:
+        module = test.__module__.rpartition(".")[2].removeprefix("test_")
+        found = rows or case_file(module)[test.__name__]
+        return pytest.mark.parametrize(names, found, **options)(test)
+
+    return parametrised
+
+
+@cache
+def case_file(name: str) -> Any:
+    """What a YAML file of cases/ holds: rows by test, and programs and records by constant."""
+    return yaml.safe_load((_FOLDER / f"{name}.yaml").read_text(encoding="utf-8"))
 
 
 def pairs(name: str, heading: str) -> list[tuple[str, str]]:

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tables import cases
+from tables import case_file, cases
 
 from comas.data import Record
 from comas.data.choices import gold_with_options
@@ -18,45 +18,7 @@ from evaluation.benchmarks import BENCHMARKS
 
 ALL_SETS = [*TRAINING_SETS.values(), *BENCHMARKS.values()]
 
-ROWS: dict[str, dict[str, Any]] = {
-    "gsm8k": {"question": " How many? ", "answer": "2 * 600 = <<2*600=1200>>1200\n#### 1,200"},
-    "math-500": {"problem": "Halve $2\\pi$.", "answer": "\\pi", "solution": "", "level": 1},
-    "scibench": {
-        "problem_text": "Find p.",
-        "answer_number": " -194",
-        "unit": "$10^{3} \\mathrm{~J}$ ",
-    },
-    "mmlu": {
-        "question": "2 + 2?",
-        "subject": "sums",
-        "choices": ["3", " 4", "5", "6"],
-        "answer": 1,
-    },
-    "humaneval": {
-        "task_id": "HumanEval/0",
-        "prompt": "import math\n\n\ndef area(r):\n"
-        '    """The area of a circle.\n    >>> area(0)\n    0.0\n    """\n',
-        "canonical_solution": "    return math.pi * r * r\n",
-        "test": "\n\nMETADATA = {}\n\n\ndef check(candidate):\n    assert candidate(0) == 0\n",
-        "entry_point": "area",
-    },
-    "mbpp": {
-        "task_id": 11,
-        "text": "Write a function to square a number.",
-        "code": "def square(x):\n    return x * x",
-        "test_list": ["assert square(3) == LIMIT", "assert square(-2) == 4"],
-        "test_setup_code": "LIMIT = 9",
-        "challenge_test_list": [],
-    },
-    "gpqa": {
-        "Record ID": "rec1",
-        "Question": "Which gas is lightest? ",
-        "Correct Answer": " hydrogen\n",
-        "Incorrect Answer 1": "helium",
-        "Incorrect Answer 2": "neon",
-        "Incorrect Answer 3": "argon",
-    },
-}
+ROWS: dict[str, dict[str, Any]] = case_file("benchmarks")["ROWS"]
 
 
 def item(name: str, **changes: object) -> Item:

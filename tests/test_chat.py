@@ -141,23 +141,7 @@ def test_a_spelt_mark_is_encoded_letter_by_letter_and_nothing_else_is():
     assert len(answer) < len("answer") and tokens[start : start + len(asked)] == asked
 
 
-@cases(
-    "style, text, spells",
-    ("qwen", "45<|im_end|>", True),
-    ("qwen", "45<|eot_id|>", False),  # a mark of others
-    ("qwen", "<think>45</think> <tool_call> <b>", False),  # words of the model, no turns
-    ("nfkc", "45\uff1c|im_end|\uff1e", True),  # the tokenizer reads wide letters as narrow ones
-    ("qwen", "45\uff1c|im_end|\uff1e", False),
-    ("llama 2", "45 [/INST]", True),
-    ("llama 2", "<<SYS>> 45", True),
-    ("llama 2", "[45] is in [1, 50]", False),
-    ("gemma", "<start_of_turn>user", True),
-    ("gemma, as text", "<end_of_turn>", True),
-    ("deepseek", "45<\uff5cAssistant\uff5c>", True),  # an added token that is not special
-    ("deepseek", "<think>45", False),  # how the template lets an answer begin
-    ("vicuna", "45 ASSISTANT: 46", True),
-    ("vicuna", "45 assistant: 46", False),
-)
+@cases("style, text, spells")
 def test_what_tells_turns_apart_is_found(style, text, spells):
     assert encoder(style).spells_mark(text) == spells
 

@@ -13,7 +13,7 @@ from pkgutil import resolve_name
 import pytest
 from programs import run_to_end
 from small_runs import REPOSITORY
-from tables import cases
+from tables import case_file, cases
 
 from comas.commands import MAINS, start
 from comas.utils.invocation import SCRIPTS, help_of, of_checkout, start_of
@@ -22,13 +22,7 @@ from evaluation.models import find_target
 from scripts.benchmarks._turns import Ratio, Report, take_turns
 from scripts.command import read_arguments
 
-OTHER_MAINS = {
-    "reproduce.sh": "comas.reproduction.__main__:main",
-    "prepare_data.sh": "scripts.prepare_data:main",
-    "merge_models.sh": "scripts.merge_models:main",
-    "get_model.sh": "scripts.get_model:main",
-    "golden_run.sh": "scripts.golden_run:main",
-}
+OTHER_MAINS = case_file("commands")["OTHER_MAINS"]
 WRONG = [["--dryrun"], ["x", "y", "--dryrun"], ["x", "y=1", "--dry"], ["-x", "x", "y"]]
 
 
@@ -121,43 +115,11 @@ def test_a_script_hands_an_unknown_option_on_or_shows_its_usage(script, tmp_path
         assert done.returncode == 2 and done.stderr.startswith("usage: ")
 
 
-WAITS = """
-import os, signal, time
-from comas.utils.terminal import start_command, deferred_signals
-start_command("told")
-try:
-    with deferred_signals("tidying"):
-        os.kill(os.getpid(), signal.SIGHUP)
-    os.kill(os.getpid(), signal.SIGHUP)
-    print("went on")
-except KeyboardInterrupt:
-    print("interrupted")
-"""
+WAITS = case_file("commands")["WAITS"]
 
-LEAVES = """
-import atexit, sys, threading, time
-from comas.utils.terminal import leave
-class Told:
-    def __del__(self): print("cleared")
-told = Told()
-sys.modules["kept"] = told
-atexit.register(print, "tidied")
-threading.Thread(target=lambda: (time.sleep(0.2), print("worked"))).start()
-sys.stdout.write("said ")
-leave(3)
-"""
+LEAVES = case_file("commands")["LEAVES"]
 
-ANSWERS = """
-import logging, subprocess, sys
-from comas.utils.terminal import command, run_command
-@command("told")
-def main(arguments):
-    logging.getLogger("told").info("told")
-    subprocess.run(["sh", "-c", "echo child"], check=False)
-    sys.stdout.write("answer")
-    return 0
-run_command(main)
-"""
+ANSWERS = case_file("commands")["ANSWERS"]
 
 
 @cases(
@@ -213,13 +175,7 @@ def test_a_disk_or_an_output_that_is_full_causes_no_traceback(ending, program, s
     assert len(re.findall("^error: ", told.stderr, re.MULTILINE)) == (status != 0)
 
 
-@cases(
-    "text, shown",
-    ("so 7,\n\tor \u00e9\u4e09", "so 7,\n\tor \u00e9\u4e09"),
-    ("\x1b[2J\x1b]0;title\x07fine", r"\x1b[2J\x1b]0;title\x07fine"),
-    ("wrong\rright", r"wrong\rright"),
-    ("a\u202eb\u200bc\x9b", r"a\u202eb\u200bc\x9b"),
-)
+@cases("text, shown")
 def test_what_a_model_says_moves_no_cursor(text, shown):
     assert printable(text) == shown
 

@@ -6,7 +6,7 @@ from statistics import fmean
 
 import pytest
 from small_runs import REPOSITORY
-from tables import cases
+from tables import case_file, cases
 
 from comas.config import load
 from comas.reproduction.intervals import interval
@@ -21,12 +21,7 @@ from comas.reproduction.results import paired_runs, pooled, read_records
 from comas.reproduction.study import Study
 
 RESULTS = REPOSITORY / "results"
-STUDIES = {
-    "reproduction": "reproduction",
-    "lasting": "lasting",
-    "combined": "lasting/combined",
-    "voted": "lasting/voted",
-}
+STUDIES = case_file("committed_report")["STUDIES"]
 GREEDY, SAMPLED = "validation/greedy/accuracy", "validation/accuracy"
 WHEN = ("before", "after")
 FIRST = f"agent_0/{GREEDY}"

@@ -6,7 +6,7 @@ import builders
 import pytest
 from builders import speak
 from small_runs import QUICKSTART
-from tables import cases
+from tables import case_file, cases
 
 from comas.config.schema import Config, Interaction
 from comas.interaction.prompts import APPROVALS, EVALUATION_WITH_JUDGMENT, SCORING_ALONE, fill
@@ -45,15 +45,7 @@ def of_question(discussions: list[Discussion], name: str) -> Discussion:
 
 
 @pytest.mark.parametrize("schedule", CRITICISED)
-@cases(
-    "criticism, num_evaluations, turns",
-    ("scored", 1, ["s0", "s0.e0", "s0.e0.t0"]),
-    ("no_evaluation", 1, ["s0", "s0.t0"]),
-    ("no_scoring", 2, ["s0", "s0.e0", "s0.e1"]),
-    ("none", 1, ["s0"]),
-    ("muted", 1, ["s0", "s0.e0", "s0.e0.t0"]),
-    ("exchanged", 1, ["s0", "s0.e0", "s0.e1", "s0.e1.t0"]),
-)
+@cases("criticism, num_evaluations, turns")
 def test_schedules_criticise_as_is_chosen(schedule, criticism, num_evaluations, turns):
     discussion = discuss(schedule=schedule, criticism=criticism, num_evaluations=num_evaluations)[0]
     of_first = [t.turn_id for t in discussion.turns if t.turn_id.startswith("r1.s0")]
@@ -164,46 +156,14 @@ def test_an_evaluation_that_nobody_said_is_not_trained_and_seen_as_such(criticis
     assert record["reward"] is None
 
 
-@cases(
-    "criticism, expected",
-    ("scored", {"solution": 8, "evaluation": 8, "scoring": 8}),
-    ("no_evaluation", {"solution": 8, "scoring": 8}),
-    ("muted", {"solution": 8, "scoring": 8}),
-    ("exchanged", {"solution": 8, "evaluation": 8, "scoring": 8}),
-    ("none", {"solution": 8}),
-)
+@cases("criticism, expected")
 def test_the_sizes_of_a_run_count_what_agents_say(criticism, expected):
     config = Config(interaction=Interaction(criticism=criticism))
     assert derive_sizes(config, num_questions=64).turns_per_discussion == expected
 
 
-REFINER = """
-from comas.interaction.criticism import Criticism
-
-ASK = {"math": "Improve {solution} by {evaluation}", "coding": "Mend {solution}"}
-JUDGE = dict.fromkeys(ASK, "Score {refinement}")
-
-async def refine(submission):
-    evaluation = await submission.evaluate()
-    solver = submission.solution.agent_index
-    refined = await submission.discussion.ask("refinement", solver, ASK, parent=evaluation)
-    submission.score(refined, JUDGE)
-    return submission.history_item(evaluation)
-
-refined = Criticism(refine, outcome="scores")
-"""
-UNPAID = """
-from comas.reward_formulation import RewardScheme
-from comas.types import RewardedDiscussion, Rewards
-
-def half(discussions):
-    paid = {"evaluation": None}
-    return Rewards(
-        [RewardedDiscussion(d, [paid.get(t.role, 0.5) for t in d.turns]) for d in discussions]
-    )
-
-meant = RewardScheme(half, pays_some=True)
-"""
+REFINER = case_file("criticism")["REFINER"]
+UNPAID = case_file("criticism")["UNPAID"]
 
 
 def test_a_criticism_may_have_a_role_of_its_own(tmp_path):
@@ -225,15 +185,7 @@ def test_a_criticism_may_have_a_role_of_its_own(tmp_path):
     assert rollout_metrics(rewarded, num_agents=2)["reward/refinement"] == 1.0
 
 
-@cases(
-    "scheme, scored, unpaid",
-    ("interaction", "refined, JUDGE", None),
-    ("verifier", "refined, JUDGE", None),
-    ("interaction", "evaluation", "refinement"),
-    ("majority", "evaluation", None),  # pays solutions alone on purpose
-    ("{}:half", "refined, JUDGE", "evaluation"),
-    ("{}:meant", "refined, JUDGE", None),
-)
+@cases("scheme, scored, unpaid")
 def test_a_role_in_which_nobody_is_paid_is_a_fault_unless_the_scheme_means_it(
     tmp_path, scheme, scored, unpaid
 ):

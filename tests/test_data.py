@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from small_runs import write_records
-from tables import cases
+from tables import case_file, cases
 
 from comas.config.schema import Data
 from comas.data import DataError, count_steps, draw_batch, fixed_subset, load_questions
@@ -20,13 +20,7 @@ from comas.data.choices import with_choices
 from comas.types import Question
 from comas.verification.verifiers import verify
 
-RECORD = {
-    "id": "math/17",
-    "task": "math",
-    "prompt": "What is 48 + 23?",
-    "answer": "71",
-    "source": "sums",
-}
+RECORD = case_file("data")["RECORD"]
 
 
 def record(**changes: object) -> dict[str, object]:
@@ -261,15 +255,7 @@ def read(path: Path, row: dict[str, object], **columns: object) -> str:
     return gold[0]
 
 
-@cases(
-    "labels, answer, letter",
-    (["1", "2", "3"], "2", "B"),
-    (["1", "2", "3"], 3, "C"),
-    (["0", "1", "2"], "2", "C"),
-    (["A", "B", "C"], "C", "C"),
-    (["1", "2", "3"], "red", "A"),
-    (None, "B", "B"),
-)
+@cases("labels, answer, letter")
 def test_labels_say_which_option_an_answer_names(tmp_path, labels, answer, letter):
     row = ARC | {"choices": {"text": OPTIONS, "label": labels}, "answer": answer}
     assert read(tmp_path / "arc.jsonl", row) == letter

@@ -77,17 +77,7 @@ def test_a_coding_prompt_ends_with_its_unit_tests_and_their_calls():
     assert item.solution == row["solution"]
 
 
-@cases(
-    "tests, kept",
-    ("from solution import *", ""),
-    ("from solution import (\n    f,\n    g,\n)", ""),
-    ("import pytest", ""),
-    ("from solution import f as h", "from solution import f as h"),
-    ("import solution", "import solution"),
-    ("import math\nfrom solution import f", "import math"),
-    ("import math; from solution import f", "import math"),
-    ("if __name__ == '__main__':\n    import pytest\n    pytest.main()", ""),
-)
+@cases("tests, kept")
 def test_imports_of_the_program_go_and_others_stay(tests, kept):
     checker = checker_from_pytest(f"{tests}\r\ndef test_f():\r\n    assert f(2) == 4\r\n")
     assert [line for line in checker.split("\n") if line] == [
@@ -96,19 +86,7 @@ def test_imports_of_the_program_go_and_others_stay(tests, kept):
     ]
 
 
-@cases(
-    "tests, part",
-    ("def test_f(:", "not Python"),
-    ("", "no test function"),
-    ("from pytest import approx\ndef test_f(): assert f(1) == approx(2)", "need pytest"),
-    ("def test_f(tmp_path): assert f(tmp_path)", "need pytest"),
-    ("@decorated\ndef test_f(): assert f(1)", "need pytest"),
-    ("def setup_function(): pass\ndef test_f(): assert f(1)", "need pytest"),
-    ("class TestF:\n    def test_f(self): assert f(1)", "a class, or coroutines"),
-    ("async def test_f(): assert f(1)", "a class, or coroutines"),
-    ("import numpy as np\ndef test_f(): assert f(1)", "more than the standard library"),
-    ("from .solution import f\ndef test_f(): assert f(1)", "more than the standard library"),
-)
+@cases("tests, part")
 def test_tests_that_the_sandbox_cannot_run_are_left_out(tests, part):
     result = checker_from_pytest(tests)
     assert isinstance(result, LeftOut) and part in result.reason
@@ -171,18 +149,11 @@ def test_a_missing_column_and_a_value_of_another_type_are_named():
         convert_rows(WEBINSTRUCT, rows)
 
 
-@cases(
-    "name, content",
-    ("test.parquet", b"version https://git-lfs"),
-    ("test.jsonl", b'{"question": "One?", "answer": "1"}\n{"question": "Tw'),
-    ("test.csv", b'question,answer\n"One?,1\n'),
-    ("test.json", b"[7]"),
-    ("train.jsonl", b'{"question": "of another split", "answer": "1"}'),
-)
+@cases("name, content")
 def test_a_damaged_copy_is_named_with_the_remedy(tmp_path, name, content):
     root = tmp_path / SOURCE.hub_name
     root.mkdir(parents=True)
-    (root / name).write_bytes(content)
+    (root / name).write_text(content)
     write_card(root, {"main": {name.partition(".")[0]: name}})
     with pytest.raises(DataError) as caught:
         list(load_rows(SOURCE, local_copies=tmp_path))

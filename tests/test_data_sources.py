@@ -11,20 +11,13 @@ import pytest
 from datasets import Dataset
 from pyarrow import parquet
 from small_runs import written
-from tables import cases
+from tables import case_file, cases
 
 from comas.config.schema import Data
 from comas.data import DataError, load_questions
 from comas.types import Question
 
-ROWS = [
-    {"question": "What is 48 + 23?", "solution": "40 + 20 = 60, 8 + 3 = 11 #### 71", "level": 5},
-    {
-        "question": 'Ann says:\n"7, 8". Which is last?',
-        "solution": "The #### sign #### 8",
-        "level": 1,
-    },
-]
+ROWS = case_file("data_sources")["ROWS"]
 RULES = Data(
     columns={"prompt": "question", "answer": "solution"}, domain="math", answer_after="####"
 )
@@ -70,14 +63,7 @@ def test_every_format_gives_the_same_questions_by_the_columns_that_are_named(tmp
     assert load_questions(path, rules).answers == {"mine/1": "2"}
 
 
-@cases(
-    "text, said",
-    ("prompt,answer\na,b,c\n", "line 2: 3 values for the 2 columns"),
-    ("prompt,answer\na\n", "line 2: 1 values for the 2 columns"),
-    ('prompt,answer\na,b\n"a,\nb\n', "the row that begins in line 3: unexpected end of data"),
-    ("prompt,answer\n", "mine.csv holds no record"),
-    ("prompt,answer,answer\na,b,c\n", "its first line names the column 'answer' twice"),
-)
+@cases("text, said")
 def test_a_broken_csv_is_told(tmp_path, text, said):
     assert said in error_of(written(tmp_path / "mine.csv", text), Data(domain="math"))
 
@@ -277,13 +263,7 @@ def asked_of_hub(monkeypatch: pytest.MonkeyPatch, result: Any) -> list[dict[str,
     return asked
 
 
-@cases(
-    "name, revision, config, split",
-    ("hub:openai/gsm8k", None, None, "train"),
-    ("hub:openai/gsm8k/main", None, "main", "train"),
-    ("hub:openai/gsm8k/main/test", None, "main", "test"),
-    ("hub:openai/gsm8k@740312ad/main/test", "740312ad", "main", "test"),
-)
+@cases("name, revision, config, split")
 def test_a_dataset_of_the_hub_is_asked_for_by_its_parts(monkeypatch, name, revision, config, split):
     asked = asked_of_hub(monkeypatch, ROWS)
     loaded = load_questions(name, RULES)

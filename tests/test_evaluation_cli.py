@@ -12,7 +12,7 @@ from chat_styles import GEMMA
 from evaluation_cases import evaluation, write
 from scripted_server import Body, ScriptedServer, status
 from small_runs import record, write_records
-from tables import cases, parts
+from tables import case_file, cases, parts
 from tiny_models import save_tiny_model
 
 from comas.config import ConfigError
@@ -112,17 +112,7 @@ def test_a_setup_of_ones_own_has_the_answers_of_its_text(arguments, server, tmp_
     assert changed.search(failure([*arguments, f"setups=[{edited}:SHORT]"], caplog))
 
 
-OWN_SETUP = """
-from comas.interaction.setup_prompts import user
-from evaluation.types import Setup
-
-
-async def answer(task, ask):
-    return await ask([user("Shortly: " + task.query)], label="answer")
-
-
-SHORT = Setup(answer, num_speakers=1)
-"""
+OWN_SETUP = case_file("evaluation_cli")["OWN_SETUP"]
 
 
 def test_setups_are_counted_as_the_paper_counts_them():
@@ -153,12 +143,7 @@ def test_a_server_reads_what_prompts_and_replies_can_need_and_no_more(arguments,
     assert 6 * 4096 < context("max_tokens=100000") < 6 * 4096 + 500  # an eighth of the context
 
 
-@cases(
-    "listing, context_length",
-    ({"data": [{"id": "other"}, {"id": "half-right", "max_model_len": 4096}]}, 4096),
-    ({"models": ["half-right"]}, None),
-    (None, None),
-)
+@cases("listing, context_length")
 def test_a_named_model_has_the_context_that_is_listed(arguments, server, listing, context_length):
     server.listing = listing
     plan = make_plan(read_command(arguments))
@@ -197,26 +182,13 @@ def test_a_password_in_an_address_is_shown_to_nobody(arguments, server, caplog, 
     assert not Path(arguments[-1].removeprefix("results=")).exists()
 
 
-@cases(
-    "arguments, said",
-    ([], "NAME and PATH"),
-    (["name"], "NAME and PATH"),
-    (["a/b", "saves/latest"], "must be a folder name"),
-    (["name", "path", "model=x"], "give base_url as well"),
-    (["name", "path", "extra_body.top_k=1"], "give base_url as well"),
-    (["name", "path", "--greedy", "seeds=3"], "replies are the same each time"),
-)
+@cases("arguments, said")
 def test_arguments_that_are_incomplete_are_shown_how_to_be_written(arguments, said):
     with pytest.raises(ConfigError, match=said):
         read_command(arguments)
 
 
-@cases(
-    "path, setting, said",
-    ("nowhere", "seeds=1", ["nowhere", "model folder in Hugging Face format", "run directory"]),
-    ("model", "seeds=1", ["lacks *.safetensors"]),
-    ("", "weights=untrained", ["is for a run directory"]),
-)
+@cases("path, setting, said")
 def test_a_path_without_a_model_says_what_is_there(caplog, tmp_path, path, setting, said):
     save_tiny_model(tmp_path / "model", "tied")
     (tmp_path / "model/model.safetensors").unlink()

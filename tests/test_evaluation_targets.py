@@ -33,13 +33,7 @@ def test_tasks_are_asked_with_a_sentence_or_as_in_training(tmp_path):
     assert task.query.endswith("# Problem\nWhat is 0 + 1?\n\n# Discussion so far\n(empty)")
 
 
-@cases(
-    "held_out, is_quickstart, is_built, chosen",
-    (True, True, True, ("held_out",)),
-    (True, False, False, ("held_out",)),
-    (True, False, True, "gsm8k"),  # the paper's, which are not all there
-    (False, False, False, "gsm8k"),
-)
+@cases("held_out, is_quickstart, is_built, chosen")
 def test_what_is_asked_by_default_fits_it(tmp_path, held_out, is_quickstart, is_built, chosen):
     if is_built:
         write_records(tmp_path / "benchmarks/gsm8k.jsonl", [record(0)])
@@ -56,7 +50,7 @@ def test_what_is_asked_by_default_fits_it(tmp_path, held_out, is_quickstart, is_
         with pytest.raises(ValueError, match=r"math-500.jsonl.*--only .*math-500 humaneval"):
             choose()
     else:
-        assert choose() == chosen
+        assert choose() == tuple(chosen)
 
 
 SHARED = ("society.num_agents=3", "society.policy_of_agent=[0,0,1]")

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from builders import discussion, turn
 from small_runs import QUICKSTART, record, write_records, written
-from tables import cases
+from tables import case_file, cases
 
 from comas.config.plugins import PluginError
 from comas.config.schema import Data
@@ -23,93 +23,7 @@ from comas.run.records import discussion_record
 from comas.types import Discussion, Question, RewardedDiscussion, Rewards
 from comas.verification.verifiers import verify
 
-FUNCTIONS = """
-import asyncio
-
-import numpy
-import torch
-
-SEEN = []
-
-
-def exact(completions, target, **columns):
-    SEEN.append(columns)
-    return [float(said == goal) for said, goal in zip(completions, target)]
-
-
-def few(prompts, completions, level=None):
-    return [None if one is None else len(prompts) for one in level]
-
-
-async def later(completions, completion_ids, **_):
-    return [len(ids) + len(c) for c, ids in zip(completions, completion_ids)]
-
-
-def chat(completions, prompts):
-    return [len(c[0]["content"]) + len(p) / 10 for c, p in zip(completions, prompts)]
-
-
-def logs(completions, log_extra=None, log_metric=None, **kwargs):
-    for completion in completions:
-        log_metric("length", len(completion))
-    log_extra("said", completions)
-    return [kwargs["trainer_state"].global_step] * len(completions)
-
-
-def array(completions):
-    return numpy.arange(len(completions), dtype=numpy.float32) / 2
-
-
-def tensor(completions):
-    return torch.ones(len(completions))
-
-
-def lacks(completions, **columns):
-    return columns["solution"]
-
-
-def own(completions):
-    return {}[completions[0]]
-
-
-def short(completions):
-    return [1.0]
-
-
-def words(completions):
-    return ["good" for _ in completions]
-
-
-def none(completions):
-    pass
-
-
-def compute_score(data_source, solution_str, ground_truth, extra_info=None):
-    SEEN.append((data_source, solution_str, ground_truth, extra_info))
-    return solution_str == ground_truth
-
-
-async def waits(data_source, solution_str, ground_truth, extra_info):
-    SEEN.append("begun")
-    await asyncio.sleep(0)
-    SEEN.append("ended")
-    return {"score": numpy.float32(solution_str == ground_truth)}
-
-
-def mapping(data_source, solution_str, ground_truth, extra_info):
-    return {"score": extra_info["index"] / 2, "acc": True}
-
-
-def no_score(data_source, solution_str, ground_truth, extra_info):
-    return {"acc": True}
-
-
-def other(response, gold):
-    return 1.0
-
-
-NUMBER = 3
-"""
+FUNCTIONS = case_file("foreign_rewards")["FUNCTIONS"]
 
 
 @pytest.fixture
@@ -192,18 +106,7 @@ def test_verl_is_given_one_solution_at_a_time(file):
     assert paid(f"verl:{file}:mapping", asked(1, extra_info={"index": 7})) == [(3.5, None, 3.5)]
 
 
-@cases(
-    "name, said",
-    (
-        "trl:exact",
-        r"exact can be given .*gold, level, .*, source, trainer_state: missing .*'target'; make it",
-    ),
-    ("trl:lacks", r"lacks can be given .*, and looks up 'solution'; make it a function"),
-    ("trl:short", "short returned 1 values for 2 completions; make it a function f.completions"),
-    ("trl:words", "words returned 'good' for a solution"),
-    ("trl:none", "none returned NoneType for 2 completions"),
-    ("verl:no_score", "no_score returned {'acc': True}, which has no score; make it a function"),
-)
+@cases("name, said")
 def test_what_a_function_wants_or_returns_amiss_is_told(file, name, said):
     library, function = name.split(":")
     with pytest.raises(ValueError, match=f"reward.scheme: {said}"):

@@ -8,7 +8,7 @@ from pathlib import Path
 import builders
 import pytest
 from builders import generation
-from tables import cases
+from tables import case_file, cases
 
 from comas import types
 from comas.config.schema import Config, Custom
@@ -88,20 +88,7 @@ def series(name: str, *values: float | None) -> list[dict[str, float | None]]:
     return [{name: value, "time/step_s": 1.0} for value in values]
 
 
-HEALTHY = {
-    "reward/solution": (0.55, 0.84),
-    "reward/evaluation": (0.45, 0.16),
-    "reward/scoring": (0.0, 0.0),  # 0 for every valid score
-    "response_length": (7.1, 16.7),
-    "scoring/invalid_rate": (0.0, 0.4),
-    "reward/spread": (1.0, 0.5),
-    "truncated_rate/solution": (0.0, 0.4),
-    "agent_0/truncated_rate": (0.1, 0.3),
-    "agent_0/policy/num_samples": (90, 60),
-    "agent_0/policy/no_advantage_share": (0.0, 0.9),
-    "agent_0/policy/entropy": (0.114, 0.044),
-    "agent_0/rollout_mismatch/mean": (2e-7, 9e-3),
-}
+HEALTHY = case_file("guards")["HEALTHY"]
 """First and last values of runs that learnt, or nearly."""
 
 
@@ -208,15 +195,7 @@ def test_the_last_line_speaks_of_the_latest_steps(num_bad, is_said):
     assert done == (logging.INFO, "done: the trained agents are in m")
 
 
-LONGEST = {
-    "train/accuracy": 1.0,
-    "reward/solution": 0.125,
-    "reward/evaluation": 0.875,
-    "reward/scoring": 0.0,
-    "scoring/invalid_rate": 0.0,
-    "response_length": 1024.4,
-    "time/step_s": 1234.5,
-}
+LONGEST = case_file("guards")["LONGEST"]
 
 
 def test_a_step_is_shown_in_lines_that_fit_a_terminal():

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from programs import run_to_end
 from small_runs import REPOSITORY
+from tables import case_file
 
 FLOORS = {
     package: int(floor) if floor else None
@@ -20,16 +21,7 @@ FLOORS = {
 }
 """Package or module of comas -> its floor, as the map says; None: it imports none of the others."""
 
-CORE = [
-    "comas.types",
-    "comas.config",
-    "comas.data",
-    "comas.run.metrics",
-    "comas.interaction",
-    "comas.reward_formulation",
-    "comas.policy_optimization",
-    "comas.run.validation",
-]
+CORE = case_file("imports")["CORE"]
 
 
 def test_neither_the_core_nor_what_every_process_imports_loads_an_engine():

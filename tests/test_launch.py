@@ -9,7 +9,7 @@ import psutil
 import pytest
 import ray
 from programs import run_to_end
-from tables import cases
+from tables import case_file, cases
 
 from comas.engines.cluster import launch
 from comas.engines.cluster.actors import Engine, ProcessLocation
@@ -19,41 +19,9 @@ from comas.preflight.configuration import load_config
 from comas.utils.processes import is_alive
 from comas.utils.temporary import temporary_folder
 
-VISITOR = """
-import sys, ray
-try:
-    ray.init(address=sys.argv[1], log_to_driver=False)
-except Exception as error:
-    print("refused:", type(error).__name__, error)
-else:
-    print("welcome")
-"""
+VISITOR = case_file("launch")["VISITOR"]
 
-TERMINATED_WHILE_LEAVING = """
-import os, signal, sys, threading, time
-import psutil, ray
-from comas.engines.cluster import nodes
-from comas.utils.processes import is_alive
-from comas.utils.temporary import temporary_folder
-
-received = []
-signal.signal(signal.SIGTERM, lambda *_: received.append("SIGTERM"))
-with temporary_folder():
-    nodes.connect(None, include_dashboard=False, num_cpus=1, object_store_memory=80 << 20)
-    of_worker = ray.get(ray.remote(lambda: sys.executable).options(num_cpus=0).remote(), timeout=90)
-    of_ray = psutil.Process().children()
-
-    def terminate_soon():
-        while all(map(is_alive, of_ray)):
-            time.sleep(0.001)
-        os.kill(os.getpid(), signal.SIGTERM)
-
-    thread = threading.Thread(target=terminate_soon)
-    thread.start()
-    nodes.leave()
-    thread.join()
-print(of_worker == sys.executable, received)
-"""
+TERMINATED_WHILE_LEAVING = case_file("launch")["TERMINATED_WHILE_LEAVING"]
 
 
 @pytest.mark.stack

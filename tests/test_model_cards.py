@@ -16,6 +16,7 @@ import transformers
 from huggingface_hub import ModelCard
 from peft import LoraConfig, PeftModel
 from small_runs import QUICKSTART, record, write_records
+from tables import case_file
 from tiny_models import byte_tokenizer, random_model, save_tiny_model
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
@@ -32,26 +33,7 @@ from comas.utils.terminal import EXIT_FAULT, EXIT_INTERRUPTED
 from scripts.merge_models import main
 
 QWEN_LICENCE = {"license": "other", "license_name": "qwen-research", "license_link": "https://x"}
-ROWS = [
-    {
-        "step": 0,
-        "validation/accuracy": 0.25,
-        "validation/greedy/accuracy": 0.2,
-        "validation/accuracy/math": 0.25,
-        "agent_0/validation/accuracy": 0.5,
-        "agent_1/validation/accuracy": 0.0,
-    },
-    {"step": 1, "train/accuracy": 0.3},
-    {
-        "step": 2,
-        "validation/accuracy": 0.75,
-        "validation/greedy/accuracy": 0.9,
-        "agent_0/validation/greedy/accuracy": 0.8,
-        "validation/accuracy/math": 0.75,
-        "agent_0/validation/accuracy": 0.625,
-        "agent_1/validation/accuracy": 0.875,
-    },
-]
+ROWS = case_file("model_cards")["ROWS"]
 
 
 @pytest.fixture
@@ -343,15 +325,7 @@ def test_a_card_names_the_versions_that_were_tried():
     assert f"tried with 4.57.6 and {transformers.__version__}" in card
 
 
-SAY = """
-import sys, torch
-from transformers import AutoModelForCausalLM, AutoTokenizer, __version__
-tokenizer = AutoTokenizer.from_pretrained(sys.argv[1])
-model = AutoModelForCausalLM.from_pretrained(sys.argv[1], torch_dtype="auto").double()
-ids = torch.tensor([tokenizer(sys.argv[2]).input_ids * 8])
-chat = tokenizer.apply_chat_template([{"role": "user", "content": sys.argv[2]}], tokenize=False)
-torch.save((__version__, ids, chat, model(ids).logits.log_softmax(-1)), sys.argv[3])
-"""
+SAY = case_file("model_cards")["SAY"]
 
 
 @pytest.fixture(scope="module")

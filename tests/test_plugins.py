@@ -13,7 +13,7 @@ from builders import discussion, turn
 from programs import run_to_end
 from ray.exceptions import RayTaskError
 from small_runs import QUICKSTART, REPOSITORY, save_checkpoint, tiny_settings, written
-from tables import cases
+from tables import case_file, cases
 
 from comas import __main__ as command
 from comas.__main__ import main
@@ -42,12 +42,7 @@ GREETINGS: Registry[str] = Registry(
     wanted="a text",
     adapt=lambda found: found if isinstance(found, str) else None,
 )
-CONSTANT = """from comas.types import RewardedDiscussion, Rewards
-
-
-def half(discussions):
-    return Rewards([RewardedDiscussion(d, (0.5,) * len(d.turns)) for d in discussions])
-"""
+CONSTANT = case_file("plugins")["CONSTANT"]
 
 
 def worked_example(folder: Path) -> Path:
@@ -119,13 +114,7 @@ def test_what_cannot_be_used_is_refused_with_the_line_of_the_file(tmp_path):
     assert f"{path}, line 4: End: x" in refusal(f"{path}:a")
 
 
-FORKS = """import os
-
-child = os.fork()
-if not child:
-    os._exit(7)
-status = str(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
-"""
+FORKS = case_file("plugins")["FORKS"]
 
 
 def test_faults_of_plugins_are_faults_of_their_keys(tmp_path):
@@ -171,24 +160,7 @@ def test_the_error_of_a_plugin_can_be_sent_to_another_process():
     assert str(error) == "my.py, line 3: it fails; mend it"
 
 
-MISFITS = """from comas.data.preparation import Source
-from comas.interaction.criticism import Criticism
-from comas.policy_optimization import AdvantageEstimator
-from comas.reward_formulation import RewardScheme
-from evaluation.benchmarks import BENCHMARKS, Benchmark
-from evaluation.types import Setup
-
-
-def f():
-    pass
-
-
-scheme = RewardScheme(lambda discussions: None, needs=("verdicts",))
-estimator = AdvantageEstimator(f)
-criticism, setup = Criticism(f, outcome=None), Setup(f, num_speakers=1)
-source = Source("a/b", ("c",), "d", "0" * 40, "mit", {})
-benchmark = Benchmark(name="mine", form="math", source=source, convert=f)
-"""
+MISFITS = case_file("plugins")["MISFITS"]
 
 
 @cases(
@@ -210,66 +182,7 @@ def test_what_cannot_be_called_as_it_will_be_is_refused(tmp_path, registry, name
     assert f"{path}, line " in said and call in said and f"; make it {registry.wanted}" in said
 
 
-REWARDS = (
-    "from comas.types import RewardedDiscussion, Rewards\n\n\ndef x(discussions):\n"
-    "    return Rewards([RewardedDiscussion(d, {}) for d in discussions])\n"
-)
-ONE_FOR_TWO = REWARDS.format("(0.5,) * len(d.turns)").replace(
-    "in discussions", "in discussions[:1]"
-)
-NAN_LOSS = "def x(inputs):\n    return inputs.logprobs * float('nan')\n"
-NAN_GRADIENT = "def x(inputs):\n    return (inputs.logprobs * 0).abs().sqrt()\n"  # 0 * infinity
-EXITS = "import sys\n{}:\n    sys.exit(0)\n"
-
-
-@cases(
-    "key, definition, said",
-    ("reward.scheme", EXITS.format("def x(discussions)"), ": SystemExit: "),
-    (
-        "reward.scheme",
-        EXITS.format("def x(discussions)").replace("sys.", "__import__('os')._"),
-        ", line 3 (x): SystemExit: os._exit(0)",
-    ),
-    (
-        "interaction.schedule",
-        "import sys\n\n\nasync def talk():\n    sys.exit(0)\n\n\n"
-        "def x(discussions, **rest):\n    return [talk() for _ in discussions]\n",
-        ": SystemExit: ",
-    ),
-    ("verification.verifiers.math", EXITS.format("def x(response, gold)"), ": SystemExit: "),
-    ("reward.scheme", None, "it returned NoneType; let it return Rewards"),
-    ("reward.scheme", REWARDS.format("(float('nan'),) * len(d.turns)"), "(nan, nan, nan"),
-    (
-        "reward.scheme",
-        REWARDS.format("('good',) * len(d.turns)"),
-        "gave 'good' where a number or None",
-    ),
-    ("reward.scheme", REWARDS.format("()"), "the rewards (); let it give each turn a finite"),
-    ("algorithm.estimator", "def x(inputs):\n    return inputs.rewards\n", "Tensor [2]; let"),
-    ("algorithm.estimator", "def x(inputs):\n    return inputs.rewards[:, None]\n", "[2, 1]; let"),
-    ("algorithm.loss", "def x(inputs):\n    return inputs.logprobs.sum()\n", "returned Tensor []"),
-    (
-        "algorithm.loss",
-        NAN_LOSS,
-        "algorithm.loss: of [2, 2] tokens it is [[nan, nan], [nan, nan]]; ",
-    ),
-    ("algorithm.loss", NAN_GRADIENT, "algorithm.loss: its gradient: of [2, 2] tokens it is [[nan"),
-    (
-        "algorithm.loss",
-        "def x(inputs):\n    return -inputs.advantages\n",
-        "it has no gradient; let",
-    ),
-    ("algorithm.estimator", NAN_LOSS.replace("logprobs", "log_ratios"), "it is [[nan, nan], [nan"),
-    ("reward.scheme", ONE_FOR_TWO, "for 2 discussions it returned Rewards of 1; let it return"),
-    ("interaction.schedule", "def x(discussions, **rest):\n    pass\n", "it made NoneType; let"),
-    (
-        "interaction.criticism",
-        "from comas.interaction.criticism import Criticism\n"
-        "x = Criticism(lambda submission: None, outcome='scores')\n",
-        "make it a Criticism with an async function",
-    ),
-    ("verification.verifiers.math", None, "says None; let it say one of correct, wrong"),
-)
+@cases("key, definition, said")
 def test_what_ends_or_misreturns_is_told_by_a_dry_run(tmp_path, caplog, key, definition, said):
     name = "builtins:print"
     if definition is not None:
@@ -437,23 +350,7 @@ def test_a_tracker_of_ones_own_gets_every_row(tmp_path):
         RunDirectory.create(config)
 
 
-TRACKER = """import json
-
-
-class Notes:
-    def __init__(self, config, run):
-        self.path, self.name = run / "notes", config.name
-
-    def log(self, row):
-        with self.path.open("a") as file:
-            file.write(json.dumps(row) + "\\n")
-
-    def log_discussions(self, records):
-        pass
-
-    def close(self, *, failed):
-        self.log(f"closed, failed: {failed}")
-"""
+TRACKER = case_file("plugins")["TRACKER"]
 
 
 def test_setups_and_benchmarks_may_be_plugins_under_names_of_their_own(tmp_path):
@@ -500,9 +397,4 @@ def test_the_worked_example_trains_from_outside_the_checkout(tmp_path, society):
     assert len(list((run / "sources").iterdir())) == 2
 
 
-HALF = """from comas.policy_optimization import ADVANTAGE_ESTIMATORS
-
-
-def half(inputs):
-    return 0.5 * ADVANTAGE_ESTIMATORS["reinforce_pp"].advantages(inputs)
-"""
+HALF = case_file("plugins")["HALF"]

@@ -5,7 +5,7 @@ Run as a script, this file is one rank of ``run_rank``.
 
 import os
 
-from tables import cases
+from tables import case_file, cases
 
 os.environ["DS_ACCELERATOR"] = "cpu"
 
@@ -485,18 +485,7 @@ def test_epochs_multiply_the_optimiser_steps_and_later_ones_clip(qwen2):
     assert 0 < stats.clip_fraction < 1
 
 
-TWO_GROUPS = """import torch
-
-def two_groups(parameters, optimization):
-    matrices = [weight for name, weight in parameters.items() if name.endswith("_proj.weight")]
-    assert all(weight.dim() == 2 for weight in matrices)
-    others = [weight for name, weight in parameters.items() if not name.endswith("_proj.weight")]
-    rate = optimization.learning_rate
-    return torch.optim.SGD([{"params": matrices, "lr": 10 * rate}, {"params": others}], lr=rate)
-
-def one_group(parameters, optimization):
-    return torch.optim.SGD(parameters.values(), lr=optimization.learning_rate)
-"""
+TWO_GROUPS = case_file("policy_engine")["TWO_GROUPS"]
 
 
 @pytest.mark.parametrize("zero_stage", [0, 2])

@@ -19,6 +19,7 @@ from typing import Any
 
 import psutil
 import pytest
+from tables import case_file
 from waiting import wait_until
 
 from comas.utils import interrupts
@@ -47,32 +48,9 @@ def test_a_process_that_has_ended_has_no_words_and_is_not_alive():
 
 
 SLEEPS = [sys.executable, "-S", "-c", "import time; time.sleep(60)"]
-HOLDS_A_FOLDER = """
-import subprocess, sys, time
-from comas.utils.temporary import temporary_folder
-with temporary_folder() as folder:
-    child = subprocess.Popen([sys.executable, "-S", "-c", "import time; time.sleep(60)"])
-    print(folder, child.pid, flush=True)
-    time.sleep(60)
-"""
+HOLDS_A_FOLDER = case_file("processes_and_files")["HOLDS_A_FOLDER"]
 
-STOPS_SLOWLY = """
-import time
-from comas.utils.terminal import run_command, start_command, deferred_signals
-def main(arguments):
-    start_command("comas")
-    try:
-        try:
-            print("ready", flush=True)
-            time.sleep(60)
-        finally:
-            with deferred_signals("ending the engines"):
-                print("ending", flush=True)
-                time.sleep(1)
-    except KeyboardInterrupt:
-        return 130
-run_command(main)
-"""
+STOPS_SLOWLY = case_file("processes_and_files")["STOPS_SLOWLY"]
 
 
 @pytest.fixture
@@ -150,21 +128,7 @@ def test_ctrl_c_again_and_again_changes_nothing_and_shows_no_traceback(outer):
     assert list(outer.iterdir()) == []
 
 
-FORKS = """
-import fcntl, os, sys
-from comas.utils.terminal import run_command
-sys.prefix = sys.argv[1]
-lock = open(sys.prefix + ".lock", "w")
-os.set_inheritable(lock.fileno(), True)
-fcntl.flock(lock, fcntl.LOCK_SH)
-def main(arguments):
-    child = os.fork()
-    if not child: sys.stdin.read(); os._exit(0)
-    print(child, flush=True)
-    if arguments[1] == "ends": return 0
-    sys.stdin.read()
-run_command(main)
-"""
+FORKS = case_file("processes_and_files")["FORKS"]
 
 
 @pytest.mark.parametrize("end", ["ends", "is killed"])
@@ -183,13 +147,7 @@ def test_a_fork_holds_no_lock_and_ends_with_its_process_unless_that_is_killed(tm
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
-TRIES_TO_LOCK = """
-import sys
-from pathlib import Path
-from comas.utils.files import locked
-with locked(Path(sys.argv[1]), remedy="wait for it"):
-    pass
-"""
+TRIES_TO_LOCK = case_file("processes_and_files")["TRIES_TO_LOCK"]
 
 
 def numbers(path: Path) -> list[int]:

@@ -15,6 +15,7 @@ from random import Random
 
 import pytest
 import torch
+from tables import case_file
 
 from comas.data import load_questions
 from comas.quickstart import build, build_society
@@ -46,20 +47,7 @@ RIGHT = {
     "science": "In minutes: 7*60=420, 420+43=463. \\boxed{463}",
     "coding": "The end minus the start.\n```python\ndef count():\n    return 41 - 4\n```",
 }
-BUILDS_WHEN_TOLD = """
-import asyncio, sys
-from pathlib import Path
-from comas.quickstart import build
-
-async def teach(models, *, seed):
-    (models / "qwen2").mkdir(parents=True)
-    print("teaching", flush=True)
-    await asyncio.to_thread(sys.stdin.readline)
-    (models / "theirs").mkdir()
-
-build._warm_start_all = teach
-build.build_society(Path(sys.argv[1]), seed=int(sys.argv[2]))
-"""
+BUILDS_WHEN_TOLD = case_file("quickstart")["BUILDS_WHEN_TOLD"]
 
 
 def test_train_and_validation_are_distinct_and_read_as_real_data(tmp_path):

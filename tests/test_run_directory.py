@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from page_runs import discussion
 from small_runs import REPOSITORY, rows_of, save_checkpoint
-from tables import cases
+from tables import case_file, cases
 
 from comas.config import ConfigError
 from comas.config.schema import Config
@@ -188,15 +188,7 @@ def test_a_run_is_finished_once_the_models_of_its_last_step_are_saved(config):
         assert not run.is_finished(30)  # extended: the models are those of an earlier step
 
 
-@cases(
-    "file, content, is_whole",
-    ("agent_1/weights", "1", False),  # cut off
-    ("agent_1/weights", None, False),
-    ("step", "", False),
-    ("step", "x", False),
-    ("agent_1/README.md", "rewritten by hand", True),
-    ("agent_1/model.gguf", "made of it since", True),
-)
+@cases("file, content, is_whole")
 def test_models_that_are_not_as_they_were_written_are_not_those_of_a_finished_run(
     config, caplog, file, content, is_whole
 ):
@@ -265,24 +257,7 @@ def test_a_resume_that_names_no_run_does_not_begin_one(tmp_path):
         resumed(tmp_path)
 
 
-DIES = """
-import os, signal, sys
-from pathlib import Path
-from comas.config import Config, load
-from comas.run import RunDirectory
-run = RunDirectory.create(load(Config, None, ["saves=" + sys.argv[1]]))
-run.log_metrics(1, {})
-with (run.path / "metrics.jsonl").open("a") as file:
-    file.write('{"step": 2, "a"')
-with run.checkpoint_folder(10) as folder:
-    (folder / "whole").write_text("")
-with run.checkpoint_folder(20) as folder:
-    (folder / "half").write_text("")
-    if os.fork() == 0:  # a worker that outlives this process must not keep its lock
-        os.setsid(); sys.stdin.read(); os._exit(0)
-    print(run.path, flush=True)
-    sys.stdin.read()
-"""
+DIES = case_file("run_directory")["DIES"]
 
 
 def test_a_killed_run_frees_its_lock_and_loses_only_what_was_incomplete(config):
@@ -313,12 +288,7 @@ def test_the_key_is_made_once_and_the_users_alone(monkeypatch, tmp_path):
     assert names(path.parent) == ["seal.key"]
 
 
-@cases(
-    "state, said",
-    ("file", "(Not a directory|File exists)"),
-    ("/proc", "(No such file or directory|Permission denied)"),  # where nobody makes a folder
-    ("taken", "Is a directory"),
-)
+@cases("state, said")
 def test_a_run_without_a_place_for_its_key_is_none(config, monkeypatch, tmp_path, state, said):
     (tmp_path / "file").touch()
     (tmp_path / "taken/comas/seal.key").mkdir(parents=True)

@@ -12,7 +12,7 @@ import pytest
 import scripted_server
 from runner_process import kill_after, run, start
 from scripted_server import ScriptedServer
-from tables import cases
+from tables import case_file, cases
 
 from comas.utils import client
 from comas.utils.client import MAX_SEED
@@ -143,16 +143,7 @@ def test_the_password_of_a_proxy_is_shown_to_nobody(others, tmp_path, monkeypatc
 
 NO_USAGE = json.dumps(ANSWER)
 
-GOOD = {
-    "usage left out": {"usage": None},
-    "usage in parts": {"usage": {"prompt_tokens": None, "completion_tokens": -1}},
-    "no finish_reason": {"finish_reason": None},
-    "eos_token": {"finish_reason": "eos_token"},
-    "STOP": {"finish_reason": "STOP"},
-    "tool_calls": {"finish_reason": "tool_calls"},
-    "parts": {"content": [{"type": "text", "text": r"\boxed"}, {"type": "text", "text": "{1}"}]},
-    "max_tokens": {"finish_reason": "MAX_TOKENS"},
-}
+GOOD = case_file("runner")["GOOD"]
 
 
 @pytest.mark.parametrize("name", GOOD)
@@ -226,16 +217,7 @@ def test_a_server_that_refuses_everything_is_left_alone_after_a_while(tmp_path):
         assert run(server.base_url, tmp_path, 200).num_done == 200
 
 
-OVERLONG = {
-    "OpenAI": (400, "context_length_exceeded"),
-    "vLLM": (400, "The decoder prompt (length 99) is longer than the maximum model length of 64."),
-    "llama.cpp": (400, "exceed_context_size_error"),
-    "Anthropic": (400, "prompt is too long: 205000 tokens > 200000 maximum"),
-    "Gemini": (400, "The input token count (1200) exceeds the maximum number of tokens allowed"),
-    "TGI": (422, "Input validation error: `inputs` must have less than 1024 tokens. Given: 2000"),
-    "a proxy": (413, "Request Entity"),
-    "Groq": (429, "Request too large for model"),
-}
+OVERLONG = case_file("runner")["OVERLONG"]
 
 
 @pytest.mark.parametrize("name", OVERLONG)

@@ -12,7 +12,7 @@ import pytest
 import scripted_agents
 from scripted_agents import KilledAgents, ScriptedAgents
 from small_runs import QUICKSTART, record, write_records
-from tables import cases
+from tables import case_file, cases
 
 from comas import __main__ as command
 from comas.config.faults import ConfigError
@@ -229,20 +229,7 @@ def test_a_best_metric_that_a_resumed_run_does_not_measure_is_told(saves, monkey
     assert "names validation/accuracy/choice, which is not measured" in caplog.text
 
 
-PLANNER = """from comas.interaction.criticism import Criticism, scored
-from comas.types import DOMAINS
-
-ASK = dict.fromkeys(DOMAINS, "Plan")
-
-
-async def criticise(submission):
-    if "<rating>" not in submission.solution.text:  # as all say in a dry run
-        await submission.discussion.ask("plan", 0, ASK, parent=submission.solution)
-    return await scored(submission)
-
-
-planned = Criticism(criticise, outcome="scores")
-"""
+PLANNER = case_file("scripted_runs")["PLANNER"]
 
 
 @pytest.mark.stack

@@ -16,7 +16,7 @@ import httpx
 import psutil
 import pytest
 import ray  # noqa: F401  it counts cores, and cannot be loaded while Popen is a stand-in
-from tables import cases
+from tables import case_file, cases
 from tiny_models import save_tiny_model
 
 from comas.preflight.model_shape import SHIPPED_SHAPES
@@ -179,17 +179,7 @@ def test_a_server_that_takes_too_long_is_stopped(model, tmp_path, monkeypatch):
         pass
 
 
-STAND_IN = """
-import os, subprocess, sys, threading
-from http.server import BaseHTTPRequestHandler, HTTPServer
-subprocess.Popen(["sleep", "60"])
-threading.Thread(target=lambda: (os.read(0, 1), os._exit(0)), daemon=True).start()
-class Handler(BaseHTTPRequestHandler):
-    def do_GET(self):
-        self.send_response(200)
-        self.end_headers()
-HTTPServer(("127.0.0.1", int(sys.argv[1])), Handler).serve_forever()
-"""
+STAND_IN = case_file("server")["STAND_IN"]
 
 
 @pytest.fixture
@@ -286,12 +276,7 @@ def test_adapters_of_one_base_share_a_server_and_whole_models_do_not(model):
     assert "--enable-lora" not in alone
 
 
-@cases(
-    "sizes, num_servers, threads",
-    (["tiny"], 1, 1),
-    (["Qwen2.5-3B-Instruct"], 1, 16),
-    (["tiny", "Qwen2.5-3B-Instruct", "tiny"], 3, 5),
-)
+@cases("sizes, num_servers, threads")
 def test_servers_on_a_cpu_share_its_cores_and_serve_what_it_can_multiply(
     model, monkeypatch, sizes, num_servers, threads
 ):

@@ -11,6 +11,7 @@ from random import Random
 import pytest
 import torch
 from small_runs import FAMILIES, REPOSITORY, record, write_records
+from tables import case_file
 from tiny_models import save_tiny_model
 
 from comas import train as driver
@@ -37,32 +38,7 @@ from comas.verification.forms import Verdict
 CONFIGS = REPOSITORY / "configs"
 NO_RUNS = {*CONFIGS.glob("studies/*"), *CONFIGS.glob("prompts/*")}
 FILES = sorted(set(CONFIGS.rglob("*.yaml")) - NO_RUNS)
-SMALL = (
-    "society.cold_start=null",  # tiny models have other words
-    "society.judge=null",  # nothing is served here
-    "rollout.batch_size=2",
-    "rollout.max_prompt_tokens=3000",
-    "rollout.max_response_tokens=16",
-    "rollout.engines_per_policy=1",
-    "rollout.dtype=float32",
-    "rollout.cpu_kv_cache_mib=32",
-    "rollout.gpu_memory_utilization=0.2",
-    "policy.ranks_per_policy=1",
-    "policy.dtype=float32",
-    "policy.zero_stage=0",
-    "policy.adam_offload=false",
-    "policy.gradient_checkpointing=false",
-    "policy.micro_batch_tokens=8192",
-    "optimization.learning_rate=1e-4",
-    "optimization.warmup_steps=0",
-    "algorithm.mask_truncated=false",  # random models seldom end a response
-    "interaction.prompt_reuse=2",
-    "training.num_steps=1",
-    "validation.num_questions=1",
-    "cluster.device=cpu",
-    "cluster.policies_per_gpu=1",
-    "cluster.object_store_mib=80",
-)
+SMALL = case_file("shipped_configs")["SMALL"]
 """Everything that only decides how large a run is, so that its method is what remains."""
 
 

@@ -7,21 +7,13 @@ from pathlib import Path
 
 import pytest
 from small_runs import REPOSITORY, rows_of
+from tables import case_file
 
 from scripts.get_model import MODELS, check_answers
 
 pytestmark = pytest.mark.stack
 
-SETTINGS = (
-    "rollout.batch_size=3",
-    "interaction.prompt_reuse=1",
-    "training.num_steps=2",
-    "training.validate_every=2",
-    "validation.num_questions=4",
-    "society.cold_start=null",  # it takes minutes
-    "interaction.prompts=configs/prompts/small.yaml",
-    "reward.scheme=comas.ideas.likelihood:likelihood",  # always differs, whatever judges write
-)
+SETTINGS = case_file("smollm2")["SETTINGS"]
 
 
 @pytest.fixture(scope="module")

@@ -129,16 +129,7 @@ def test_what_cannot_be_said_is_not_a_number():
         assert (found.auc, found.untold) == (None, "nobody votes")
 
 
-@cases(
-    "text, outcome, value",
-    ("<score>1</score>", "scores", 0.0),
-    ("<score>2</score>", "scores", 0.5),
-    ("<score>4</score>", "scores", None),
-    ("<judgment>correct</judgment>", "judgments", 1.0),
-    ("<judgment>incorrect</judgment>", "judgments", 0.0),
-    ("<rating>4</rating>", "ratings", 0.8),
-    ("four", "ratings", None),
-)
+@cases("text, outcome, value")
 def test_what_a_judge_says_is_a_value_from_0_to_1(text, outcome, value):
     assert value_said(text, outcome) == value
 
@@ -164,14 +155,7 @@ def source(name: str, *estimate: float) -> Source:
     return Source(name, [], Estimate(*estimate) if estimate else None, untold="too few")
 
 
-@cases(
-    "judges, says, tries",
-    ((0.49, 0.42, 0.56), "cannot tell right from wrong, AUC 0.49 [0.42, 0.56]", "=majority, "),
-    ((0.55, 0.40, 0.70), "may or may not tell right from wrong", "=majority, "),
-    ((0.30, 0.20, 0.40), "will take wrong for right", "=majority, "),
-    ((0.80, 0.70, 0.90), "all judges: can tell right from wrong", "to train it"),
-    ((), "cannot be said: too few", "=majority, "),
-)
+@cases("judges, says, tries")
 def test_the_verdict_goes_by_the_interval_and_what_to_try_by_who_sees(judges, says, tries):
     found = {"judges": source("all judges", *judges), "reward": source("the reward", *judges)}
     found |= {"vote": source("vote", 0.7, 0.6, 0.8), "likelihood": source("likelihood")}
@@ -257,14 +241,7 @@ def test_the_groups_in_which_there_is_something_to_learn_are_counted(algorithm, 
     assert (name.startswith(f"groups are {said[0]}"), learnt) == (True, said[1])
 
 
-@cases(
-    "tokens, finish_reason, ends",
-    ((5, 9, 7, 7, 7, 7, 7, 7), "length", False),
-    ((5, 1, 2, 1, 2, 1, 2, 1), "length", False),
-    ((5, 9, 7, 7, 7, 7, 7, 8), "length", True),
-    ((5, 9, 7, 7, 7, 7, 7, 7), "stop", True),
-    ((), "length", True),
-)
+@cases("tokens, finish_reason, ends")
 def test_a_response_that_repeats_itself_when_it_is_cut_off_never_ends(tokens, finish_reason, ends):
     assert never_ends(said("", finish_reason=finish_reason, tokens=tokens)) is not ends
 
@@ -392,16 +369,7 @@ def test_a_trial_tells_who_sees_and_keeps_nothing(arguments, tmp_path, monkeypat
     assert not (tmp_path / "saves").exists()
 
 
-@cases(
-    "overrides, says",
-    (["reward.scheme=majority", "interaction.criticism=none"], "the reward as paid"),
-    (["reward.scheme=verifier", "policy.dtype=bfloat16"], "the reward is made of verdicts"),
-    (["interaction.schedule=debate", "interaction.criticism=none", "reward.scheme=maporl"],
-     "the reward is made of verdicts"),
-    (["society.num_agents=1", "society.models=[{model}]", "interaction.num_rounds=1"],
-     "judges"),
-    ids=["ttrl", "verifier", "maporl", "one agent"],
-)  # fmt: skip
+@cases("overrides, says", ids=["ttrl", "verifier", "maporl", "one agent"])
 def test_societies_without_judges_of_their_own_are_told_what_can_be_told(
     arguments, monkeypatch, caplog, overrides, says
 ):

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from builders import discussion, generation, turn
-from tables import cases
+from tables import case_file, cases
 
 from comas.config.schema import Config, Interaction, Society
 from comas.data import QuestionSet
@@ -160,15 +160,7 @@ def test_a_discussion_that_could_not_be_held_is_as_many_unanswered_solutions(num
     ]
 
 
-LINE = {
-    "id": "wrong",
-    "task": "math",
-    "prompt": "What is 48 + 23?",
-    "solution": "8+3=11, 4+2=6. \\boxed{61}",
-    "mistake": "carry lost",
-    "true_accusation": "a carry is lost",
-    "false_accusation": "the tens are left out",
-}
+LINE = case_file("validation")["LINE"]
 WRONG = ProbeItem(**LINE)
 RIGHT = ProbeItem("right", "math", "What is 1 + 1?", "\\boxed{2}", None, None, "a carry is lost")
 
@@ -234,13 +226,7 @@ def test_each_judge_is_asked_the_same_five_times_at_every_validation():
     assert metrics["probe/names"] == 0 and "probe/accepts_true" not in metrics
 
 
-@cases(
-    "change, said",
-    ({"mistake": None}, "both null"),
-    ({"true_accusation": None}, "both null"),
-    ({"task": "poetry"}, "task"),
-    ({"solution": " "}, "solution"),
-)
+@cases("change, said")
 def test_a_faulty_line_is_named_with_its_place(tmp_path, change, said):
     path = tmp_path / "probe.jsonl"
     path.write_text(json.dumps(LINE) + "\n" + json.dumps(LINE | {"id": "b"} | change) + "\n")

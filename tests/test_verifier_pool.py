@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import psutil
 import pytest
-from tables import cases
+from tables import case_file, cases
 
 from comas.utils.processes import is_alive
 from comas.verification import Verifier
@@ -136,18 +136,7 @@ def test_what_is_under_way_when_it_closes_has_failed_without_a_word(caplog):
         verifier.submit(items)
 
 
-OWNER = """
-import time
-from comas.verification import Verifier
-if __name__ == "__main__":
-    program = "```python\\nimport time\\ntime.sleep(60)\\n```"
-    with Verifier(num_workers=2, cpu_limit_s=60) as verifier:
-        verifier.verify_batch([("math", "no box", "1")])
-        pending = verifier.submit([("coding", program, ""), ENDLESS])
-        print("ready", flush=True)
-        time.sleep(ALIVE_S)
-        raise SystemExit(3)
-"""
+OWNER = case_file("verifier_pool")["OWNER"]
 
 
 @pytest.mark.parametrize("ending", ["killed", "exit"])

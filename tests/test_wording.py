@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from builders import speak
 from small_runs import REPOSITORY, written
-from tables import cases
+from tables import case_file, cases
 from test_plugins import arguments_of, begun
 
 from comas.__main__ import main
@@ -60,13 +60,7 @@ def test_the_example_in_a_prompt_can_be_read(template, parse, shown, domain):
     assert parse(example) == shown
 
 
-OWN = """scoring:
-  math: |-
-    {question} {solution} {evaluation}
-    Say <score>1</score>, {{or}} <score>3</score>.
-history:
-  empty: nothing yet
-"""
+OWN = case_file("wording")["OWN"]
 
 
 def faults(tmp_path: Path, text: str) -> list[str]:
@@ -196,13 +190,7 @@ def test_the_preflight_refuses_a_faulty_file(tmp_path, caplog):
     assert "no faults" in caplog.text
 
 
-@cases(
-    "rules, has_history",
-    ([], True),
-    (["num_rounds=2", "horizon=0", "schedule=debate"], True),
-    (["num_rounds=1"], False),
-    (["num_rounds=2", "horizon=0"], False),
-)
+@cases("rules, has_history")
 def test_a_solvers_prompt_quotes_the_discussion_wherever_there_is_one(tmp_path, rules, has_history):
     own = written(tmp_path / "own.yaml", 'solution: {math: "{question}", choice: "{question}"}')
     settings = [f"interaction.{rule}" for rule in rules]
