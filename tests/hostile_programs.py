@@ -14,6 +14,8 @@ from pathlib import Path
 
 from tables import case_file
 
+from comas.verification.sandbox import LiteralsError, Sandbox
+
 CHECKERS = case_file("hostile_programs")["CHECKERS"]
 CHECKER = "\n".join(CHECKERS.values())
 HONEST = "def f(x):\n    return x * x\n"
@@ -31,6 +33,14 @@ class Hostile:
     program: str
     needs: frozenset[str]
     """Of seccomp, landlock and namespaces."""
+
+
+def passes(sandbox: Sandbox, program: str, checker: str) -> bool:
+    """True if the program is judged correct: neither wrong nor failed."""
+    try:
+        return sandbox.run(program, checker=checker)
+    except LiteralsError:
+        return False
 
 
 def _load(kind: str) -> list[Hostile]:

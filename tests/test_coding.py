@@ -7,6 +7,7 @@ import pytest
 from tables import cases
 
 from comas.verification import coding
+from comas.verification.sandbox import LiteralsError
 
 SQUARE = "def f(x):\n    return x * x\n"
 CHECKER = "def test_f():\n    assert f(2) == 4\n    assert f(-3) == 9\n\ntest_f()\n"
@@ -38,12 +39,11 @@ def test_code_is_run_with_its_checker(grade):
         "check(double)",
     ),
     (  # KodCode's
-        "class Box:\n    def __init__(self, v):\n        if v < 0: raise ValueError('low')\n"
-        "        self.v = v\n    def grow(self): self.v += 1; return self",
-        "class Box:\n    def __init__(self, v): self.v = v\n    def grow(self): return self",
-        "from solution import Box\n\ndef test_grow():\n    box = Box(1)\n"
-        "    assert box.grow().v == 2 and box.v == 2\n\ndef test_low():\n    try:\n"
-        "        Box(-1)\n        assert False\n    except ValueError as error:\n"
+        "def grow(box):\n    if box['v'] < 0: raise ValueError('low')\n    box['v'] += 1",
+        "def grow(box): box['v'] += 1",
+        "from solution import grow\n\ndef test_grow():\n    box = {'v': 1}\n    grow(box)\n"
+        "    assert box == {'v': 2}\n\ndef test_low():\n    try:\n        grow({'v': -1})\n"
+        "        assert False\n    except ValueError as error:\n"
         "        assert str(error) == 'low'\n\ntest_grow()\ntest_low()",
     ),
     ids=["check(candidate)", "test functions"],
@@ -107,7 +107,8 @@ def test_a_block_is_found_in_linear_time(unit):
 def test_a_forgery_passes_as_published_only():
     forged = in_block("class A:\n    def __eq__(self, other): return True\ndef f(x): return A()")
     assert coding.verify_coding_published(forged, CHECKER) == "correct"
-    assert coding.verify_coding(forged, CHECKER) == "wrong"
+    with pytest.raises(LiteralsError, match="gives its checker a value of type A, and only"):
+        coding.verify_coding(forged, CHECKER)
 
 
 @pytest.mark.parametrize("grade", GRADERS)

@@ -45,7 +45,8 @@ def verify_coding(response: str, gold: str) -> Verdict:
     ``gold`` must raise if the program is wrong. It sees the program's names as globals and as
     the module ``solution``. A program that runs over its limits is wrong.
 
-    Raises ValueError when the checker itself cannot run, SandboxError when the sandbox cannot.
+    Raises ValueError when the checker itself cannot run, or needs more of the program than
+    literals (``LiteralsError``); SandboxError when the sandbox cannot.
     """
     may_shadow = examine_checker(gold)
     program = last_python_block(response)

@@ -105,7 +105,7 @@ def _fault_of_verdicts(domain: Domain, answer: str, verdict: Verdict, other: Ver
     """Why the answer cannot judge, by the verdicts on ``_responses``."""
     if domain == "coding":
         if "failed" in (verdict, other):
-            return "the checker cannot be run"
+            return "the checker cannot be run, or needs more of the program than literals"
         if (verdict, other) == ("correct", "correct"):
             return (
                 "the checker passes functions that return None whatever they are given, and also "

@@ -2,18 +2,17 @@
 
 A program and its checker run in two processes, forked for them alone from a small warm server
 that holds no memory, environment, file or connection of ours (``inside/``). The checker calls
-the program's functions over a pipe. What comes back is data of Python's own types, or stays a
-reference to an object over there; the verdict is that the checker's process has come to its end.
+the program's functions over a pipe, by literals alone (``inside/literals.py``): what needs more,
+as objects, generators, functions or classes of either side, is judged neither correct nor wrong
+(``LiteralsError``: the verdict "failed"). The verdict is that the checker's process has come to
+its end.
 
 What a program is kept from:
 
 * The verdict. It cannot see, signal or trace the checker, has no descriptor of its report, and
   nowhere in its memory the checker's source. A message that no honest program sends ends the run.
-  Its objects are compared and calculated with the checker's values by what a builtin type has of
-  them, whatever their ``__eq__`` says, or not at all: they would learn what is expected. A
-  conversion (``float``, ``len``, ``str``) is asked for once, until something else is. Exceptions
-  that end a loop or skip a test (``StopIteration``, ``unittest.SkipTest``) end the run, unless the
-  checker names them. No method of the checker's objects can be replaced.
+  None of its code runs where its values are compared. Exceptions that end a loop or leave Python
+  (``StopIteration``, ``SystemExit``) end the run.
 * Time, memory, processes, open files, disk: ``Limits``. All processes are killed at the end. What
   no limit counts, or all processes of a user share, is refused.
 * The network: an empty network namespace, and no sockets.
@@ -26,13 +25,9 @@ What a program is kept from:
 
 What this does not protect from: faults of the kernel in what the filter allows; a program that
 knows the tests; load, until the limits of time end it; reading what every user may read beneath
-/usr; and a checker that
-
-* believes the program's objects: ``assert f(2)``, ``f(2).startswith("a")``, ``3 in f(2)`` and
-  ``f(2) == g(2)`` ask the object that the program returns;
-* works out what it expects from an argument after the call, as in ``r = f(xs); assert r ==
-  sorted(xs)``: the program may have emptied the list, which may be its task;
-* calls functions that it finds in a container which it has passed to the program.
+/usr; and a checker that works out what it expects from an argument after the call, as in ``r =
+f(xs); assert r == sorted(xs)``: the program may have emptied the list, which may be its task. A
+program that is wrong can have itself judged "failed".
 
 Where namespaces are refused, as in most containers, nothing runs under ``require_namespaces``.
 Under ``allow_degraded`` program and checker are processes of the machine like others (of two
@@ -44,22 +39,18 @@ find out about files and processes that it cannot touch, and that one program le
 share of the limit on processes. And less works: ``os.chmod``, ``os.utime``, ``os.kill``,
 ``os.posix_fallocate``, ``multiprocessing`` locks.
 
-What a checker may count on: values of builtin and standard types arrive with their exact types
-(``inside/values.py``); instances of subclasses compare and calculate as in one process; a list,
-dict or set that both sides hold is the same on both at every call (of more than 2000 items
-together: during that call only); functions and objects of the checker can be passed to the
-program, which gets their public attributes; objects, classes, generators, context managers and
-exceptions of the program work as in one process. What does not work: ``type``, ``callable``,
-abstract base classes and builtin types on the program's objects (``isinstance(f(), tuple)`` of a
-namedtuple), operators between a value of the checker and an object that is of no builtin type
-(``2 * Vector(3)``), subclassing, ``inspect``, ``await``, pickling or copying them, patching its
-names, reading its output, and pytest or any other installed package.
+What a checker may count on: literals and the containers of ``collections`` arrive with their exact
+types, as copies; a list, dict or set that is an argument is changed in place by the call that
+changes it, and not later; exceptions arrive as their first builtin class, with their text. What
+does not work, beside all that is "failed": items that were the same object in two places, names
+of the program that the checker assigns to, reading its output, and installed packages (pytest).
 """
 
 from comas.verification.sandbox.inside import Limits
 from comas.verification.sandbox.sandbox import (
     HOW_TO_GET_NAMESPACES,
     Isolation,
+    LiteralsError,
     ProgramError,
     Sandbox,
     SandboxError,
@@ -69,6 +60,7 @@ __all__ = [
     "HOW_TO_GET_NAMESPACES",
     "Isolation",
     "Limits",
+    "LiteralsError",
     "ProgramError",
     "Sandbox",
     "SandboxError",

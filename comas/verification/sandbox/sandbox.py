@@ -68,6 +68,10 @@ class SandboxError(RuntimeError):
     """The sandbox itself failed: nothing is known about the program."""
 
 
+class LiteralsError(ValueError):
+    """A program cannot be judged: it and its checker exchange more than literals."""
+
+
 class ProgramError(RuntimeError):
     """A program was over its limits, or what it printed and the error that ended it."""
 
@@ -101,16 +105,20 @@ class Sandbox:
         process of its own, with the program's names as globals and as the module ``solution``;
         they may shadow builtins and standard modules.
 
-        Raises SandboxError when the sandbox itself fails; the next call starts it afresh.
+        Raises LiteralsError when the two exchange more than literals, SandboxError when the
+        sandbox itself fails; the next call starts it afresh.
         """
-        return self._run(program, checker, names_may_shadow)["passed"]
+        reply = self._run(program, checker, names_may_shadow)
+        if "failure" in reply:
+            raise LiteralsError(f"{reply['failure']}, and only literals can be exchanged")
+        return reply["passed"]
 
     def output_of(self, program: str) -> str:
         """Return the last ``MAX_OUTPUT_CHARS`` characters that ``program`` prints. Raises
         ProgramError with them where an error ends it, or over its limits; SandboxError as ``run``.
         """
         reply = self._run(_PRINTING.format(program=program), _OUTPUT, False)
-        if not reply["passed"]:
+        if not reply.get("passed"):
             raise ProgramError("the program died, or was over its limits")
         said, failed = json.loads(reply["output"])
         if failed:

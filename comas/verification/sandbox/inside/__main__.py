@@ -22,7 +22,7 @@ from functools import partial
 from typing import Any
 
 from . import HEADER_BYTES, Limits, file_rules, folder, namespaces, system
-from .cell import BROKEN, PASSED, STARTED, Cell
+from .cell import BROKEN, FAILED, PASSED, STARTED, Cell
 from .processes import end_namespace, end_tree
 
 PRELOADED = (
@@ -186,6 +186,9 @@ def _wait(cell: int, deadline: float, is_over: Callable[[], bool] | None) -> boo
 def _reply(report: bytes) -> dict[str, Any]:
     report, *faults = report.split(BROKEN)
     if report.count(STARTED) == 2 and not faults:
+        report, _, failure = report.partition(FAILED)
+        if failure:
+            return {"failure": failure.decode()}
         output = report.translate(None, STARTED + PASSED).decode()
         return {"passed": PASSED in report, "output": output}
     reason = faults[0].decode() if faults else "it ended before it began"

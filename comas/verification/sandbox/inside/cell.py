@@ -21,9 +21,9 @@ from typing import NoReturn
 from . import Limits, file_rules, folder, namespaces, system
 from .checking import check, serve
 
-STARTED, PASSED, BROKEN = b"\x01", b"\x02", b"\x03"
+STARTED, PASSED, BROKEN, FAILED = b"\x01", b"\x02", b"\x03", b"\x04"
 """Marks of a report: one of the two processes is ready; the checker has found no fault, and its
-output follows; a fault of ours follows."""
+output follows; a fault of ours follows; why the two cannot be judged by literals follows."""
 
 CHECKER_USER, PROGRAM_USER = 65533, 65534
 """Neither owns anything. Two, so that without namespaces the program cannot touch the checker."""
@@ -73,10 +73,12 @@ class Cell:
         def be_checker() -> None:
             _keep_only(self.checker, self.report, checker_in, checker_out)
             self._confine(CHECKER_USER)
-            checker = _read_all(self.checker)
-            may_shadow = self.names_may_shadow
             output = check(
-                checker, names_may_shadow=may_shadow, source=checker_in, sink=checker_out
+                _read_all(self.checker),
+                names_may_shadow=self.names_may_shadow,
+                source=checker_in,
+                sink=checker_out,
+                fail=self._fail,
             )
             os.write(self.report, PASSED + json.dumps(output).encode())
 
@@ -92,6 +94,11 @@ class Cell:
             system.call("unshare", system.CLONE_NEWPID | system.CLONE_NEWIPC)
         _start(be_program)
         return checker
+
+    def _fail(self, reason: str) -> NoReturn:
+        """End the checker without a verdict."""
+        os.write(self.report, FAILED + reason.encode())
+        os._exit(0)
 
     def _leave_the_rest_behind(self) -> None:
         """Give up what is neither the program's nor the checker's business."""

@@ -1,41 +1,206 @@
-"""The work of the two processes: the checker's asks the program's, and only data comes back."""
+"""The work of the two processes: the checker's calls the program's functions, by literals alone.
+
+A message is four bytes of length and then JSON, the form of a tuple (``literals``). The checker
+asks ``(name,)``, or ``(name, arguments, named)`` for a call. The program answers
+
+* ``("function",)`` or ``("missing",)`` to a name alone,
+* ``("value", value, changes)``, or ``("given", position, changes)`` where a call returns one of its
+  arguments; ``changes`` are the arguments that it has changed, by their positions,
+* ``("error", classes, arguments, changes)``: the names of its classes, the first builtin one last,
+* ``("foreign", type)`` for whatever is no literal, upon which the run fails.
+
+Nothing that arrives is trusted: at the first message that is not exactly of this form the process
+ends, before any other code can catch anything. So it does where a value is too large or too deep.
+"""
 
 import builtins
 import importlib
-import inspect
+import json
+import os
+import re
 import sys
 import types
+from _thread import allocate_lock  # threading would make every fork of the server slower
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, NoReturn
 
-from .conversation import Conversation
-from .remote import Remote
+from .literals import NotALiteralError, decode, encode
 
-_FUNCTIONS = (types.FunctionType, types.MethodType, types.BuiltinFunctionType)
-_OF_FUNCTIONS = {"__name__", "__qualname__", "__module__", "__doc__"}
-_ATTRIBUTE_OPERATIONS = {"__getattr__", "__setattr__", "__delattr__"}
+MAX_MESSAGE_BYTES = 32 << 20
+_STEERING = (StopIteration, StopAsyncIteration)
 
 
-def check(checker: str, *, names_may_shadow: bool, source: int, sink: int) -> object:
+def check(
+    checker: str,
+    *,
+    names_may_shadow: bool,
+    source: int,
+    sink: int,
+    fail: Callable[[str], NoReturn],
+) -> object:
     """Run ``checker`` against the program at the other end; returns its ``__output__`` if it finds
     no fault. Raises what the checker raises. Ends the process if the program does not load, or
-    sends anything that no honest program sends."""
-    conversation = Conversation(source, sink, rules=Rules(checker))
-    solution = conversation.codec.remote(0)
-    bool(solution)  # is answered when the program has loaded
-    sys.modules["solution"] = _Solution(solution)
-    names = _Names(solution, may_shadow=names_may_shadow)
+    sends anything that no honest program sends, and by ``fail`` where they need more of each other
+    than literals."""
+    program = _Program(_Channel(source, sink), checker, fail)
+    sys.modules["solution"] = _Solution(program)
+    names = _Names(program, may_shadow=names_may_shadow)
     exec(compile(checker, "<checker>", "exec", dont_inherit=True), names)
     return names.get("__output__")
 
 
 def serve(program: str, *, source: int, sink: int) -> NoReturn:
-    """Load ``program`` as the module ``solution``, and then do what the checker asks for."""
-    conversation = Conversation(source, sink)
+    """Load ``program`` as the module ``solution``, and then answer the checker until it ends."""
+    channel = _Channel(source, sink)
     solution = types.ModuleType("solution")
     sys.modules["solution"] = solution
-    conversation.codec.give_number(solution)
     exec(compile(program, "<program>", "exec", dont_inherit=True), vars(solution))
-    conversation.serve()
+    channel.tell(("ready",))
+    while True:
+        name, *call = channel.hear()
+        try:
+            channel.tell(_called(solution, name, *call) if call else _found(solution, name))
+        except NotALiteralError as error:
+            channel.tell(("foreign", str(error)))
+
+
+def _found(solution: types.ModuleType, name: str) -> tuple[Any, ...]:
+    try:
+        value = getattr(solution, name)
+    except AttributeError:
+        return ("missing",)
+    if callable(value) and not issubclass(type(value), type):
+        return ("function",)
+    return ("value", value, {})
+
+
+def _called(
+    solution: types.ModuleType, name: str, arguments: tuple[Any, ...], named: dict[str, Any]
+) -> tuple[Any, ...]:
+    given = (*arguments, *named.values())
+    before = [encode(one) for one in given]
+    outcome: tuple[Any, ...]
+    try:
+        value = getattr(solution, name)(*arguments, **named)
+        same = [i for i, one in enumerate(given) if one is value and hasattr(one, "clear")]
+        outcome = ("given", same[0]) if same else ("value", value)
+    except BaseException as error:  # whatever it is, it is the checker's
+        kinds = type(error).__mro__
+        classes = [kind.__name__ for kind in kinds if kind.__module__ != "builtins"]
+        builtin = next(kind for kind in kinds if kind.__module__ == "builtins")
+        content = error.args if builtin is kinds[0] else (str(error),)
+        outcome = ("error", (*classes, builtin.__name__), content)
+    changes = {i: one for i, one in enumerate(given) if encode(one) != before[i]}
+    return (*outcome, changes)
+
+
+class _Channel:
+    """One end of the two pipes."""
+
+    def __init__(self, source: int, sink: int) -> None:
+        self._source = open(source, "rb")  # noqa: SIM115  open for as long as the process
+        self._sink = open(sink, "wb")  # noqa: SIM115
+
+    def tell(self, message: tuple[Any, ...]) -> None:
+        """Raises NotALiteralError."""
+        with _or_end(NotALiteralError):
+            content = json.dumps(encode(message), check_circular=False).encode("ascii")
+            _require(len(content) <= MAX_MESSAGE_BYTES)
+            self._sink.write(len(content).to_bytes(4, "big") + content)
+            self._sink.flush()
+
+    def hear(self) -> tuple[Any, ...]:
+        with _or_end():
+            length = int.from_bytes(self._read(4), "big")
+            _require(length <= MAX_MESSAGE_BYTES)
+            message = decode(json.loads(self._read(length).decode("ascii")))
+            _require(type(message) is tuple)
+            return message
+
+    def _read(self, length: int) -> bytes:
+        content = self._source.read(length)
+        _require(len(content) == length)
+        return content
+
+
+class _Program:
+    """The program, as the checker's process sees it."""
+
+    def __init__(self, channel: _Channel, checker: str, fail: Callable[[str], NoReturn]) -> None:
+        self._channel = channel
+        self._words = frozenset(re.findall(r"\w+", checker))
+        self.fail = fail
+        self._lock = allocate_lock()
+        self._functions: dict[str, Function] = {}
+        with _or_end():
+            _require(channel.hear() == ("ready",))
+
+    def find(self, name: str) -> Any:
+        """Return the value of a global name, or a function to call. Raises AttributeError."""
+        match self._ask(name):
+            case ("function",):
+                return self._functions.setdefault(name, Function(self, name))
+            case ("missing",):
+                raise AttributeError(f"the program has no {name!r}")
+            case ("value", value, {}):
+                return value
+        os._exit(1)
+
+    def call(self, name: str, arguments: tuple[Any, ...], named: dict[str, Any]) -> Any:
+        """Return what a function returns, or raise what it raises."""
+        given = (*arguments, *named.values())
+        answer = self._ask(name, arguments, named)
+        with _or_end():
+            for position, value in answer[-1].items():
+                _change(given[position], value)
+            match answer:
+                case ("given", int(position), _):
+                    return given[position]
+                case ("value", value, _):
+                    return value
+                case ("error", tuple(classes), tuple(content), _):
+                    error = self._error(classes, content)
+                case _:
+                    os._exit(1)
+        raise error
+
+    def _ask(self, *request: Any) -> tuple[Any, ...]:
+        with self._lock:
+            try:
+                self._channel.tell(request)
+            except NotALiteralError as error:
+                self.fail(f"the checker passes the program a value of type {_shown(error.args[0])}")
+            answer = self._channel.hear()
+        if answer[:1] == ("foreign",):
+            self.fail(f"the program gives its checker a value of type {_shown(answer[-1])}")
+        return answer
+
+    def _error(self, classes: tuple[Any, ...], content: tuple[Any, ...]) -> Exception:
+        """An exception of the builtin class. One that would end the checker's loops, or skip its
+        tests, ends the process."""
+        kind = vars(builtins)[classes[-1]]
+        _require(issubclass(kind, BaseException))
+        is_steering = not issubclass(kind, Exception) or issubclass(kind, _STEERING)
+        for name in classes if is_steering else classes[:-1]:
+            if name in self._words:
+                self.fail(f"the checker expects the program to raise {_shown(name)}")
+        _require(not is_steering)
+        return kind(*content)
+
+
+class Function:
+    """A function of the program. It can be called, and nothing else."""
+
+    def __init__(self, program: _Program, name: str) -> None:
+        self.__name__ = self.__qualname__ = name
+        self.__program = program
+
+    def __call__(self, /, *arguments: Any, **named: Any) -> Any:
+        return self.__program.call(self.__name__, arguments, named)
+
+    def __getattr__(self, name: str) -> NoReturn:
+        self.__program.fail(f"the checker reads {_shown(name)} of a function of the program")
 
 
 class _Names(dict[str, Any]):
@@ -46,9 +211,9 @@ class _Names(dict[str, Any]):
     checkers of a function that is itself called ``sum``.
     """
 
-    def __init__(self, solution: Any, *, may_shadow: bool) -> None:
+    def __init__(self, program: _Program, *, may_shadow: bool) -> None:
         super().__init__(__name__="__main__", __builtins__=builtins)
-        self._solution = solution
+        self._program = program
         self._may_shadow = may_shadow
 
     def __missing__(self, name: str) -> Any:
@@ -60,7 +225,7 @@ class _Names(dict[str, Any]):
             if name in sys.stdlib_module_names:
                 return importlib.import_module(name)
         try:
-            return getattr(self._solution, name)
+            return self._program.find(name)
         except AttributeError:
             raise KeyError(name) from None
 
@@ -70,64 +235,44 @@ class _Solution(types.ModuleType):
 
     __all__ = ()
 
-    def __init__(self, solution: Any) -> None:
+    def __init__(self, program: _Program) -> None:
         super().__init__("solution")
-        self._solution = solution
+        self._program = program
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)
-        return getattr(self._solution, name)
+        return self._program.find(name)
 
 
-class Rules:
-    """Permissions of the program, on the checker's side."""
-
-    def __init__(self, checker: str) -> None:
-        self._checker = checker
-
-    def operation(self, operation: str, target: Any, operands: list[Any]) -> bool:
-        """True if the program may do this to an object that the checker has passed to it.
-
-        From the attributes of a function or a generator it could reach the checker's own names,
-        and by a method of its own it could answer for an object. So it gets public attributes
-        only, of instances of the classes that the checker defines, and changes none that is code.
-        """
-        if isinstance(target, _CLOSED):
-            return False
-        if operation not in _ATTRIBUTE_OPERATIONS:
-            return True
-        name = operands[0]
-        if isinstance(target, _FUNCTIONS):
-            return operation == "__getattr__" and name in _OF_FUNCTIONS
-        owner = target if isinstance(target, type) else type(target)
-        if owner.__module__ != "__main__" or type(name) is not str or name.startswith("_"):
-            return False
-        is_class = owner is target
-        is_reading = operation == "__getattr__"
-        return is_reading or not (is_class or _is_code(inspect.getattr_static(target, name, None)))
-
-    def error(self, operation: str, error: BaseException) -> bool:
-        """True if it is no exception that ends a loop or skips a test, unless it is asked for.
-
-        The checker asks for those that it names. Others would end its ``map`` or ``all`` early.
-        """
-        if operation == "__next__" and isinstance(error, StopIteration):
-            return True
-        steering = (
-            kind
-            for kind in type(error).__mro__
-            if kind in _STEERING or kind.__module__.partition(".")[0] == "unittest"
-        )
-        return all(kind.__name__ in self._checker for kind in steering)
+def _change(container: Any, content: Any) -> None:
+    """Give a container of the checker what the program has made of it."""
+    _require(type(container) is type(content))
+    if type(container) is tuple:
+        for pair in zip(container, content, strict=True):
+            _change(*pair)
+    elif hasattr(container, "clear"):
+        container.clear()
+        (container.extend if hasattr(container, "extend") else container.update)(content)
 
 
-def _is_code(value: Any) -> bool:
-    """True if it is called, or found by code of its class: a function, a cached property."""
-    kind = type(value)
-    is_computed = hasattr(kind, "__get__") and not hasattr(kind, "__set__")
-    return kind is not Remote and (callable(value) or is_computed)
+def _shown(name: Any) -> str:
+    """A name that the program may have chosen."""
+    is_name = type(name) is str and name.isascii() and name.isidentifier() and len(name) < 40
+    return name if is_name else "(unreadable)"
 
 
-_STEERING = (StopIteration, StopAsyncIteration, GeneratorExit, KeyboardInterrupt, SystemExit)
-_CLOSED = (_Names, types.ModuleType, types.FrameType, types.CodeType, types.TracebackType)
+def _require(holds: bool) -> None:
+    if not holds:
+        raise ValueError("not a message")
+
+
+@contextmanager
+def _or_end(*passed: type[BaseException]) -> Iterator[None]:
+    """End the process at any other exception: nobody may catch it and go on."""
+    try:
+        yield
+    except passed:
+        raise
+    except BaseException:
+        os._exit(1)
