@@ -9,7 +9,7 @@ import os
 import secrets
 import signal
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -82,6 +82,17 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     if "not stack" not in config.option.markexpr or collection_path.suffix != ".py":
         return None
     return "\npytestmark = pytest.mark.stack\n" in collection_path.read_text() or None
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Two processes share the tests, and send no report whose captured log has half a surrogate
+    pair, which some tests log on purpose."""
+    report = yield
+    report.sections = [
+        (name, text.encode(errors="replace").decode()) for name, text in report.sections
+    ]
+    return report
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
