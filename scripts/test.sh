@@ -8,7 +8,7 @@ usage: bash scripts/test.sh [--quick | --slow] [pytest arguments]
 
 Makes the environment (.venv) where there is none, then runs the tests:
 
-  --quick     what needs no engine: under 2 minutes on 2 cores
+  --quick     what needs no engine: 2 to 4 minutes on 2 cores
   (neither)   those, and the whole stack on tiny models: 10 to 25 minutes on 2 cores
   --slow      everything: also full learning runs, soak tests, installations from nothing
 
