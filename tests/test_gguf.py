@@ -147,7 +147,7 @@ REFUSED = {
         having("blk.1.attn_output.bias", np.ones(64, np.float32)),
         r"hold 99392 numbers, but transformers knows a place in a qwen2 for 99328 only",
     ),
-    "an adapter": (having("general.type", "adapter"), "one of type adapter .*merge it"),
+    "an adapter": (having("general.type", "adapter"), "of type adapter .*merge it"),
     "no end token": (without("tokenizer.ggml.eos_token_id"), "it has no end token"),
     "no template": (without("tokenizer.chat_template"), r"no chat template.*write .*tiny\.jinja"),
     "a kind of tokenizer": (having("tokenizer.ggml.model", "rwkv"), "is rwkv, but only llama and"),

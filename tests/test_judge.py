@@ -285,7 +285,7 @@ def test_a_dry_run_says_what_is_asked_of_the_judge_and_samples_are_those_of_agen
     "change, said",
     ({"society.judge.model": "other"}, "does not serve it. Name one of scripted"),
     ({"society.judge.base_url": "http://127.0.0.1:9/v1"}, "Is the server running"),
-    ({"society.judge.base_url": "http://a:b@h/v1"}, "holds a user name or a password"),
+    ({"society.judge.base_url": "http://a:b@h/v1"}, "contains a user name or a password"),
     ({"society.judge.api_key_env": "NOT_THERE"}, "there is no such environment variable"),
     (
         {"interaction.criticism": "no_evaluation", "society.judge.roles": "[evaluation]"},

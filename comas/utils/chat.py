@@ -1,4 +1,4 @@
-"""Chats as token ids, in which a message is text, whatever it spells."""
+"""Encode chats as token ids, such that no message can imitate the chat template's marks."""
 
 import json
 import re
@@ -17,28 +17,27 @@ from comas.utils.thinking import Said, find_marks
 
 CALL_START, CALL_END = "<tool_call>", "</tool_call>"
 CALL_FORM = '{"name": NAME, "arguments": {...}}'
-"""How a tool call is to be written between these."""
+"""The JSON of a tool call between these marks."""
 
 TEMPLATE_DATE = "26 Jul 2024"
-"""The date that Llama-3's chat template itself falls back to."""
+"""The default date of Llama-3's chat template."""
 
 CUT = "\ufdd0"
-"""Where a message is cut before it is encoded: a noncharacter, which no text needs. Those that a
-message has are left out."""
+"""The character at which a message is cut before it is encoded. It is a Unicode noncharacter, and
+removed from messages."""
 
 _TAG = re.compile(r"<+[^<>\s]+>+|\[+[^\[\]\s]+\]+")
 """``<start_of_turn>``, ``[/INST]``, ``<<SYS>>``"""
 
 
 class ChatEncoder:
-    """Makes the token ids of chats, by the chat template of a tokenizer.
+    """Encodes chats as token ids with the chat template of a tokenizer.
 
-    A *mark* tells turns apart: a special token, a tag that the template writes around messages
-    (``[INST]``, ``<start_of_turn>``), or what else it ends a message with (``ASSISTANT:``). A
-    message that spells one is cut before, after and between its characters, so these are encoded
-    one by one (``45``, ``<``, ``|``, ``i``, ``m`` of ``45<|im_end|>``) and make no mark. (A
-    tokenizer such as Llama 2's begins each stretch with a space.) All else is encoded as if the
-    tokenizer were asked for the whole chat.
+    A *mark* separates turns: a special token, a tag that the template writes around messages
+    (``[INST]``, ``<start_of_turn>``), or other text that ends a message (``ASSISTANT:``). If a
+    message contains one, its characters are encoded one by one (``45``, ``<``, ``|``, ``i``, ``m``
+    for ``45<|im_end|>``) and make no mark. (A tokenizer such as Llama 2's begins each piece with a
+    space.) All other text is encoded as ``apply_chat_template`` would.
     """
 
     def __init__(
@@ -48,12 +47,12 @@ class ChatEncoder:
         folder: Path,
         template_kwargs: Mapping[str, Any] | None = None,
     ) -> None:
-        """``tokenizer`` is that of a model in ``folder``; it learns a token for ``CUT``.
+        """Wrap the ``tokenizer`` of the model in ``folder``, and add a token for ``CUT`` to it.
 
-        ``template_kwargs`` are further variables of the chat template.
+        ``template_kwargs`` are additional variables of the chat template.
 
-        Raises ValueError when a message could imitate the template's marks all the same, or the
-        template has no such variable.
+        Raises ValueError if a message could still imitate a mark, or the template does not read
+        one of the variables.
         """
         from tokenizers import AddedToken
 
@@ -74,14 +73,14 @@ class ChatEncoder:
             str(tokenizer.chat_template),
             begins_response=written[-1],
         )
-        """The model's thinking marks; None: it has none."""
+        """The model's thinking marks, or None."""
         thinking_marks = (self.thinking.start, self.thinking.end) if self.thinking else ()
         self._special_marks = {
             token_id: token.content
             for token_id, token in added.items()
             if token.special and token.content in (*thinking_marks, CALL_START, CALL_END)
         }
-        """Token id -> mark of thinking or of a tool call, which decoding would leave out."""
+        """Token id -> thinking or tool-call mark, which plain decoding would drop."""
         marks = _marks(tokenizer, written)
         normalised = {self._normalised(mark).strip("▁ ") for mark in marks}
         self._marks = _pattern(marks | normalised)
@@ -98,13 +97,13 @@ class ChatEncoder:
     def encode(
         self, chats: Sequence[Sequence[Message]], tools: Sequence[ToolDescription] = ()
     ) -> list[list[int]]:
-        """The token ids of every chat, up to where the model's next message begins.
+        """Return the token ids of every chat, up to the start of the model's next message.
 
-        The chat template says which ``tools`` there are, or, if it cannot, the last message does,
-        before its own text.
+        ``tools`` are described by the chat template or, if it does not support tools, at the
+        beginning of the last message.
         """
         if not chats:
-            return []  # which the tokenizer would take for one empty chat
+            return []  # the tokenizer would read it as one empty chat
         told = tools_in_words(tools) if tools and not self._takes_tools else ""
         cut = [
             [
@@ -120,31 +119,30 @@ class ChatEncoder:
     def encode_answer(
         self, response: Sequence[int], answer: str, *, by_tool: bool = False
     ) -> list[int]:
-        """The token ids that follow a whole ``response``: those of a user's message, or of a tool's
-        answer, up to where the model's next message begins."""
+        """Return the token ids that follow a complete ``response``: those of a user's message or a
+        tool's answer, up to the start of the model's next message."""
         role = "tool" if by_tool and self._takes_tools else "user"
         said = quoted_answer(answer) if by_tool and role == "user" else answer
         following = self._after_response(
             {"role": role, "content": self._cut(said)}, add_generation_prompt=True
         )
-        if response[-1] in following[:2]:  # the end of its turn, which it holds itself
+        if response[-1] in following[:2]:  # its end-of-turn token
             following = following[following.index(response[-1]) + 1 :]
         return self._without_cuts(following)
 
     def encode_response(self, response: str) -> list[int]:
-        """The token ids of a whole response, ended by what ends its turn in the chat template if
-        an engine stops there, or else by the tokenizer's end token."""
+        """Return the token ids of a complete response. The last one is the chat template's
+        end-of-turn token if an engine stops there, else the tokenizer's end token."""
         following = self._after_response()
         stops = _stop_ids(self._tokenizer, self._folder)
         end = next((each for each in following if each in stops), stops[0])
         return [*self._tokenizer.encode(response, add_special_tokens=False), end]
 
     def decode(self, responses: Sequence[Sequence[int]]) -> list[str]:
-        """The texts of responses, without special tokens but for marks of thinking and calls."""
+        """Return the texts of responses, without special tokens except thinking and call marks."""
 
         def text_of(ids: list[int]) -> str:
-            # Some tokenizers "clean up" spaces by default ("a != b" to "a!= b"), which would not
-            # be the text as sampled.
+            # Some tokenizers "clean up" spaces by default, which changes the text ("a!= b").
             return self._tokenizer.decode(
                 ids, skip_special_tokens=True, clean_up_tokenization_spaces=False
             )
@@ -163,15 +161,15 @@ class ChatEncoder:
         )
 
     def _after_response(self, *messages: Message, **options: Any) -> list[int]:
-        """What the chat template writes after a response, with ``messages`` that follow it."""
+        """Return what the chat template writes after a response that ``messages`` follow."""
         chat = [{"role": "user", "content": "?"}, {"role": "assistant", "content": CUT}, *messages]
         token_ids = self._apply(chat, **options)
         return token_ids[token_ids.index(self._cut_id) + 1 :]
 
     @cached_property
     def _takes_tools(self) -> bool:
-        """True if the chat template tells of tools, of calls in a form that we read
-        (``comas.ideas.tools``), and of a tool's answer."""
+        """True if the chat template supports tools, their answers, and calls in a form that
+        ``comas.ideas.tools`` reads."""
         chat = [{"role": role, "content": f"{role}_says"} for role in ("user", "assistant", "tool")]
         probe = {"name": "probed_tool", "description": "?", "parameters": {"type": "object"}}
         try:
@@ -184,18 +182,17 @@ class ChatEncoder:
         )
 
     def split(self, response: str) -> Said:
-        """A response as thinking and answer."""
+        """Split a response into thinking and answer."""
         return Said("", response) if self.thinking is None else self.thinking.split(response)
 
     @property
     def has_special_marks(self) -> bool:
-        """True if a mark that ``decode`` keeps is a special token, which texts would lack
-        elsewhere."""
+        """True if ``decode`` keeps special tokens, which a server would drop by default."""
         return bool(self._special_marks)
 
     def num_thinking_tokens(self, response: Sequence[int], text: str) -> int | None:
-        """Return how many tokens of a response, whose text is ``text``, there are up to the end of
-        its thinking; None: the model has no thinking marks."""
+        """Return the number of tokens up to the end of the thinking of a response with this
+        ``text``, or None for a model without thinking marks."""
         if self.thinking is None:
             return None
         if self.thinking.is_unfinished(text):
@@ -204,7 +201,7 @@ class ChatEncoder:
         return self.num_tokens_up_to(end, response, count=text.count(end))
 
     def num_tokens_up_to(self, mark: str, response: Sequence[int], *, count: int) -> int:
-        """Return how many tokens of a response there are up to the ``count``-th ``mark``."""
+        """Return the number of tokens of a response up to the ``count``-th ``mark``."""
         return bisect_left(
             range(len(response)),
             count,
@@ -212,15 +209,15 @@ class ChatEncoder:
         )
 
     def spells_mark(self, text: str) -> bool:
-        """True if a text spells what tells turns apart, which tags of tool calls do not."""
+        """True if a text contains a mark other than a tool call's."""
         for tag in (CALL_START, CALL_END):
             text = text.replace(tag, "")
         return CUT in self._cut(text)
 
     def _cut(self, text: str) -> str:
-        text = text.encode(errors="replace").decode()  # no tokenizer reads half a surrogate pair
+        text = text.encode(errors="replace").decode()  # tokenizers refuse lone surrogates
         cut = self._marks.sub(_cut_up, text.replace(CUT, ""))
-        # Some tokenizers read what they normalise: a mark in wide letters, for example.
+        # Some tokenizers normalise first: full-width letters may then spell a mark.
         normalised = self._normalised(cut)
         return self._marks.sub(_cut_up, normalised) if self._marks.search(normalised) else cut
 
@@ -240,13 +237,13 @@ class ChatEncoder:
 
 
 def chat_messages(prompt: str, *, system_prompt: str | None) -> list[Message]:
-    """The chat that asks for a turn: ``prompt`` as a user's message, after the system's."""
+    """Return the chat that asks for a turn: ``prompt`` as user message, after the system prompt."""
     system = [] if system_prompt is None else [{"role": "system", "content": system_prompt}]
     return [*system, {"role": "user", "content": prompt}]
 
 
 def tools_in_words(tools: Sequence[ToolDescription]) -> str:
-    """What comes before a prompt where the chat template cannot tell of tools."""
+    """Describe tools in words, for a chat template that does not support them."""
     listed = "\n".join(json.dumps(tool["function"]) for tool in tools)
     return f"You may call one of these tools, and then read what it answers:\n{listed}\n" + (
         f"To call it, end your turn with {CALL_START}{CALL_FORM}{CALL_END}\n\n"
@@ -254,12 +251,12 @@ def tools_in_words(tools: Sequence[ToolDescription]) -> str:
 
 
 def quoted_answer(answer: str) -> str:
-    """A tool's answer as others read it."""
+    """Return a tool's answer as other agents read it."""
     return f"<tool_response>\n{answer}\n</tool_response>"
 
 
 def check_system_prompt(tokenizer: Any, system_prompt: str, *, folder: Path) -> None:
-    """Raise ValueError unless the chat template of ``folder`` has a place for a system message."""
+    """Raise ValueError unless the chat template of ``folder`` supports system messages."""
     messages = chat_messages("?", system_prompt=system_prompt)
     if (fault := template_fault(tokenizer, messages)) is not None:
         raise ValueError(
@@ -271,8 +268,8 @@ def check_system_prompt(tokenizer: Any, system_prompt: str, *, folder: Path) -> 
 def template_fault(
     tokenizer: Any, chat: Sequence[Message], template_kwargs: Mapping[str, Any] | None = None
 ) -> str | None:
-    """Return why the chat template does not take ``chat``: what it says itself, or which message it
-    drops; None: it takes it."""
+    """Return why the chat template cannot render ``chat``: its own error, or the message that it
+    drops. Return None if it can."""
     try:
         rendered = tokenizer.apply_chat_template(
             list(chat), tokenize=False, **(template_kwargs or {})
@@ -284,8 +281,8 @@ def template_fault(
 
 
 def _stop_ids(tokenizer: Any, folder: Path) -> list[int]:
-    """The tokens at which an engine ends a response: the tokenizer's end token, and those of the
-    model's generation settings."""
+    """Return the tokens at which an engine stops: the tokenizer's end token, and those of the
+    model's generation config."""
     path = folder / "generation_config.json"
     said = json.loads(path.read_text()).get("eos_token_id") if path.is_file() else None
     stated = said if isinstance(said, list) else [said]
@@ -293,22 +290,22 @@ def _stop_ids(tokenizer: Any, folder: Path) -> list[int]:
 
 
 def _marks(tokenizer: Any, pieces: Sequence[str]) -> set[str]:
-    """The special tokens, and what the chat template writes around messages (``pieces``)."""
+    """Return the special tokens, and the marks in what the template writes (``pieces``)."""
     added = tokenizer.added_tokens_decoder.values()
     marks = {token.content for token in added if token.special} - {CUT}
-    # What it writes after the last message may begin the answer: <think> tells no turns apart.
+    # What it writes last may begin the answer, as <think> does: that is no mark.
     marks |= {tag for piece in pieces[:-1] for tag in _TAG.findall(piece)}
     ends = {_pattern(marks).split(piece)[0].strip() for piece in pieces[1:]}
     return marks | ends - {""}
 
 
 def _written_by_template(tokenizer: Any, template_kwargs: Mapping[str, Any]) -> list[str]:
-    """The texts that the chat template writes before, between and after messages.
+    """Return the texts that the chat template writes before, between and after messages.
 
     Example: ``["<s>[INST] ", " [/INST] ", "</s><s>[INST] ", " [/INST]"]`` for three messages.
     """
     roles = ("system", "user", "assistant", "user")
-    for first in (0, 1):  # some templates take no system message
+    for first in (0, 1):  # some templates refuse a system message
         chat = [{"role": role, "content": CUT} for role in roles[first:]]
         with suppress(TemplateError):
             rendered = tokenizer.apply_chat_template(
@@ -319,9 +316,9 @@ def _written_by_template(tokenizer: Any, template_kwargs: Mapping[str, Any]) -> 
 
 
 def _pattern(marks: Collection[str]) -> re.Pattern[str]:
-    """Finds any of the marks, with white space of any kind where it has some."""
+    """Return a pattern for any of the marks, with any white space between their words."""
     spelt = (r"[\s▁]+".join(map(re.escape, mark.split())) for mark in marks)
-    # The longest first, as one may begin another.
+    # Longest first: one mark may begin with another.
     return re.compile("|".join(sorted(filter(None, spelt), key=len, reverse=True)) or "(?!)")
 
 

@@ -1,4 +1,4 @@
-"""Requests to OpenAI-compatible servers: bounded, seeded, retried, and checked."""
+"""A client for OpenAI-compatible servers, with limits, seeds, retries and checks."""
 
 import asyncio
 import ssl
@@ -31,12 +31,12 @@ LIST_TIMEOUT_S = 10.0
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 MAX_REPLY_BYTES = 64 * 2**20
 MAX_SEED = 2**31 - 1
-"""Of servers of other people, of which some read a seed as 32 bits."""
+"""The largest seed for third-party servers, some of which use 32 bits."""
 
 
 @dataclass(frozen=True)
 class RequestOptions:
-    """Options of requests. The defaults but ``num_retries`` are those of the published results."""
+    """Options of requests. All defaults but ``num_retries`` are those of the published results."""
 
     temperature: float = 0.7
     max_tokens: int = 2048
@@ -46,10 +46,10 @@ class RequestOptions:
     timeout_s: float = 600.0
     """Time limit per attempt at a whole reply."""
     num_retries: int = 6
-    """After a lost connection, a timeout or a status that may pass (408, 409, 429, 5xx): the pauses
-    of the openai client, which grow from half a second and follow Retry-After."""
+    """Retries after a lost connection, a timeout, or a status of 408, 409, 429 or 5xx. The openai
+    client waits half a second at first, then longer, or as Retry-After says."""
     system_prompt: str | None = None
-    """What comes before a chat that has no system message (``rollout.system_prompt``)."""
+    """Added to chats without a system message (``rollout.system_prompt``)."""
 
 
 class _Scored(BaseModel):
@@ -62,15 +62,15 @@ class _EchoChoice(BaseModel):
 
 
 class _Echo(BaseModel):
-    """The part of an echoed prompt that is read."""
+    """The fields that we read of an echoed prompt."""
 
     choices: list[_EchoChoice] = Field(min_length=1)
 
 
 class Client:
-    """Asks the models of a subject, with at most ``options.concurrency`` requests in flight.
+    """Asks several models, with at most ``options.concurrency`` requests in flight.
 
-    Create it in a running event loop. A context manager that closes the connections.
+    Create it in a running event loop; as a context manager, it closes its connections.
     """
 
     def __init__(self, models: Sequence[Endpoint], options: RequestOptions) -> None:
@@ -91,9 +91,9 @@ class Client:
         seed: int,
         temperature: float | None = None,
     ) -> Reply:
-        """One reply of a model, at ``options.temperature`` where no other is given.
+        """Return a model's reply, sampled at ``options.temperature`` by default.
 
-        Raises RequestError when no usable reply comes in spite of all retries.
+        Raises RequestError if all retries fail.
         """
         model, _ = self._models[model_index]
         chat = with_system_prompt(messages, self._settings.system_prompt)
@@ -112,11 +112,11 @@ class Client:
     async def logprobs(
         self, token_ids: Sequence[int], *, model_index: int
     ) -> list[tuple[str, float]]:
-        """Return each token as a model spells it, with its log-prob after those before it (0 of the
-        first), by the ``echo`` of /v1/completions.
+        """Return the text and log-prob of each token (0 for the first), by ``echo`` of
+        /v1/completions.
 
-        Raises RequestError when no usable reply comes in spite of all retries, and RefusedError
-        where the server has no such log-probs.
+        Raises RequestError if all retries fail, and RefusedError if the server does not return
+        log-probs of prompts.
         """
         model, _ = self._models[model_index]
         body = {
@@ -137,7 +137,7 @@ class Client:
         return list(zip(found.tokens, logprobs, strict=True))[: len(token_ids)]
 
     async def _post(self, path: str, body: dict[str, Any], *, model_index: int) -> bytes:
-        """Return what a model's server answers. Raises RequestError where it does not."""
+        """Return the body of the server's response. Raises RequestError if there is none."""
         model, server = self._models[model_index]
         async with self._in_flight:
             try:
@@ -158,19 +158,19 @@ class Client:
 
 
 def with_system_prompt(messages: Sequence[Message], text: str | None) -> Sequence[Message]:
-    """The chat, begun by the system prompt of a run unless it has one of its own."""
+    """Return the chat, with ``text`` as system prompt unless it has one of its own."""
     if text is None or messages[0]["role"] == "system":
         return messages
     return [{"role": "system", "content": text}, *messages]
 
 
 def _prompt(model: Endpoint, messages: Sequence[Message]) -> tuple[str, dict[str, object]]:
-    """Return the path that a chat is sent to, and the part of the body that holds it."""
+    """Return the path to send a chat to, and the part of the request body that holds it."""
     if model.chats is None:
         kwargs = {"chat_template_kwargs": model.template_kwargs} if model.template_kwargs else {}
         return "/chat/completions", {"messages": messages, **kwargs}
     [token_ids] = model.chats.encode([messages])
-    # Else a server would leave out the marks where they are special tokens.
+    # By default, a server would drop marks that are special tokens.
     shown = {"skip_special_tokens": False} if model.chats.has_special_marks else {}
     return "/completions", {"prompt": token_ids, **shown}
 
@@ -186,9 +186,9 @@ def _open(model: Endpoint, options: RequestOptions) -> openai.AsyncOpenAI:
 
 
 class _Connections(openai.DefaultAsyncHttpxClient):
-    """Reads whole replies, within a time and a size. It unpacks none, as one may be a hundred
-    thousand times as large as it was sent, and follows no redirection: prompts and keys go to the
-    address that was given alone."""
+    """Reads complete replies within a time and size limit. It accepts no compression (a small reply
+    could unpack to gigabytes) and follows no redirects: prompts and keys only go to the configured
+    address."""
 
     def __init__(self, base_url: str, *, limit_s: float) -> None:
         super().__init__(**connection(base_url), follow_redirects=False)
@@ -209,7 +209,7 @@ class _Connections(openai.DefaultAsyncHttpxClient):
             raise httpx2.ReadTimeout(f"not whole within {self._limit_s:g} s") from error
         response.headers.pop("Content-Encoding", None)
         if USED_UP.search(body.decode(errors="replace")):
-            response.headers["x-should-retry"] = "false"  # which the openai client obeys
+            response.headers["x-should-retry"] = "false"  # the openai client obeys this
         return httpx2.Response(
             status_within(body) or response.status_code,
             headers=response.headers,
@@ -219,8 +219,8 @@ class _Connections(openai.DefaultAsyncHttpxClient):
 
 
 def connection(base_url: str) -> dict[str, Any]:
-    """Return what a connection to an address takes from the environment: the certificates of the
-    machine, and the proxies, but for an address on this machine."""
+    """Return options that take certificates from the machine, and proxies from the environment
+    unless the address is on this machine."""
     is_here = httpx2.URL(base_url).host in LOOPBACK
     return {"verify": ssl.create_default_context(), "trust_env": not is_here}
 
@@ -228,7 +228,7 @@ def connection(base_url: str) -> dict[str, Any]:
 class _Listed(BaseModel):
     id: str
     max_model_len: int | None = None
-    """Its context length, as vLLM reports it."""
+    """The context length, which vLLM reports."""
 
 
 class _Listing(BaseModel):
@@ -236,8 +236,10 @@ class _Listing(BaseModel):
 
 
 def list_models(base_url: str, api_key: str, *, key_in: str) -> dict[str, int | None]:
-    """Return the name of each model that an endpoint lists, and its context length where it is
-    known. Raises ValueError when it does not say; ``key_in`` is where its key belongs."""
+    """Return the models that an endpoint lists, with their context lengths where known.
+
+    Raises ValueError if it cannot be asked; ``key_in`` names the place of its key.
+    """
 
     async def ask() -> httpx2.Response:
         options = RequestOptions(timeout_s=LIST_TIMEOUT_S, num_retries=0)
@@ -247,11 +249,11 @@ def list_models(base_url: str, api_key: str, *, key_in: str) -> dict[str, int | 
     try:
         listed = _Listing.model_validate_json(run(ask()).content).data
     except (openai.OpenAIError, ValueError, ImportError) as error:
-        # A ValueError or ImportError of httpx2: a key or a kind of proxy that it cannot use.
+        # httpx2 raises ValueError or ImportError for keys and proxies that it cannot use.
         reason = shown(str(error.__cause__ or error).partition("\n")[0], api_key)
         raise ValueError(
             f"{base_url} does not list its models ({reason}). Is the server running, does the "
             f"address look like http://127.0.0.1:8000/v1, and does {key_in} hold its key, if it "
-            "wants one?"
+            "needs one?"
         ) from error
     return {model.id: model.max_model_len for model in listed}

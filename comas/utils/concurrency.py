@@ -1,4 +1,4 @@
-"""Running coroutines side by side, failing at the first failure."""
+"""Run coroutines concurrently, and stop at the first error."""
 
 import asyncio
 from collections.abc import Coroutine, Iterable
@@ -8,8 +8,8 @@ T = TypeVar("T")
 
 
 async def run_all(coroutines: Iterable[Coroutine[None, None, T]]) -> list[T]:
-    """The results of all coroutines, in order. The first error cancels the others and is raised
-    itself, not in an exception group."""
+    """Return the results of all coroutines, in order. The first error cancels the others, and is
+    raised without an exception group."""
     try:
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(coroutine) for coroutine in coroutines]
@@ -19,7 +19,7 @@ async def run_all(coroutines: Iterable[Coroutine[None, None, T]]) -> list[T]:
 
 
 def first_error(error: BaseException) -> BaseException:
-    """The error itself, or the first within a group of them."""
+    """Return the error itself, or the first one in an exception group."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     return error

@@ -1,4 +1,4 @@
-"""A model behind an address: how it is asked."""
+"""The address and the request options of a served model."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -14,38 +14,38 @@ NO_KEY = "none"
 
 @dataclass(frozen=True)
 class Endpoint:
-    """A model at the address where it is served.
+    """A served model.
 
     Example: ``Endpoint("http://127.0.0.1:8000/v1", "agent_0")``
     """
 
     base_url: str
     model: str
-    """The model's name on that server."""
+    """The model's name on the server."""
     api_key: str = field(default=NO_KEY, repr=False)
     chats: ChatEncoder | None = field(default=None, repr=False, compare=False)
-    """How chats become the token ids that it is sent; None: it is sent messages."""
+    """Encodes chats, to send token ids; None sends messages."""
     template_kwargs: Mapping[str, Any] = field(default_factory=dict, compare=False)
-    """Variables of the chat template, where it is sent messages."""
+    """Variables of the chat template, if messages are sent."""
     thinking: ThinkingMarks | None = None
-    """Marks of what is left out of its replies' texts; None: nothing is."""
+    """Marks of the thinking to remove from replies, if any."""
     extra_body: Mapping[str, Any] = field(default_factory=dict, compare=False)
-    """What requests for a reply hold besides, or otherwise; None leaves a name out of them."""
+    """Fields to add to a request's body or replace there; None removes a field."""
     answered_as: set[str] = field(default_factory=set, repr=False, compare=False)
-    """The names of models that its replies gave."""
+    """Names of models in the replies so far."""
 
 
 def fault_of_address(base_url: str, *, key_in: str = "OPENAI_API_KEY") -> tuple[str, str] | None:
-    """Return the fault of an endpoint's address and the remedy, neither of which shows what it
-    holds; None if there is no fault. ``key_in`` says where the endpoint's key belongs."""
+    """Return the error in an endpoint's address and its remedy, without quoting the address, or
+    None. ``key_in`` names the place of the endpoint's key."""
     try:
         url = httpx2.URL(base_url)
     except httpx2.InvalidURL:
         url = httpx2.URL("")
     if url.scheme not in ("http", "https") or not url.host:
-        return "is no address", "write it like base_url=http://127.0.0.1:8000/v1"
+        return "is not an HTTP address", "write it like base_url=http://127.0.0.1:8000/v1"
     if url.userinfo:
-        # It would be in the log and in the results, whatever the server makes of it.
+        # It would end up in logs and results.
         remedy = f"write the address without it, and put the endpoint's key into {key_in}"
-        return "holds a user name or a password", remedy
+        return "contains a user name or a password", remedy
     return None

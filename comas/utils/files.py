@@ -1,6 +1,6 @@
-"""The file layer: atomic writes, JSON lines that survive a kill, and locks on folders.
+"""Atomic writes, JSON lines that survive a kill, and locks on folders.
 
-Whatever is written is either there as a whole or not at all, and an error names the path.
+Files and folders are written completely or not at all, and errors name the path.
 """
 
 import fcntl
@@ -23,11 +23,11 @@ from typing import Any, TypeVar
 from pydantic import TypeAdapter, ValidationError
 
 PARTIAL = ".partial-"
-"""Begins the name of whatever is not complete; all of it is removed when a run is opened."""
+"""Prefix of incomplete files and folders, which are removed when a run is opened."""
 LOCK_NAME = ".lock"
 MAX_LISTED_FAULTS = 5
 PROBE_BYTES = 1 << 20
-"""Where a disk has no more room than this, it is full: that explains any error."""
+"""A disk with less free space than this counts as full."""
 
 log = logging.getLogger(__name__)
 
@@ -35,12 +35,12 @@ T = TypeVar("T")
 
 
 class FileError(ValueError):
-    """A file or folder that cannot be used: not writable, in use, or damaged."""
+    """A file or folder is not writable, in use, or damaged."""
 
 
 @contextmanager
 def explaining_errors(path: Path) -> Iterator[None]:
-    """Turn an error of the file system into one that names ``path`` and what can be done."""
+    """Turn an OSError into a FileError that names ``path`` and the remedy."""
     try:
         yield
     except OSError as error:
@@ -48,19 +48,18 @@ def explaining_errors(path: Path) -> Iterator[None]:
         room = f"{system.f_bavail * system.f_frsize >> 20} MiB and {system.f_favail} inodes"
         raise FileError(
             f"cannot write {path}: {error.strerror} ({room} are free there). Free "
-            "space there or make it writable, or choose another folder; what was finished before "
-            "stays"
+            "space there, make it writable, or choose another folder; completed work is kept"
         ) from error
 
 
 def from_here(path: Path) -> Path:
-    """``path`` for people to read: as seen from the current folder if it lies in there."""
+    """Return ``path`` for messages: relative to the current folder if it is inside it."""
     path, here = path.resolve(), Path.cwd()
     return path.relative_to(here) if path.is_relative_to(here) else path
 
 
 def in_command(path: Path) -> str:
-    """``path`` from here, as a word of a command line that people copy: ``'my runs/comas'``."""
+    """Return ``path`` quoted for a command line that people copy: ``'my runs/comas'``."""
     return shlex.quote(str(from_here(path)))
 
 
@@ -68,12 +67,12 @@ def in_command(path: Path) -> str:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Replace ``path`` by ``text`` at once: no reader ever sees a part of it."""
+    """Replace the content of ``path`` by ``text`` atomically."""
     write_files({path: text})
 
 
 def write_files(contents: Mapping[Path, str | bytes]) -> None:
-    """Replace files (path -> content) in this order, none of them before all are on the disk."""
+    """Replace files (path -> content) in this order, after all contents are on the disk."""
     for path, content in contents.items():
         with explaining_errors(path), _partial(path).open("wb") as file:
             file.write(content.encode() if isinstance(content, str) else content)
@@ -86,8 +85,8 @@ def write_files(contents: Mapping[Path, str | bytes]) -> None:
 
 @contextmanager
 def written_aside(folder: Path) -> Iterator[Path]:
-    """Yield an empty folder that becomes ``folder``, replacing it, when all went well; on an error
-    nothing is left of it. If the disk is full, that is the error, whatever a library made of it."""
+    """Yield an empty folder that replaces ``folder`` at the end of the block, and is deleted on an
+    error. A full disk is reported as such, whatever error a library raises for it."""
     partial = _partial(folder)
     with explaining_errors(partial):
         remove(partial)
@@ -95,13 +94,13 @@ def written_aside(folder: Path) -> Iterator[Path]:
     try:
         yield partial
     except Exception:
-        with explaining_errors(folder):  # torch says of a full disk "unexpected pos"
+        with explaining_errors(folder):  # torch reports a full disk as "unexpected pos"
             (partial / "probe").write_bytes(bytes(PROBE_BYTES))
             sync(partial / "probe")
         raise
     else:
         with explaining_errors(folder):
-            # The data must be on the disk before the name that says it is complete.
+            # The data must be on the disk before the final name is.
             for file in partial.rglob("*"):
                 if file.is_file():
                     sync(file)
@@ -109,13 +108,13 @@ def written_aside(folder: Path) -> Iterator[Path]:
             partial.rename(folder)
             sync(folder.parent)
     finally:
-        # After Ctrl-C ranks may still write into it; opening the run removes what is left.
+        # After Ctrl-C ranks may still write to it; opening the run removes the rest.
         with suppress(OSError):
             remove(partial)
 
 
 def new_folder(parent: Path, stem: str) -> Path:
-    """Make a folder for this user alone: ``parent/stem``, or ``parent/stem-2``, ..."""
+    """Create a private folder (mode 700): ``parent/stem``, or ``parent/stem-2``, ..."""
     with explaining_errors(parent):
         parent.mkdir(parents=True, exist_ok=True)
         for number in itertools.count(1):
@@ -127,9 +126,9 @@ def new_folder(parent: Path, stem: str) -> Path:
 
 
 def remove(path: Path) -> None:
-    """Delete a file or folder that may not be there.
+    """Delete a file or folder if it exists.
 
-    A folder loses its name first: killed half way, it is a partial one and never looks whole.
+    A folder is renamed first, so that one that is half deleted never looks complete.
     """
     if path.is_symlink() or not path.is_dir():
         path.unlink(missing_ok=True)
@@ -144,7 +143,7 @@ def _partial(path: Path) -> Path:
 
 
 def sync(path: Path) -> None:
-    """See to it that a file, or the names in a folder, are on the disk."""
+    """Flush a file, or the directory entries of a folder, to the disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -153,8 +152,7 @@ def sync(path: Path) -> None:
 
 
 def sha256_of(paths: Iterable[Path], *, within: Path) -> dict[str, str]:
-    """The digests of files by their paths relative to the folder ``within``; several are read at
-    once."""
+    """Return path relative to ``within`` -> SHA-256, reading several files at once."""
 
     def digest(path: Path) -> tuple[str, str]:
         with path.open("rb") as file:
@@ -169,15 +167,15 @@ def sha256_of(paths: Iterable[Path], *, within: Path) -> dict[str, str]:
 
 
 def json_lines(records: Iterable[Mapping[str, Any]]) -> str:
-    """The text of a JSONL file: one object per line."""
+    """Return the text of a JSONL file: one object per line."""
     return "".join(json.dumps(record, ensure_ascii=False) + "\n" for record in records)
 
 
 def append_lines(path: Path, lines: Iterable[bytes], *, sync: bool = True) -> None:
-    """Add lines, given without their ends, to a file; they are on the disk when this returns.
+    """Append lines, given without line breaks, to a file.
 
-    What a kill or a full disk left of a line is deleted, or the next one would be glued to it.
-    Without ``sync`` a crash of the machine may lose the lines, one of the process does not.
+    First drops a partial last line, to which the next would be glued. Without ``sync``, the lines
+    survive a crash of the process, but not one of the machine.
     """
     with explaining_errors(path), path.open("a+b", buffering=0) as file:
         _drop_torn_line(file)
@@ -193,9 +191,9 @@ def append_lines(path: Path, lines: Iterable[bytes], *, sync: bool = True) -> No
 
 
 def read_lines(path: Path, parse: Callable[[bytes], T], *, remedy: str) -> list[T]:
-    """Parse every line, but for a last one that a kill cut off.
+    """Parse every line except a partial last one.
 
-    Raises FileError with the line's number and ``remedy`` where ``parse`` raises ValueError.
+    Raises FileError with the line's number and ``remedy`` if ``parse`` raises ValueError.
     """
     items = []
     for number, line in enumerate(path.read_bytes().split(b"\n")[:-1], start=1):
@@ -208,7 +206,7 @@ def read_lines(path: Path, parse: Callable[[bytes], T], *, remedy: str) -> list[
 
 
 def read_json(path: Path, kind: TypeAdapter[T], *, remedy: str) -> T:
-    """The JSON of a whole file. Raises FileError with ``remedy`` where it is not of ``kind``."""
+    """Return a file's JSON. Raises FileError with ``remedy`` if it does not match ``kind``."""
     try:
         return kind.validate_json(path.read_bytes())
     except ValidationError as error:
@@ -216,7 +214,7 @@ def read_json(path: Path, kind: TypeAdapter[T], *, remedy: str) -> T:
 
 
 def faults_in_words(error: ValueError) -> str:
-    """Describe what is wrong with JSON that should have had another shape:
+    """Describe why JSON does not match its schema:
     ``"seeds.0: Input should be a valid integer, not 'x'; num_tasks: Field required"``."""
     if not isinstance(error, ValidationError):
         return str(error)
@@ -247,23 +245,23 @@ _FLOCK = "hhqqi"
 
 @contextmanager
 def locked(folder: Path, *, remedy: str, waits: bool = False) -> Iterator[None]:
-    """Keep everybody else from ``folder`` for this block, or until this process ends in any way.
+    """Lock ``folder`` for this block, or until this process ends.
 
-    Raises FileError with the process that holds it, and ``remedy``; with ``waits``, it waits for
-    the end of another process's block instead.
+    Raises FileError with ``remedy`` if another process holds the lock; with ``waits``, it waits for
+    that process instead.
     """
     with explaining_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
     path = folder.resolve() / LOCK_NAME
     in_use = f"{path.parent} is being written by process {{}}: {remedy}"
-    # Trap: a process loses its lock when it closes any handle of the file, so it opens only one.
+    # Trap: a process loses its lock when it closes any handle of the file, so open only one.
     if path in _held:
         raise FileError(in_use.format(os.getpid()))
     with ExitStack() as stack:
         with explaining_errors(path):
             file = stack.enter_context(path.open("a+", encoding="utf-8"))
             try:
-                # Not flock: forked workers would inherit it, and one that outlives us would keep it
+                # Not flock: a forked worker that outlives us would keep the lock
                 fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 file.seek(0)
@@ -287,7 +285,7 @@ def is_locked(folder: Path) -> bool:
     path = folder.resolve() / LOCK_NAME
     if path in _held or not path.is_file():
         return path in _held
-    # This only asks. Taking the lock for a moment would refuse it to a run that starts just then.
+    # Only query: taking the lock for a moment could make a run that starts just then fail.
     with path.open("rb") as file:
         wanted = struct.pack(_FLOCK, fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
         found = fcntl.fcntl(file, fcntl.F_GETLK, wanted)

@@ -1,4 +1,4 @@
-"""Models in GGUF, the format of llama.cpp, written as folders in Hugging Face format."""
+"""Convert models from GGUF, the format of llama.cpp, to Hugging Face format."""
 
 import hashlib
 import logging
@@ -14,14 +14,14 @@ log = logging.getLogger(__name__)
 GGUF_SUFFIX = ".gguf"
 _SHARD = re.compile(r"(.+)-(\d{5})-of-(\d{5})")
 _WRITER = b"2"
-"""Of the folders: one that an earlier version has written otherwise is not taken for them."""
+"""Version of the conversion, part of the folder's digest."""
 
 
 def converted(gguf: Path, *, saves: Path) -> Path:
-    """The folder in Hugging Face format of a GGUF file, named by the file's contents:
-    ``saves/models/SmolLM2-135M-Instruct.Q4_1-3f2a...``. It is written if it is not there.
+    """Return the Hugging Face folder of a GGUF file, named after the file's content:
+    ``saves/models/SmolLM2-135M-Instruct.Q4_1-3f2a...``. It is created if it does not exist.
 
-    Raises ValueError when there is no such file, or it holds no whole model that can be read.
+    Raises ValueError if the file does not exist, or does not hold a complete, readable model.
     """
     shards, template = _files(gguf)
     digest = hashlib.sha256(_WRITER)
@@ -37,11 +37,11 @@ def converted(gguf: Path, *, saves: Path) -> Path:
 
 
 def write_model(gguf: Path, output: Path) -> None:
-    """Write the model of a GGUF file (or of all shards, if it is one of several), dequantised to
-    bfloat16, with its tokenizer and chat template, to ``output``, whole or not at all. A template
-    beside the file (``NAME.jinja``) comes before the file's own.
+    """Write the model of a GGUF file (or of all its shards), dequantised to bfloat16, with
+    tokenizer and chat template, to ``output`` atomically. A template beside the file
+    (``NAME.jinja``) takes precedence over the file's own.
 
-    Raises ValueError when it cannot be read, lacks a part, or holds what we cannot write.
+    Raises ValueError if the model is damaged, incomplete or unsupported.
     """
     from comas.utils.gguf_tokenizer import check_written, make_tokenizer
     from comas.utils.gguf_weights import read_model, read_shards
@@ -69,7 +69,7 @@ _TEMPLATE = "tokenizer.chat_template"
 
 
 def _files(gguf: Path) -> tuple[list[Path], Path]:
-    """The file itself or all of its shards, and where a chat template of the user's would lie."""
+    """Return the file or all of its shards, and the path of the user's chat template."""
     shards, name = [gguf], gguf.stem
     if (named := _SHARD.fullmatch(gguf.stem)) is not None:
         name, total = named[1], named[3]
@@ -81,11 +81,11 @@ def _files(gguf: Path) -> tuple[list[Path], Path]:
 
 
 def _check_metadata(metadata: Mapping[str, Any], template: Path) -> None:
-    """Raise ValueError if the metadata alone say that the model cannot be used."""
+    """Raise ValueError if the metadata show that the model cannot be used."""
     if (kind := metadata.get("general.type", "model")) != "model":
         raise ValueError(
-            f"it holds no whole model but one of type {kind} (general.type); merge it into its "
-            "model first, or name the model's own file"
+            f"it is not a complete model but a file of type {kind} (general.type); merge it into "
+            "its model first, or name the model's own file"
         )
     if "tokenizer.ggml.eos_token_id" not in metadata:
         raise ValueError(

@@ -1,7 +1,7 @@
-"""The tokenizer of a GGUF file, made from the vocabulary in its metadata.
+"""Build the tokenizer of a GGUF file from its metadata.
 
-That of transformers loses much of the vocabulary: merges (Gemma), control tokens (Qwen, Gemma), the
-end token (Llama) and how text is split before it is merged (all that are not Qwen2's).
+The one that transformers builds lacks merges (Gemma), control tokens (Qwen, Gemma), the end token
+(Llama) or the pre-tokenizer (all but Qwen2).
 """
 
 from collections.abc import Mapping
@@ -45,9 +45,9 @@ _SPLITS = {
     ("llama-bpe", "llama3", "llama-v3", "dbrx", "smaug-bpe"): (_LLAMA3,),
     ("tekken",): (_TEKKEN,),
 }
-"""``tokenizer.ggml.pre`` -> the patterns that split a text, as llama.cpp has them."""
+"""``tokenizer.ggml.pre`` -> the patterns by which llama.cpp splits a text."""
 _WHOLE_FIRST = ("llama-bpe", "llama3", "llama-v3", "tekken")
-"""Of which a word that is in the vocabulary is one token, whatever merges there are."""
+"""Pre-tokenizers for which a word in the vocabulary is one token, regardless of merges."""
 
 _SAMPLE = "What is 12 + 345?\n\n\tIt's naïve: “日本” 🙂  def f(x): return x**2"
 
@@ -55,7 +55,7 @@ _SAMPLE = "What is 12 + 345?\n\n\tIt's naïve: “日本” 🙂  def f(x): retu
 def make_tokenizer(metadata: Metadata, chat_template: str) -> "PreTrainedTokenizerFast":
     """Return the tokenizer that the metadata of a GGUF file describe.
 
-    Raises ValueError when its kind is unknown.
+    Raises ValueError if its kind is unknown.
     """
     from transformers import PreTrainedTokenizerFast
 
@@ -90,14 +90,14 @@ def make_tokenizer(metadata: Metadata, chat_template: str) -> "PreTrainedTokeniz
     return PreTrainedTokenizerFast(
         tokenizer_object=tokenizer,
         chat_template=chat_template,
-        clean_up_tokenization_spaces=False,  # made for WordPiece; it eats spaces of text
+        clean_up_tokenization_spaces=False,  # for WordPiece; it removes spaces of the text
         **special,
     )
 
 
 def check_written(folder: Path, made: "PreTrainedTokenizerFast") -> None:
-    """Raise ValueError unless the tokenizer in ``folder`` reads and writes a text, a chat and all
-    control tokens as ``made`` does, the one that was made from the metadata."""
+    """Raise ValueError unless the tokenizer in ``folder`` encodes and decodes a text, a chat and
+    all control tokens as ``made`` does."""
     loaded = load_tokenizer(folder)
     chat = made.apply_chat_template([{"role": "user", "content": _SAMPLE}], tokenize=False)
     wanted = {text: made.encode(text, add_special_tokens=False) for text in (_SAMPLE, chat)}
@@ -119,7 +119,7 @@ def _about(metadata: Metadata, key: str, default: Any = None) -> Any:
 
 
 def _byte_level(metadata: Metadata, tokens: list[str]) -> Tokenizer:
-    """Byte-level BPE: GPT-2's, Qwen's, Llama 3's."""
+    """Byte-level BPE: GPT-2, Qwen, Llama 3."""
     pre = _about(metadata, "pre")
     known = {name: patterns for names, patterns in _SPLITS.items() for name in names}
     if pre not in known:
@@ -144,7 +144,7 @@ def _byte_level(metadata: Metadata, tokens: list[str]) -> Tokenizer:
 
 
 def _sentence_piece(metadata: Metadata, tokens: list[str]) -> Tokenizer:
-    """SentencePiece's BPE: Llama 2's, Mistral's, Gemma's. It merges what has the highest score."""
+    """SentencePiece BPE, which merges by score: Llama 2, Mistral, Gemma."""
     from transformers.convert_slow_tokenizer import generate_merges
 
     vocabulary = {token: token_id for token_id, token in enumerate(tokens)}

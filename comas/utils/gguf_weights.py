@@ -1,4 +1,4 @@
-"""The metadata and weights of GGUF files."""
+"""Read the metadata and weights of GGUF files."""
 
 import struct
 from collections.abc import Mapping, Sequence
@@ -19,9 +19,9 @@ _ROPE = {
     "yarn_beta_fast": "beta_fast",
     "yarn_beta_slow": "beta_slow",
 }
-"""``ARCHITECTURE.rope.scaling.`` of the metadata -> ``rope_parameters`` of a configuration."""
+"""``ARCHITECTURE.rope.scaling.`` in the metadata -> ``rope_parameters`` in a config."""
 _FREQUENCIES = "rope_freqs.weight"
-"""What Llama 3's scaling divides RoPE's frequencies by, each."""
+"""The divisor of each RoPE frequency in Llama 3's scaling."""
 _LLAMA_3 = {
     "rope_type": "llama3",
     "low_freq_factor": 1.0,
@@ -31,7 +31,7 @@ _LLAMA_3 = {
 
 
 class _Reader(GGUFReader):  # type: ignore[misc]  # gguf is not typed
-    """GGUFReader that takes seconds less for the long arrays of a vocabulary."""
+    """A GGUFReader that reads the long arrays of a vocabulary seconds faster."""
 
     def _get_field_parts(
         self, orig_offs: int, raw_type: int
@@ -52,9 +52,9 @@ class _Reader(GGUFReader):  # type: ignore[misc]  # gguf is not typed
 
 
 def read_shards(shards: Sequence[Path]) -> tuple[Metadata, dict[str, ReaderTensor]]:
-    """Return the metadata of a model in GGUF, and its tensors by name.
+    """Return the metadata of a GGUF model, and its tensors by name.
 
-    Raises ValueError when these are not all of its shards.
+    Raises ValueError if shards are missing.
     """
     readers = [_Reader(path) for path in shards]
     metadata = {key: field.contents() for key, field in readers[0].fields.items()}
@@ -73,11 +73,10 @@ def read_shards(shards: Sequence[Path]) -> tuple[Metadata, dict[str, ReaderTenso
 def read_model(
     metadata: Metadata, tensors: Mapping[str, ReaderTensor], scratch: Path
 ) -> "PreTrainedModel":
-    """Return the model that transformers makes of metadata and tensors, in bfloat16. ``scratch`` is
-    a folder for a file of their size.
+    """Return the model in bfloat16, as transformers reads it. ``scratch`` is a folder for a
+    temporary file of the tensors' size.
 
-    Raises ValueError when the tensors are not exactly the model's weights, or its RoPE is of a kind
-    that we do not know.
+    Raises ValueError if the tensors do not match the model, or its RoPE scaling is unknown.
     """
     import torch
     from transformers import AutoModelForCausalLM
@@ -102,7 +101,7 @@ def read_model(
         )
     config = read.config
     _carry_rope_over(metadata, config, tensors.get(_FREQUENCIES))
-    if hasattr(config, "quantization_config"):  # else transformers 5.17 saves it never again
+    if hasattr(config, "quantization_config"):  # transformers 5.17 would refuse to save it
         del config.quantization_config
     with torch.device("meta"):
         model = AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16)
@@ -114,8 +113,8 @@ def read_model(
 
 
 def _write_plain(path: Path, metadata: Metadata, tensors: Mapping[str, ReaderTensor]) -> None:
-    """Write one GGUF file of all shards, without what transformers loses (RoPE's scaling) or takes
-    minutes for, as it parses a file several times (the vocabulary)."""
+    """Merge all shards into one GGUF file, without RoPE's scaling, which transformers ignores, and
+    the vocabulary, which it takes minutes to parse."""
     architecture = metadata["general.architecture"]
     writer = GGUFWriter(path, architecture)
     left_out = ("GGUF.", "split.", "general.", f"{architecture}.rope.scal")
@@ -136,9 +135,9 @@ def _write_plain(path: Path, metadata: Metadata, tensors: Mapping[str, ReaderTen
 def _carry_rope_over(
     metadata: Metadata, config: "PreTrainedConfig", frequencies: ReaderTensor | None
 ) -> None:
-    """Set in ``config`` what the file says of RoPE's scaling, which transformers does not read.
+    """Copy RoPE's scaling, which transformers does not read, to ``config``.
 
-    Raises ValueError when it is of a kind that we do not know.
+    Raises ValueError if its kind is unknown.
     """
     from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
@@ -146,7 +145,7 @@ def _carry_rope_over(
     prefix = f"{rope}scaling."
     said = {key.removeprefix(prefix): metadata[key] for key in metadata if key.startswith(prefix)}
     said.pop("finetuned", None)
-    kind = said.pop("type", "linear")  # as llama.cpp takes it
+    kind = said.pop("type", "linear")  # the default of llama.cpp
     said.setdefault("factor", metadata.get(f"{rope}scale_linear", 1.0))
     is_scaled = kind != "none" and (kind != "linear" or said["factor"] not in (0.0, 1.0))
     every = config.rope_parameters

@@ -1,4 +1,4 @@
-"""What Ctrl-C does to a command that is still importing, and to a coroutine."""
+"""Handle Ctrl-C during a command's imports, and while a coroutine runs."""
 
 import asyncio
 import os
@@ -11,25 +11,25 @@ from types import FrameType
 from typing import Any, NoReturn, TypeVar
 
 EXIT_INTERRUPTED = 130
-"""As a shell reports a process that Ctrl-C ended."""
+"""The status with which a shell reports Ctrl-C."""
 PATIENCE_S = 5.0
-"""After the first Ctrl-C, how long further ones leave a coroutine to its clean-up."""
+"""How long after the first Ctrl-C a coroutine may clean up, whatever further ones come."""
 
 T = TypeVar("T")
 
 
 def run(coroutine: Coroutine[Any, Any, T]) -> T:
-    """Return what a coroutine returns, as ``asyncio.run`` does, whatever number of Ctrl-C comes: it
-    is cancelled, and KeyboardInterrupt is raised when it has ended.
+    """Run a coroutine as ``asyncio.run`` does, but allow any number of Ctrl-C: the first cancels
+    it, and KeyboardInterrupt is raised when it has ended.
 
     Trap: ``asyncio.run`` raises the second Ctrl-C inside the event loop, which may then lose the
-    wake-up of a task that its clean-up waits for. Here that happens only after ``PATIENCE_S``, to
-    a coroutine that does not end, and nothing waits afterwards.
+    wake-up of a task that the clean-up waits for. Here that only happens after ``PATIENCE_S``, and
+    nothing waits afterwards.
     """
     is_main = threading.current_thread() is threading.main_thread()
     is_free = is_main and asyncio._get_running_loop() is None
     if not is_free or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
-        with closing(coroutine):  # which asyncio.run leaves alone where a loop runs already
+        with closing(coroutine):  # asyncio.run does not, if a loop already runs
             return asyncio.run(coroutine)  # noqa: TID251
     runner, times = asyncio.Runner(), list[float]()
     loop = runner.get_loop()
@@ -64,8 +64,8 @@ def run(coroutine: Coroutine[Any, Any, T]) -> T:
 
 
 def end_at_ctrl_c() -> None:
-    """Let Ctrl-C end this process at once, until ``start_command``: while modules are imported,
-    KeyboardInterrupt may become another error, or be caught by whoever imports them."""
+    """Let Ctrl-C end this process at once, until ``start_command``. During imports, libraries may
+    catch KeyboardInterrupt or turn it into another error."""
     signal.signal(signal.SIGINT, _end)
 
 

@@ -1,5 +1,4 @@
-"""How people start what is installed here: the arguments and the help of commands, and how messages
-name a command or a program."""
+"""The arguments and help of commands, and how messages refer to commands and programs."""
 
 import argparse
 import re
@@ -28,27 +27,27 @@ def start_of(command: str) -> str:
 
 
 def of_checkout(words: str) -> str:
-    """Return words that name a script or page of the repository; where it is not here, as pip
-    installs none, with where to find it."""
+    """Return words that name a script or page of the repository. If pip has installed the package,
+    which leaves these out, say so."""
     path = re.findall(r"[\w./-]+\.(?:sh|md)\b", words)[0]
     is_here = (_SCRIPTS_FOLDER.parent / path).is_file()
     return words if is_here else f"{words} (in a checkout of CoMAS: pip does not install it)"
 
 
 def program(name: str) -> str:
-    """A program of this environment, as a word of a command line: ``.venv/bin/pip``."""
+    """Return a program of this environment for a command line: ``.venv/bin/pip``."""
     return in_command(Path(sys.prefix) / "bin" / name)
 
 
 def help_of(command: str) -> str:
-    """Return what a subcommand does: ``help/<command>.txt``, which begins with its usage."""
+    """Return a subcommand's help, ``help/<command>.txt``, which begins with its usage."""
     text = resources.files("comas").joinpath("help", f"{command}.txt").read_text("utf-8")
     return text.replace("{command}", start_of(command))
 
 
 class CommandParser(argparse.ArgumentParser):
-    """Reads the arguments of a subcommand. What does not fit ends the process with the usage and
-    status 2, ``--help`` with the whole help and status 0."""
+    """Parses the arguments of a subcommand. Wrong ones print the usage and exit with status 2;
+    ``--help`` prints the whole help and exits with status 0."""
 
     def __init__(self, command: str) -> None:
         self._help = help_of(command)

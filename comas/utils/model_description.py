@@ -1,8 +1,7 @@
-"""Configuration and tokenizer files beside a model's weights, in a form that transformers 4 and 5
-read alike.
+"""Write a model's config and tokenizer files such that transformers 4 and 5 can read them.
 
-Version 5 moves RoPE's base into ``rope_parameters``, where version 4 does not look, and names
-tokenizers by a class that version 4 does not have.
+Version 5 moves RoPE's base into ``rope_parameters``, which version 4 ignores, and names a tokenizer
+class that version 4 lacks.
 """
 
 import json
@@ -21,15 +20,15 @@ COPIED_FILES = (
     "chat_template*",
     "generation_config.json",
 )
-"""Files of the base model that training does not change."""
+"""Files of the base model to copy unchanged."""
 
 Json = dict[str, Any]
 
 
 def describe_as(base: Path, folder: Path) -> None:
-    """Complete the model that ``save_pretrained`` has written into ``folder``: with the tokenizer
-    and generation settings of ``base`` and, where the architecture is the same, its configuration,
-    so that whatever can read the base can read the model."""
+    """Complete the model that ``save_pretrained`` wrote to ``folder`` with the tokenizer and the
+    generation config of ``base`` and, if the architecture is the same, with its config, so that
+    any program that reads the base can read the model."""
     written = json.loads((folder / "config.json").read_text())
     base_config = json.loads((base / "config.json").read_text())
     is_same = base_config.get("architectures") == written["architectures"]
@@ -39,8 +38,8 @@ def describe_as(base: Path, folder: Path) -> None:
 
 
 def copy_tokenizer(base: Path, folder: Path) -> None:
-    """Copy ``base``'s tokenizer files and generation settings; ``tokenizer_config.json`` under
-    names that transformers 4 knows and version 5 still reads."""
+    """Copy ``base``'s tokenizer files and generation config. ``tokenizer_config.json`` gets names
+    that both versions of transformers read."""
     for pattern in COPIED_FILES:
         for source in base.glob(pattern):
             shutil.copyfile(source, folder / source.name)
@@ -55,7 +54,7 @@ def copy_tokenizer(base: Path, folder: Path) -> None:
 
 
 def for_both_versions(config: Json) -> Json:
-    """``config.json`` with the keys of transformers 4 beside those of version 5.
+    """Add the keys of transformers 4 to a ``config.json`` of version 5.
 
     Example: ``{"rope_parameters": {"rope_theta": 1e6, "rope_type": "default"}}`` gains
     ``"rope_theta": 1e6`` and ``"rope_scaling": None``.
@@ -64,7 +63,7 @@ def for_both_versions(config: Json) -> Json:
     if "dtype" in config:
         changed["torch_dtype"] = config["dtype"]
     rope = config.get("rope_parameters")
-    if rope is not None and "rope_theta" in rope:  # not one for each kind of layer
+    if rope is not None and "rope_theta" in rope:  # one for all kinds of layers
         scaling = dict(rope)
         for key in ("rope_theta", "partial_rotary_factor"):
             if key in scaling:

@@ -1,4 +1,4 @@
-"""Models, given as a folder in Hugging Face format or as a name on the hub."""
+"""Models, given by a folder in Hugging Face format or a hub name."""
 
 import hashlib
 from collections.abc import Sequence
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
 ADAPTER_CONFIG = "adapter_config.json"
-"""By which PEFT, and everybody, knows the folder of an adapter."""
+"""The file by which PEFT recognises an adapter's folder."""
 DESCRIPTION_FILES = ("*.json", "*.jinja", "*.model", "*.txt")
-"""Tokenizer and configuration."""
+"""Tokenizer and config."""
 MODEL_FILES = ("*.safetensors", *DESCRIPTION_FILES)
-"""Weights, tokenizer and configuration: all that is downloaded, and all that decides what a
-model says."""
+"""Weights, tokenizer and config: the files that are downloaded, and that affect a model's
+output."""
 CARD = "README.md"
 NEEDED = ("config.json", "tokenizer*.json", "*.safetensors")
 _OBJECT = TypeAdapter(dict[str, Any])
@@ -32,12 +32,12 @@ class Adapter(NamedTuple):
     """A LoRA adapter in a folder."""
 
     base: str
-    """The model that it adapts: a folder or a hub name."""
+    """The adapted model: a folder or a hub name."""
     rank: int
 
 
 def check_model_folder(folder: Path) -> None:
-    """Raise ValueError, with what is missing or damaged, unless ``folder`` holds a model."""
+    """Raise ValueError that lists missing or damaged files unless ``folder`` holds a model."""
     if missing := [pattern for pattern in NEEDED if not any(folder.glob(pattern))]:
         held = ", ".join(sorted(path.name for path in folder.iterdir())[:8]) or "nothing"
         raise ValueError(
@@ -64,9 +64,9 @@ def check_model_folder(folder: Path) -> None:
 
 
 def adapter_of(folder: Path) -> Adapter | None:
-    """The base and rank of the LoRA adapter in ``folder``; None: it is no adapter's.
+    """Return the LoRA adapter in ``folder``, or None if there is none.
 
-    Raises ValueError when it is damaged.
+    Raises ValueError if it is damaged.
     """
     path = folder / ADAPTER_CONFIG
     if not path.is_file():
@@ -78,22 +78,22 @@ def adapter_of(folder: Path) -> Adapter | None:
 
 
 def may_be_hub_name(name: str) -> bool:
-    """True if ``name`` has the form of a hub name, and not that of a folder or run."""
+    """True if ``name`` has the form of a hub name rather than of a folder or run."""
     owner, _, model = name.partition("/")
     is_path = name.startswith((".", "~", "saves/")) or Path(owner).is_dir()
     return bool(owner and model) and "/" not in model and not is_path
 
 
 def is_here(model: str) -> bool:
-    """True if a model is a folder here or already in the hub's cache."""
+    """True if a model is a local folder or in the hub's cache."""
     if Path(model).is_dir():
         return True
     return isinstance(huggingface_hub.try_to_load_from_cache(model, "config.json"), str)
 
 
 def folder_of(model: str) -> Path:
-    """The folder of a model on this machine: its own, or that of the hub's cache, into which it is
-    downloaded. Raises ValueError when there is no such model or it cannot be had."""
+    """Return a model's local folder, downloading a hub model to the hub's cache. Raises ValueError
+    if there is no such model or the download fails."""
     if Path(model).is_dir():
         return Path(model)
     folder = _download(model, (*MODEL_FILES, CARD))
@@ -102,12 +102,12 @@ def folder_of(model: str) -> Path:
 
 
 def description_of(model: str) -> Path:
-    """The same as ``folder_of``, but a model of the hub may still lack its weights there."""
+    """Do the same as ``folder_of``, but do not download the weights."""
     return Path(model) if Path(model).is_dir() else _download(model, DESCRIPTION_FILES)
 
 
 def file_digests(folder: Path) -> dict[str, str]:
-    """Name -> digest of every file in ``folder`` that affects what the model says."""
+    """Return name -> digest of the files that affect the model's output."""
     digests = {}
     for path in sorted(path for pattern in MODEL_FILES for path in folder.glob(pattern)):
         with path.open("rb") as file:
@@ -116,8 +116,8 @@ def file_digests(folder: Path) -> dict[str, str]:
 
 
 def contents_of(model: str, *, folder: Path) -> str:
-    """What changes with any file that affects what the model says: a digest of ``folder``, which
-    holds it, or the commit of one on the hub."""
+    """Return what identifies a model's content: a digest of the files in ``folder``, or the commit
+    of a hub model."""
     if not Path(model).is_dir():
         return f"commit {folder.name}"
     found = sha256_of((path for each in MODEL_FILES for path in folder.glob(each)), within=folder)
@@ -127,10 +127,10 @@ def contents_of(model: str, *, folder: Path) -> str:
 
 @cache
 def without_weights(model: str) -> "PreTrainedModel":
-    """The modules of a model (folder or hub name), made from its config.json alone.
+    """Return the modules of a model (folder or hub name) without weights, from its config.json.
 
-    Raises OSError when there is no such model or the hub cannot be reached, ValueError when
-    transformers knows no causal language model of its kind.
+    Raises OSError if there is no such model or the hub cannot be reached, and ValueError if
+    transformers has no causal language model of its type.
     """
     import torch
     from transformers import AutoConfig, AutoModelForCausalLM
@@ -146,7 +146,7 @@ def without_weights(model: str) -> "PreTrainedModel":
 
 
 def has_recurrent_layers(folder: Path) -> bool:
-    """True if a layer of the model in ``folder`` keeps a state and not keys and values."""
+    """True if a layer of the model in ``folder`` keeps a state instead of keys and values."""
     model = without_weights(str(folder))
     layer_types = getattr(model.config.get_text_config(), "layer_types", None) or ()
     attention = {"full_attention", "sliding_attention", "chunked_attention"}
@@ -154,9 +154,9 @@ def has_recurrent_layers(folder: Path) -> bool:
 
 
 def adapted_layers(folder: Path, wanted: Sequence[str] | None) -> list[str]:
-    """The layers that LoRA adapts, by the last part of their names: ``["down_proj", ...]``.
+    """Return the last parts of the names of the layers that LoRA adapts: ``["down_proj", ...]``.
 
-    Raises ValueError when the model lacks one of ``wanted``, ``policy.lora.target_modules``.
+    Raises ValueError if the model lacks one of ``wanted`` (``policy.lora.target_modules``).
     """
     import torch
 
@@ -178,8 +178,8 @@ def adapted_layers(folder: Path, wanted: Sequence[str] | None) -> list[str]:
 
 
 def load_tokenizer(folder: Path) -> Any:
-    """The tokenizer of a model's folder. Raises ValueError, with what to do about it, when it is
-    damaged, has no chat template, or has tokens that the model does not know."""
+    """Load the tokenizer in a model's folder. Raises ValueError if it is damaged, has no chat
+    template, or has token ids beyond the model's vocabulary."""
     from transformers import AutoConfig, AutoTokenizer
 
     try:
@@ -205,7 +205,7 @@ def load_tokenizer(folder: Path) -> Any:
 
 
 def _download(model: str, patterns: Sequence[str]) -> Path:
-    """The files of a hub model; what is in the hub's cache is not downloaded."""
+    """Return the folder of a hub model, downloading files that the hub's cache lacks."""
     try:
         return Path(huggingface_hub.snapshot_download(model, allow_patterns=list(patterns)))
     except LocalEntryNotFoundError as error:

@@ -1,4 +1,4 @@
-"""Progress of long work: a bar on a terminal, and without one a line every ten seconds."""
+"""Show progress: a bar on a terminal, otherwise a line every ten seconds."""
 
 import io
 import logging
@@ -17,24 +17,23 @@ SECONDS_BETWEEN_LINES = 10.0
 SECONDS_BETWEEN_LOOKS = 1.0
 """On a terminal."""
 TELLING_SHARE, TELLING_NUMBER = 0.1, 100
-"""What is counted before the time left is told: a tenth of all, or this many."""
+"""The time left is shown once a tenth, or 100 items, are done."""
 COUNTED = "{desc}: {n_fmt}/{total_fmt} {unit}s, {elapsed} so far, {remaining} left{postfix}"
 TIMED = "{desc}: {elapsed} so far"
 
 
 tokens_in_flight: dict[str, int] = {}
-"""Engine -> the tokens that its unanswered requests have so far, as it last said."""
+"""Engine -> tokens generated so far for its unfinished requests."""
 
 
 class progress_bar(tqdm):  # noqa: N801  small as tqdm itself
-    """A bar for the duration of a ``with``, which also moves while there is nothing to count.
+    """A progress bar as a context manager; its clock runs even if nothing is counted.
 
-    Example of a line without a terminal: ``teaching qwen2: 420/1500 steps, 00:28 so far, 01:12
-    left``
+    Example without a terminal: ``teaching qwen2: 420/1500 steps, 00:28 so far, 01:12 left``
     """
 
     counts_answers = False
-    """True if ``tokens_in_flight`` are shown as well: a first answer may take minutes."""
+    """True to show ``tokens_in_flight`` as well: a first answer may take minutes."""
 
     def __init__(
         self,
@@ -45,9 +44,9 @@ class progress_bar(tqdm):  # noqa: N801  small as tqdm itself
         initial: int = 0,
         position: int | None = None,
     ) -> None:
-        """``unit``: of what is counted; work that has no parts has none. ``total`` may be set
-        later (``bar.total``), and ``initial`` of it was counted before.
-        ``position``: the bar's line among several on a terminal.
+        """``unit`` is empty for work that is not counted. ``total`` can be set later
+        (``bar.total``); ``initial`` items are already done. ``position`` is the bar's line among
+        several on a terminal.
         """
         self._at_terminal = sys.stderr.isatty()
         super().__init__(
@@ -57,7 +56,7 @@ class progress_bar(tqdm):  # noqa: N801  small as tqdm itself
             unit=unit,
             leave=False,
             position=position if self._at_terminal else 0,  # else tqdm would move the cursor
-            # Without a terminal, only `_tick` says something.
+            # Without a terminal, only `_tick` prints.
             file=sys.stderr if self._at_terminal else io.StringIO(),
             miniters=1 if self._at_terminal else math.inf,
             smoothing=0,
@@ -70,8 +69,8 @@ class progress_bar(tqdm):  # noqa: N801  small as tqdm itself
 
     @property
     def format_dict(self) -> dict[str, Any]:
-        """What a line is made of: without the time left, while too little was counted to tell. (Of
-        144 turns that are asked for at once, the first takes as long as half of them.)"""
+        """The fields of a line, without the time left until enough is done to estimate it: of 144
+        concurrent turns, the first takes as long as half of them."""
         said = super().format_dict
         if self.counts_answers and (num_tokens := sum(tokens_in_flight.values())):
             parts = filter(None, (said["postfix"], f"{num_tokens} tokens in flight"))
@@ -80,7 +79,7 @@ class progress_bar(tqdm):  # noqa: N801  small as tqdm itself
         return said | {"rate": 0} if counted < min(TELLING_SHARE * todo, TELLING_NUMBER) else said
 
     def close(self) -> None:
-        """End the work."""
+        """Stop the bar."""
         if not self.disable:
             self._ended.set()
             self._ticking.join()
@@ -96,12 +95,12 @@ class progress_bar(tqdm):  # noqa: N801  small as tqdm itself
 
 
 def counted(generate: Generate, bar: progress_bar) -> Generate:
-    """``generate``, with each of its answers counted on ``bar``."""
+    """Wrap ``generate`` to count each of its answers on ``bar``."""
     bar.counts_answers = True
 
     async def count(request: Request) -> Generation | None:
         generation = await generate(request)
-        bar.update(request.after is None)  # else it was counted before it was gone on with
+        bar.update(request.after is None)  # a continued answer was already counted
         return generation
 
     return count

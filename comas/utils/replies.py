@@ -1,4 +1,4 @@
-"""What OpenAI-compatible servers answer: replies in their many forms, and kinds of refusals."""
+"""Read the replies and errors of OpenAI-compatible servers in their many forms."""
 
 import json
 import logging
@@ -17,34 +17,34 @@ log = logging.getLogger(__name__)
 
 MAX_SHOWN_CHARS = 500
 PASSING = (408, 409, 429)
-"""Statuses below 500 that may pass."""
+"""Statuses below 500 that are worth a retry."""
 USED_UP = re.compile(
     r"insufficient_quota|billing_(hard_limit|not_active)|credit balance|"
     r"insufficient[ _](credit|balance|funds)|budget.exceeded",
     re.IGNORECASE,
 )
-"""What is said of an account that has nothing left, which does not pass by itself."""
+"""Errors of an account without credit, for which a retry is useless."""
 OVERLONG = re.compile(
     r"(context|prompt|input|model)[ _-]?(length|size|window|limit)|too (long|large|many tokens)|"
     r"token.?count|less than \d+ tokens|max_new_tokens`? must be|exceed_context",
     re.IGNORECASE,
 )
-"""How vLLM, SGLang, llama.cpp, TGI, OpenAI, Anthropic, Gemini and others call an overlong prompt,
-by ``error.code`` or in words."""
+"""Codes and messages for an overlong prompt of vLLM, SGLang, llama.cpp, TGI, OpenAI, Anthropic,
+Gemini and others."""
 FILTERED = re.compile(
     r"content[ _]?(filter|policy|management|exists)|flagged|moderation|usage polic|inappropriate|"
     r"data_inspection|prohibited_content",
     re.IGNORECASE,
 )
-"""How a prompt is called that a content filter holds back."""
+"""Codes and messages of content filters."""
 
 CUT_OFF = re.compile("length|max_.*token", re.IGNORECASE)
 HELD_BACK = re.compile(
     "filter|safety|refus|sensitive|recitation|prohibited|blocklist|spii", re.IGNORECASE
 )
 BROKEN_OFF = re.compile("abort|error|cancel|insufficient|timeout|malformed", re.IGNORECASE)
-"""Finish reasons of replies at their limit, of a content filter, and of failures. All others are
-the model's own end: stop, eos_token, end_turn, tool_calls ..."""
+"""Finish reasons for a length limit, a content filter, and a failure. All others mean that the
+model stopped by itself: stop, eos_token, end_turn, tool_calls ..."""
 
 
 class RequestError(Exception):
@@ -52,24 +52,24 @@ class RequestError(Exception):
 
 
 class RefusedError(RequestError):
-    """A server refuses a request, so retrying is pointless: an unknown key or model, say."""
+    """A server refuses a request, and a retry is useless: an unknown key or model, for example."""
 
 
 class BadRequestError(RefusedError):
-    """A server refuses what was sent, the prompt or one of the options."""
+    """A server refuses the prompt or an option."""
 
 
 class RefusedPromptError(BadRequestError):
-    """The prompt does not fit into the model's context, or a content filter holds it or its answer
-    back: another prompt may have an answer."""
+    """The prompt exceeds the model's context, or a content filter blocks it or its answer. Other
+    prompts may work."""
 
 
 class UnusableReplyError(RequestError):
-    """A reply is not JSON, lacks choices or content, or was broken off."""
+    """A reply is not JSON, lacks choices or content, or was aborted."""
 
 
 class _Part(BaseModel):
-    """A part of a content that is a list, such as ``{"type": "text", "text": "71"}``."""
+    """An element of a content list, such as ``{"type": "text", "text": "71"}``."""
 
     text: str | None = None
     thinking: "str | list[_Part] | None" = None
@@ -83,14 +83,13 @@ class _Message(BaseModel):
     refusal: str | None = None
     reasoning: str | None = None
     reasoning_content: str | None = None
-    """What a server that tells thinking from content has left out of the content, which is null
-    until the thinking ends."""
+    """The thinking, if the server separates it. The content is null until the thinking ends."""
 
 
 class _Choice(BaseModel):
     message: _Message = _Message()
     text: str | None = None
-    """Where no chat was sent."""
+    """Set if token ids were sent instead of messages."""
     finish_reason: str | None = None
 
 
@@ -105,11 +104,11 @@ class Reply:
     """A reply of a model."""
 
     response: str
-    """Without what it thought."""
+    """The text without the thinking."""
     finish_reason: Literal["stop", "length"]
     prompt_tokens: int
     completion_tokens: int
-    """0 of a server that does not count."""
+    """0 if the server does not report it."""
     thinking: str = ""
 
 
@@ -141,7 +140,7 @@ def read_reply(body: bytes, model: Endpoint) -> Reply:
 
 
 def _note_name(name: str | None, model: Endpoint) -> None:
-    """Say once of each other model that it answers in the place of the one that is asked."""
+    """Warn once about each model that answers in place of the requested one."""
     if name and name not in model.answered_as:
         model.answered_as.add(name)
         if name != model.model:
@@ -164,7 +163,7 @@ def _count(usage: Any, name: str) -> int:
 
 
 def _without_lone_surrogates(body: bytes) -> bytes:
-    """Return JSON with "?" for halves of surrogate pairs, which pydantic refuses to read."""
+    """Replace lone surrogates in JSON, which pydantic refuses, by "?"."""
     with suppress(ValueError, RecursionError):
         return json.dumps(json.loads(body), ensure_ascii=False).encode(errors="replace")
     return body
@@ -188,8 +187,8 @@ def status_error(response: httpx2.Response, key: str) -> RequestError:
 
 
 def status_within(body: bytes | bytearray) -> int | None:
-    """Return the status of an error that a gateway sends as the body of a reply with status 200;
-    None where there is none, or the reply has a status of its own."""
+    """Return the status of an error that a gateway sends as the body of a 200 response, or
+    None."""
     with suppress(ValueError, LookupError, TypeError):
         if error := json.loads(body)["error"]:
             code = str(error["code"]) if isinstance(error, dict) and "code" in error else ""
@@ -200,7 +199,7 @@ def status_within(body: bytes | bytearray) -> int | None:
 
 
 def shown(text: str, key: str) -> str:
-    """Return the beginning of what a server says, which may repeat the key that it was sent."""
-    secret = key.strip()  # what cannot be sent, such as a line break, is spelled in an error
+    """Return the beginning of a server's message, without the API key that it may repeat."""
+    secret = key.strip()  # errors show a key's line break in escaped form
     hidden = text if secret in ("", NO_KEY) else text.replace(secret, "***")
     return hidden[:MAX_SHOWN_CHARS]

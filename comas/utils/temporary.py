@@ -1,8 +1,8 @@
-"""A temporary folder of this process's own, for itself and for all that it starts.
+"""A private temporary folder for this process and all its children.
 
-Ray, vLLM and multiprocessing leave their sockets and files behind when they are killed, and what is
-frozen outlives whoever started it. Here both are known by the folder, which TMPDIR names: nothing
-else is removed, and nobody else is killed.
+When killed, Ray, vLLM and multiprocessing leave sockets and files behind, and stopped processes
+outlive their parent. All of these are recognised by the folder in TMPDIR; nothing else is removed
+or killed.
 """
 
 import os
@@ -16,19 +16,19 @@ from comas.utils.files import LOCK_NAME, FileError, explaining_errors, locked
 from comas.utils.processes import end_processes
 
 PREFIX, MARK = "comas-", ".temporary"
-"""How the names of our folders begin, and a file that no other folder of such a name has."""
+"""The prefix of our folders, and the file that marks them as ours."""
 VARIABLE = "TMPDIR"
 MAX_OUTER_CHARS = 24
-"""A socket's name has at most 107 characters, and Ray's are 83 below the folder around ours."""
+"""The most characters of the outer folder: a socket path has at most 107, Ray needs 83."""
 _REMEDY = "set TMPDIR to another folder"
 
 
 @contextmanager
 def temporary_folder() -> Iterator[Path]:
-    """Let TMPDIR be a new folder, this user's alone, while the block runs; raises FileError.
+    """Set TMPDIR to a new private folder during the block; raises FileError.
 
-    After it, the folder is removed, and what was started with it and still runs is killed. Before
-    it, the same is done for the folders of processes that ended without it.
+    Afterwards, removes the folder and kills processes that still use it. Beforehand, does the same
+    for folders that killed processes left behind.
     """
     try:
         outer = Path(tempfile.gettempdir())
@@ -54,7 +54,7 @@ def temporary_folder() -> Iterator[Path]:
 
 
 def outer_folder() -> Path:
-    """The temporary folder that this process shares with others."""
+    """Return the temporary folder that this process shares with others."""
     folder = Path(tempfile.gettempdir())
     return folder.parent if folder.name.startswith(PREFIX) else folder
 
@@ -70,10 +70,10 @@ def _sweep(outer: Path) -> None:
 
 def _clear(folder: Path) -> None:
     end_processes(variable=VARIABLE, value=str(folder))
-    # Errors are ignored: others, such as multiprocessing, remove what is theirs at the same time.
+    # Errors are ignored: multiprocessing may remove its files at the same time.
     for path in folder.iterdir():
         if path.name in (LOCK_NAME, MARK):
-            continue  # last: without them, the folder would never be found again
+            continue  # last: they mark the folder for the next sweep
         if path.is_dir() and not path.is_symlink():
             shutil.rmtree(path, ignore_errors=True)
         else:
@@ -87,4 +87,4 @@ def _use(folder: str | None) -> None:
         del os.environ[VARIABLE]
     else:
         os.environ[VARIABLE] = folder
-    tempfile.tempdir = None  # looked up anew
+    tempfile.tempdir = None  # forces a new lookup

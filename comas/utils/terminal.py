@@ -1,4 +1,4 @@
-"""Messages, signals and exit statuses that all commands of this project share."""
+"""Messages, signals and exit statuses of all commands."""
 
 import atexit
 import functools
@@ -26,29 +26,29 @@ log = logging.getLogger(__name__)
 P = ParamSpec("P")
 
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-"""Ctrl-C, whoever ends us, and a terminal or an ssh session that is closed."""
+"""Ctrl-C, kill, and the end of a terminal or ssh session."""
 EXIT_FAULT = 1
-"""A fault of the user's: a key, a file, data."""
+"""A user error in a key, a file or data."""
 EXIT_RUN = 3
-"""The run cannot go on as it is: it learns nothing, or its weights are not finite."""
+"""The run learns nothing, or its weights are not finite."""
 EXIT_MACHINE = 4
-"""The machine failed it: engines or Ray were lost, or the disk is full. Resuming may do."""
+"""Engines or Ray were lost, or the disk is full. A resume may succeed."""
 WIPE = "\r\033[K"
-"""Empties the cursor's line: Ctrl-C is echoed, and bars may then stand one line off."""
+"""Clears the current line, on which the terminal may have echoed ^C."""
 MAX_QUOTED_CHARS = 120
-"""Of a text of somebody else's within a message."""
+"""Maximum length of an excerpt in a message."""
 
 
 def start_command(*loggers: str) -> None:
-    """Show what ``loggers`` say, from level INFO on; let SIGTERM and SIGHUP raise KeyboardInterrupt
-    as Ctrl-C does. Under nohup SIGHUP stays ignored."""
+    """Show ``loggers`` from level INFO on, and let SIGTERM and SIGHUP raise KeyboardInterrupt as
+    Ctrl-C does. Under nohup, SIGHUP stays ignored."""
     terminal = logging.StreamHandler(sys.stderr)
     terminal.setLevel(logging.INFO)
     line = f"{WIPE}%(message)s" if sys.stderr.isatty() else "%(message)s"
     logging.basicConfig(format=line, handlers=[terminal])
     for name in loggers:
         logging.getLogger(name).setLevel(logging.INFO)
-    # Trap: a shell starts background jobs with SIGINT ignored; nothing would then stop them.
+    # Trap: a shell starts background jobs with SIGINT ignored.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGTERM, _as_ctrl_c)
     if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
@@ -60,8 +60,8 @@ def _as_ctrl_c(number: int, frame: FrameType | None) -> None:
 
 
 def printable(text: str) -> str:
-    r"""Return what somebody else wrote, for a terminal: a character that could move the cursor,
-    change the window or turn text around is spelled: ``printable("\x1b[2J") == r"\x1b[2J"``."""
+    r"""Return untrusted text for a terminal, with control and formatting characters escaped:
+    ``printable("\x1b[2J") == r"\x1b[2J"``."""
     return "".join(
         character
         if character in "\n\t" or unicodedata.category(character) not in ("Cc", "Cf")
@@ -71,15 +71,14 @@ def printable(text: str) -> str:
 
 
 def excerpt(text: str) -> str:
-    """Return what somebody else wrote, as part of a line: ``printable``, blanks for lines and tabs,
-    and of a long text beginning and end."""
+    """Return untrusted text on one line: ``printable``, and shortened in the middle if long."""
     line = printable(" ".join(text.split()))
     half = MAX_QUOTED_CHARS // 2
     return line if len(line) <= MAX_QUOTED_CHARS else f"{line[:half]} ... {line[-half:]}"
 
 
 def in_columns(rows: Sequence[Sequence[str]]) -> list[str]:
-    """Return rows of equally many cells as lines of aligned columns."""
+    """Return the lines of a table with aligned columns."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = ("  ".join(map(str.ljust, row, widths)) for row in rows)
     return [line.rstrip() for line in lines]
@@ -88,9 +87,9 @@ def in_columns(rows: Sequence[Sequence[str]]) -> list[str]:
 def command(
     *loggers: str, interrupted: str = "interrupted"
 ) -> Callable[[Callable[P, int]], Callable[P, int]]:
-    """Decorate the ``main`` of a command, which then begins as by ``start_command(*loggers)``.
+    """Decorate the ``main`` of a command to call ``start_command(*loggers)`` first.
 
-    Ctrl-C (of which ``interrupted`` is said) and errors end it with a message and a status.
+    Ctrl-C (which prints ``interrupted``) and errors end it with a message and an exit status.
     """
 
     def decorate(main: Callable[P, int]) -> Callable[P, int]:
@@ -112,10 +111,10 @@ def command(
 
 
 def run_command(main: Callable[[Sequence[str]], int]) -> NoReturn:
-    """Run ``main`` on the command line's arguments, with a temporary folder of its own; exit with
-    the status that it returns. Until ``start_command``, Ctrl-C ends all at once."""
+    """Run ``main`` on the command line's arguments, in a temporary folder, and exit with the status
+    it returns. Before ``start_command``, Ctrl-C ends the process at once."""
     end_at_ctrl_c()
-    keep_from_children(Path(f"{sys.prefix}.lock"))  # which scripts/environment.sh holds
+    keep_from_children(Path(f"{sys.prefix}.lock"))  # held by scripts/environment.sh
     try:
         with temporary_folder():
             try:
@@ -124,9 +123,9 @@ def run_command(main: Callable[[Sequence[str]], int]) -> NoReturn:
                 assert isinstance(end.code, int)
                 status = end.code
             finally:
-                for number in ENDING:  # all that is left to do is what they ask for
+                for number in ENDING:  # only the clean-up is left
                     signal.signal(number, signal.SIG_IGN)
-                # At the interpreter's exit it would miss its folder.
+                # At interpreter exit, its folder would be gone.
                 multiprocessing.util._exit_function()  # type: ignore[attr-defined]
                 end_forks()
     except FileError as error:
@@ -136,10 +135,10 @@ def run_command(main: Callable[[Sequence[str]], int]) -> NoReturn:
 
 
 def leave(status: int) -> NoReturn:
-    """Exit as ``sys.exit`` does, but for the interpreter's clearing of its modules.
+    """Exit as ``sys.exit`` does, without tearing down the interpreter's modules.
 
-    Trap: Ray holds objects beyond that, and Triton, which transformers imports, then prints a page
-    about leaks.
+    Trap: Ray still holds objects then, and Triton, which transformers imports, prints a page about
+    leaks.
     """
     threading._shutdown()  # type: ignore[attr-defined]  # waits for threads
     atexit._run_exitfuncs()
@@ -155,9 +154,9 @@ def leave(status: int) -> NoReturn:
 
 @contextmanager
 def deferred_signals(doing: str) -> Iterator[None]:
-    """Defer Ctrl-C, SIGTERM and SIGHUP until the end of the block, which is ``doing`` something.
+    """Defer Ctrl-C, SIGTERM and SIGHUP to the end of the block; ``doing`` describes it in the log.
 
-    Then KeyboardInterrupt is raised if there was one of them, and the block raised nothing.
+    Then raises KeyboardInterrupt if one of them came, unless the block raised.
     """
     received = []
 
@@ -165,7 +164,7 @@ def deferred_signals(doing: str) -> Iterator[None]:
         received.append(number)
         log.warning("%s: a moment", doing)
 
-    # Trap: what is ignored, as SIGHUP under nohup, would be received.
+    # Trap: a handler would receive even ignored signals (SIGHUP under nohup).
     heeded = [number for number in ENDING if signal.getsignal(number) is not signal.SIG_IGN]
     before = {number: signal.signal(number, defer) for number in heeded}
     try:

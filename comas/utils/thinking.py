@@ -1,4 +1,4 @@
-"""Telling the thinking of a reasoning model from its answer, by the marks around it."""
+"""Separate the thinking of a reasoning model from its answer."""
 
 import re
 from collections.abc import Collection
@@ -13,12 +13,12 @@ KNOWN_MARKS = (
     ("<mm:think>", "</mm:think>"),
     ("<|START_THINKING|>", "<|END_THINKING|>"),
 )
-"""Those of Qwen3, DeepSeek-R1 and most others, of Magistral, Seed-OSS, MiniMax-M3 and Command A."""
+"""Marks of Qwen3, DeepSeek-R1 and most others, Magistral, Seed-OSS, MiniMax-M3 and Command A."""
 
 
 class Said(NamedTuple):
-    """A response in two parts: the thinking with its marks (of several stretches, the whole
-    response), and the rest, which others read."""
+    """A response in two parts: the thinking with its marks (the whole response, if it thinks more
+    than once), and the answer, which others read."""
 
     thinking: str
     answer: str
@@ -26,21 +26,21 @@ class Said(NamedTuple):
 
 @dataclass(frozen=True)
 class ThinkingMarks:
-    """Where a model's thinking begins and ends in its responses.
+    """The marks that begin and end a model's thinking.
 
     Example: with ``<think>`` and ``</think>``, the response ``<think>8 + 3</think> 71`` has the
-    answer ``71``. Where the chat template ``opens`` the thinking, so has ``8 + 3</think> 71``, and
-    ``8 + 3``, which was cut off, has none: its answer is empty.
+    answer ``71``. If the chat template ``opens`` the thinking, so has ``8 + 3</think> 71``, and the
+    answer of ``8 + 3``, which was cut off, is empty.
     """
 
     start: str
     end: str
     opens: bool = False
-    """True if the chat template itself begins the response with an open ``start``."""
+    """True if the chat template begins the response with ``start``."""
 
     def split(self, response: str) -> Said:
-        """A response as thinking and answer. An ``end`` without a ``start`` ends thinking that
-        began with the response."""
+        """Split a response into thinking and answer. An ``end`` without a ``start`` ends thinking
+        that began with the response."""
         said = self.start + response if self.opens else response
         answer = self._thinking.sub("", said).rpartition(self.end)[2]
         if answer == response:
@@ -49,7 +49,7 @@ class ThinkingMarks:
         return Said(response.removesuffix(answer), answer)
 
     def is_unfinished(self, response: str) -> bool:
-        """True if a response ends while it thinks."""
+        """True if a response ends inside its thinking."""
         said = self.start + response if self.opens else response
         return said.rfind(self.start) > said.rfind(self.end)
 
@@ -61,8 +61,8 @@ class ThinkingMarks:
 def find_marks(
     tokens: Collection[str], template: str, *, begins_response: str
 ) -> ThinkingMarks | None:
-    """Return the first of ``KNOWN_MARKS`` that are among a model's ``tokens``, or else in its chat
-    template, which ``begins_response``; None: it has none."""
+    """Return the first of ``KNOWN_MARKS`` in a model's ``tokens``, or else in its chat template,
+    or None. ``begins_response`` is what the template writes before a response."""
     for where in (tokens, template):
         for start, end in KNOWN_MARKS:
             if end in where:
