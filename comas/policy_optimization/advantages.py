@@ -28,11 +28,11 @@ class AdvantageInputs:
     kl_coef: float
     """beta of the KL penalty."""
     memory: dict[Hashable, float] = field(default_factory=dict)
-    """What an estimator has kept from earlier updates; it may change it. It starts empty, and is
-    part of the policy's checkpoint."""
+    """The estimator's own state between updates, which it may change. It starts empty, and is saved
+    in the policy's checkpoint."""
 
     def on_every_token(self, advantages: torch.Tensor) -> torch.Tensor:
-        """One advantage for each response [N], on all of its sampled tokens: [N, T] float32.
+        """Spread one advantage per response [N] over its sampled tokens: [N, T] float32.
 
         Example: advantages [2, 3] of responses of 2 and 1 tokens: [[2, 2], [3, 0]].
         """
@@ -57,9 +57,9 @@ def grpo(inputs: AdvantageInputs) -> torch.Tensor:
 
         A = (r - mean(group)) / (std(group) + 1e-9)
 
-    with the sample standard deviation (divisor n - 1), as OpenRLHF and TRL have it; the paper does
-    not say which. A response alone in its group has advantage 0. KL is not read: GRPO's is a term
-    of the loss. Source: DeepSeekMath, arXiv 2402.03300.
+    with the sample standard deviation (divisor n - 1), as in OpenRLHF and TRL; the paper does not
+    say which. A response alone in its group has advantage 0. The KL penalty is a term of the loss.
+    Source: DeepSeekMath, arXiv 2402.03300.
     """
     return inputs.on_every_token(within_groups(inputs.rewards, inputs.groups, standardized))
 
@@ -91,7 +91,7 @@ def whiten(values: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
 def within_groups(
     values: torch.Tensor, groups: Sequence[Hashable], relate: Callable[[torch.Tensor], torch.Tensor]
 ) -> torch.Tensor:
-    """``relate`` of each group's values, in the places that they came from: [N], float64.
+    """Apply ``relate`` to the values of each group, keeping their order: [N], float64.
 
     Example: values [3, 1, 5] of the groups a, b, a, related by ``centered``: [-1, 0, 1].
     """
@@ -106,33 +106,33 @@ def within_groups(
 
 
 def centered(values: torch.Tensor) -> torch.Tensor:
-    """value - mean; exactly 0 where all are equal, whatever their mean is rounded to."""
+    """value - mean; exactly 0 if all values are equal, however their mean is rounded."""
     if torch.all(values == values[0]):
         return torch.zeros_like(values)
     return values - values.mean()
 
 
 def standardized(values: torch.Tensor, *, epsilon: float = 1e-9) -> torch.Tensor:
-    """(value - mean) / (std + epsilon), with the sample standard deviation (divisor n - 1);
-    exactly 0 where all are equal, and so for a lone value."""
+    """(value - mean) / (std + epsilon), with the sample standard deviation (divisor n - 1); exactly
+    0 if all values are equal, or there is only one."""
     if torch.all(values == values[0]):
         return torch.zeros_like(values)
     return centered(values) / (values.std(unbiased=True) + epsilon)
 
 
 class AdvantageEstimator(NamedTuple):
-    """How advantages are computed, and what belongs to them in the loss."""
+    """A function for advantages, with its groups and its KL term in the loss."""
 
     advantages: Callable[[AdvantageInputs], torch.Tensor]
-    """The whole buffer to advantages [N, T]."""
+    """From a whole buffer to advantages [N, T]."""
     group_by: tuple[str, ...] = ()
-    """Fields of a sample that make its group, unless ``algorithm.group_by`` names others."""
+    """Fields of a sample that define its group; ``algorithm.group_by`` overrides them."""
     kl_loss: Literal["k2", "k3"] | None = None
-    """Estimator of a KL term in the loss; None: the penalty is part of the advantages."""
+    """Estimator of a KL term in the loss; None if the penalty is part of the advantages."""
 
 
 def _as_estimator(found: Any) -> AdvantageEstimator | None:
-    """A bare function compares no samples by groups."""
+    """A bare function becomes an estimator without groups."""
     if isinstance(found, AdvantageEstimator):
         if isinstance(found.group_by, str) or not set(found.group_by) <= set(GROUP_KEYS):
             raise TypeError(
@@ -163,8 +163,8 @@ def compute_advantages(
     algorithm: ReinforcePP | Grpo | Custom,
     memory: dict[Hashable, float],
 ) -> torch.Tensor:
-    """Return the advantages [N, T] of one policy's whole buffer, times ``algorithm.role_weights``;
-    arguments are as in ``AdvantageInputs``."""
+    """Return the advantages [N, T] of one policy's whole buffer, times ``algorithm.role_weights``.
+    Arguments are as in ``AdvantageInputs``."""
     estimator = ADVANTAGE_ESTIMATORS[algorithm.estimator]
     group_by = estimator.group_by if algorithm.group_by is None else algorithm.group_by
     rewards = torch.tensor([sample.reward for sample in samples], dtype=torch.float32)

@@ -1,4 +1,4 @@
-"""An optimiser step's samples over ranks and micro batches, so that no rank waits for another."""
+"""Divide an optimiser step's samples evenly over ranks and micro batches."""
 
 import math
 from collections import defaultdict
@@ -8,27 +8,27 @@ from dataclasses import dataclass, field
 from comas.policy_optimization.batching import Tokens
 
 ATTENTION_SPAN = 32_768
-"""Tokens at which causal attention takes as long as everything else: in a usual transformer
-about 12 times the hidden size (per layer 24 h^2 operations a token against 2 h a token and
-token before it), more with grouped heads; here that of a 3B model."""
+"""Length in tokens at which causal attention takes as long as everything else: about 12 times the
+hidden size (per layer, 24 h^2 operations per token against 2 h per pair of tokens), more with
+grouped heads. This is the value of a 3B model."""
 
 MOST_COPIES = 8
-"""Samples behind one copy of a prompt: attention holds its keys and values for each of them. (With
-a prompt of 70 tokens and responses of 25, 8 leave 36 % of the tokens, any number of them 26 %.)"""
+"""Most samples that share one copy of a prompt: attention holds its keys and values for each of
+them. (Prompts of 70 and responses of 25 tokens: 8 leave 36 % of the tokens; no limit, 26 %.)"""
 
 
 def sample_cost(num_tokens: int) -> float:
-    """Relative time that a sample of this many tokens takes, in tokens of a short one."""
+    """Return the relative time for a sample of this length, in tokens of a short one."""
     return num_tokens * (1 + num_tokens / ATTENTION_SPAN)
 
 
 def group_samples(
     samples: Sequence[Tokens], *, unit: int, limit: int, share_prompts: bool
 ) -> dict[tuple[int, ...], int]:
-    """Return groups of samples that go into the same micro batch: indices -> tokens in all.
+    """Return groups of samples for the same micro batch: indices -> total tokens.
 
-    A group is a unit (see ``split_into_steps``); with ``share_prompts`` it is as many of one prompt
-    as surely are within ``limit`` tokens, and ``MOST_COPIES`` samples.
+    A group is a unit (see ``split_into_steps``) or, with ``share_prompts``, as many samples of one
+    prompt as are sure to fit into ``limit`` tokens, and at most ``MOST_COPIES``.
 
     Example: prompts a, b, a, a of 4 tokens, responses of 1, 2, 3, 2, and a limit of 10:
     (10 - 4) // 3 = 2 samples behind a, so {(0, 2): 4 + 1 + 3, (3,): 4 + 2, (1,): 4 + 2}.
@@ -79,13 +79,13 @@ def divide_samples(
 def split_into_micro_batches(
     lengths: Sequence[int], *, micro_batch_tokens: int, num_ranks: int
 ) -> list[list[list[int]]]:
-    """Share samples over ranks by cost: indices as [rank][micro batch][sample].
+    """Divide samples over ranks by cost: indices as [rank][micro batch][sample].
 
-    ``lengths`` are prompt plus response tokens; a sample above ``micro_batch_tokens`` is a micro
-    batch of its own. Every rank gets the same number of micro batches, the last ones possibly
-    empty, as the collectives of ZeRO-3 need: the smallest for which the samples, longest first and
-    each to the micro batch of the least cost that has room, all find a place. The ranks' n-th micro
-    batches are of like cost, since ZeRO-3 makes them wait for each other, and so are their sums.
+    ``lengths`` are prompt plus response tokens; a sample above ``micro_batch_tokens`` gets a micro
+    batch of its own. All ranks get the same number of micro batches (the last may be empty), as the
+    collectives of ZeRO-3 require. It is the smallest number for which all samples fit, taken
+    longest first, each into the cheapest micro batch that has room. The ranks' n-th micro batches
+    have similar costs, since ZeRO-3 makes ranks wait for each other, and so have their sums.
 
     Example: lengths [9, 2, 8, 3, 4], 9 tokens a micro batch, 2 ranks: 9 | 8 | 4 | 3 + 2, so
     rank 0 has [[0], [4]], rank 1 has [[2], [3, 1]].
@@ -102,13 +102,13 @@ def split_into_micro_batches(
 def split_into_rows(
     lengths: Sequence[int], *, micro_batch_tokens: int, num_ranks: int
 ) -> list[list[list[int]]]:
-    """Share samples over ranks like ``split_into_micro_batches``, but into micro batches of rows
-    that are all as long as the longest of them: samples of like length go together.
+    """Divide samples like ``split_into_micro_batches``, but for rows that are padded to the longest
+    row of their micro batch: samples of similar length go together.
 
     Example: lengths [9, 2, 8, 3, 4], 16 tokens a micro batch, 1 rank: 9 | 8 + 4 | 3 + 2, of 9, 2 x
     8 and 2 x 3 tokens.
     """
-    # No rank is without one where there are samples for it.
+    # Give every rank a micro batch, if there are enough samples.
     limit = min(micro_batch_tokens, math.ceil(len(lengths) / num_ranks) * max(lengths, default=0))
     bins: list[_Bin] = []
     for index in sorted(range(len(lengths)), key=lambda i: -lengths[i]):
@@ -124,7 +124,7 @@ def split_into_rows(
 
 @dataclass
 class _Bin:
-    """A micro batch while it is filled."""
+    """A micro batch that is being filled."""
 
     samples: list[int] = field(default_factory=list)
     size: int = 0
@@ -134,8 +134,7 @@ class _Bin:
 def _fill(
     lengths: Sequence[int], sizes: Sequence[int], *, limit: int, num_bins: int
 ) -> list[_Bin] | None:
-    """Put every sample, longest first, into the bin of the least cost with room for it; None
-    where there is none."""
+    """Put every sample, longest first, into the cheapest bin that has room; None if none has."""
     bins = [_Bin() for _ in range(num_bins)]
     for index in sorted(range(len(lengths)), key=lambda i: -lengths[i]):
         size = sizes[index]
@@ -150,7 +149,7 @@ def _fill(
 
 
 def _deal(bins: Sequence[_Bin], *, num_ranks: int) -> list[list[list[int]]]:
-    """Bins of like cost to all ranks at once, the costliest to the rank with least so far."""
+    """Give all ranks bins of similar cost, the costliest to the rank with the least so far."""
     ordered = sorted(bins, key=lambda b: -b.cost)
     shares: list[list[list[int]]] = [[] for _ in range(num_ranks)]
     totals = [0.0] * num_ranks

@@ -1,4 +1,4 @@
-"""A buffer into optimiser steps, and the samples of a micro batch into tensors."""
+"""Split a buffer into optimiser steps, and lay out micro batches as tensors."""
 
 from array import array
 from collections import Counter
@@ -16,8 +16,8 @@ from comas.types import TrainingSample
 
 
 def num_optimizer_steps(num_samples: int, train_batch_size: int | None) -> int:
-    """Return the optimiser steps in one epoch over a buffer: ``num_samples / train_batch_size``,
-    rounded (None: one step).
+    """Return the number of optimiser steps per epoch: ``num_samples / train_batch_size``, rounded,
+    or 1 if that is None.
 
     Example: 150 samples by 64 are 2 steps (75 each), 165 are 3 (55 each).
     """
@@ -28,9 +28,9 @@ def num_optimizer_steps(num_samples: int, train_batch_size: int | None) -> int:
 def split_into_steps(
     num_samples: int, *, train_batch_size: int | None, rng: Random, unit: int = 1
 ) -> list[list[int]]:
-    """Shuffle sample indices and cut them into optimiser steps that differ by one unit at most.
+    """Shuffle sample indices and split them into optimiser steps that differ by one unit at most.
 
-    A unit is so many neighbours that are never parted, such as the 2 of a DPO pair. Nothing is
+    A unit of neighbours, such as the 2 samples of a DPO pair, stays together. No sample is
     dropped. Example: 5 samples by 2 give 3 steps, e.g. [[4, 0], [2, 1], [3]].
     """
     order = list(range(num_samples // unit))
@@ -46,7 +46,7 @@ def split_into_steps(
 
 @dataclass(frozen=True)
 class StepTotals:
-    """What one optimiser step holds in all its micro batches on all ranks."""
+    """Totals of one optimiser step over all micro batches and ranks."""
 
     num_tokens: int
     """Sampled response tokens: the denominator of "token_mean"."""
@@ -61,7 +61,7 @@ class StepTotals:
 
 @dataclass(frozen=True)
 class MicroBatch:
-    """Samples one after another in a single row, as the model and the loss take them.
+    """Samples packed into a single row, as inputs of the model and the loss.
 
     Example: prompt (5, 8), response (7, 9, 1), then prompt (5,), response (3,)::
 
@@ -69,8 +69,8 @@ class MicroBatch:
         position_ids  [[0, 1, 2, 3, 4, 0, 1]]    response_ids  [7, 9, 1, 3]
         boundaries    [0, 5, 7]                  mask          [[T, T, T], [T, F, F]]
 
-    Samples of one prompt may lie behind a single copy of it, as parts that attend to it and, like
-    the prompt, causally to themselves. Example: prompt (5, 8), responses (7, 9) and (1,)::
+    Samples can share a single copy of their prompt. Each part then attends to the prompt and,
+    causally, to itself. Example: prompt (5, 8), responses (7, 9) and (1,)::
 
         input_ids     [[5, 8, 7, 9, 1]]    key_places      [0, 1,  0, 1, 2, 3,  0, 1, 4]
         position_ids  [[0, 1, 2, 3, 2]]    key_boundaries  [0, 2, 6, 9]
@@ -82,33 +82,33 @@ class MicroBatch:
     position_ids: torch.Tensor
     """[1, L]: positions within each sample."""
     boundaries: torch.Tensor
-    """[B + 1] int32: where each sample, or part, begins, and L."""
+    """[B + 1] int32: start of each sample, or part, then L."""
     longest: int
     """Tokens of the longest sample, or part."""
     key_places: torch.Tensor | None
-    """[M]: the places that each part attends to; None: every sample is a part, and attends to
+    """[M]: the positions in the row that each part attends to; None if each sample only attends to
     itself."""
     key_boundaries: torch.Tensor
-    """[B + 1] int32: where those of each part begin, and M; ``boundaries`` without key places."""
+    """[B + 1] int32: start of each part in ``key_places``, then M; else ``boundaries``."""
     most_keys: int
-    """The most that a part attends to."""
+    """The largest number of positions that a part attends to."""
     predicting: torch.Tensor
-    """[n]: places in the row whose logits predict a sampled response token."""
+    """[n]: positions in the row whose logits predict a sampled response token."""
     response_ids: torch.Tensor
     """[n]: the predicted tokens, response after response."""
     temperature: float | torch.Tensor
-    """Of all samples, or [n]: of each predicted token."""
+    """One for all samples, or [n]: one per predicted token."""
     mask: torch.Tensor
     """[B, R] bool: True = sampled response token, padded to the longest response."""
 
     @property
     def num_padded_tokens(self) -> int:
-        """Tokens of a model that ``pads`` every sample to the longest of them."""
+        """Number of tokens if every sample is padded to the longest one."""
         return (len(self.boundaries) - 1) * self.longest
 
 
 class Tokens(Protocol):
-    """What is trained of a sample."""
+    """The token ids of a sample, and which of them are trained."""
 
     @property
     def prompt_token_ids(self) -> Sequence[int]: ...
@@ -127,9 +127,9 @@ def assemble(
     share_prompts: bool = False,
     temperature: float | Sequence[float] = 1.0,
 ) -> MicroBatch:
-    """Lay samples into a micro batch; none at all give one token, and no response. With
-    ``share_prompts``, a prompt that several of them have is there once. They were sampled at
-    ``temperature``, or each at its entry of it."""
+    """Pack samples into a micro batch; no samples give one token and no response. With
+    ``share_prompts``, a common prompt is stored once. ``temperature`` is the sampling temperature
+    of all samples, or of each."""
     copies = Counter(tuple(sample.prompt_token_ids) for sample in samples if share_prompts)
     tokens: list[int] = []
     positions: list[int] = []
@@ -200,7 +200,7 @@ def response_mask(samples: Sequence[Tokens]) -> torch.Tensor:
 def response_rows(
     values: torch.Tensor | None, samples: Sequence[TrainingSample]
 ) -> "list[array[float]]":
-    """The rows of ``values`` [N, T] without padding; none of None.
+    """Return the rows of ``values`` [N, T] without padding; [] for None.
 
     Example: ``[[1.5, 1.0], [-2.0, 0.0]]`` of responses of 2 tokens and 1 token give ``[1.5, 1.0]``
     and ``[-2.0]``.

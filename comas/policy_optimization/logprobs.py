@@ -1,15 +1,15 @@
-"""Log-probs of tokens and entropies from hidden states, without ever holding all logits."""
+"""Compute log-probs and entropies from hidden states without holding all logits."""
 
 from typing import Any
 
 import torch
 
 CHUNK_SIZE = 512
-"""Tokens whose logits are held at once. Smaller chunks save memory, but each of them passes over
+"""Number of tokens whose logits are held at once. Smaller chunks save memory, but each one updates
 the whole gradient of the output layer."""
 
 PIECE_SIZE = 32
-"""Tokens whose probabilities are held beside the logits of their chunk."""
+"""Number of tokens whose probabilities are held beside the logits."""
 
 
 def token_logprobs(
@@ -19,15 +19,15 @@ def token_logprobs(
     *,
     temperature: float | torch.Tensor,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Log-probability [n] of each token under the logits ``hidden @ weight.T / temperature``, and
-    the entropy [n] of the distribution that it was drawn from, in nats.
+    """Return the log-prob [n] of each token under the logits ``hidden @ weight.T / temperature``,
+    and the entropy [n] of its distribution, in nats.
 
     Args:
-        hidden: [n, H], what the output layer is given.
-        weight: [V, H] of the output layer. Log-probs are differentiable by hidden and weight,
-            entropies are not differentiable.
+        hidden: [n, H], the input of the output layer.
+        weight: [V, H], that of the output layer. Log-probs are differentiable with respect to
+            hidden and weight; entropies are not differentiable.
         token_ids: [n]
-        temperature: the rollout's, of all tokens or [n].
+        temperature: that of the rollout, one for all tokens or [n].
 
     Logits are in the dtype of ``hidden``, the softmax and the result in float32. (That of
     ``torch.nn.functional.linear_cross_entropy`` is as coarse as ``hidden``: in bfloat16 a
@@ -37,7 +37,7 @@ def token_logprobs(
 
 
 class _TokenLogprobs(torch.autograd.Function):
-    """Computes the logits of one chunk after another, and again in the backward pass."""
+    """Computes logits chunk by chunk, and again in the backward pass."""
 
     @staticmethod
     def forward(
@@ -71,7 +71,7 @@ class _TokenLogprobs(torch.autograd.Function):
             logits_gradient = logits_gradient.to(weight.dtype)
             hidden_gradient[chunk] = logits_gradient @ weight
             weight_gradient.addmm_(logits_gradient.T, hidden[chunk])
-            del logits_gradient  # or it would last until the next ones are there
+            del logits_gradient  # free it before the next chunk's
         return hidden_gradient, weight_gradient, None, None
 
 
@@ -88,8 +88,8 @@ def _logits(
 def _normalise(
     logits: torch.Tensor, token_ids: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Log-probs [n] of ``token_ids`` [n, 1], entropies [n] and the logits' log-sum-exp [n];
-    without a second tensor of the size of ``logits``, which are overwritten."""
+    """Return log-probs [n] of ``token_ids`` [n, 1], entropies [n] and the logits' log-sum-exp [n].
+    Overwrites ``logits`` to save memory."""
     largest = logits.amax(dim=1)
     chosen = logits.sub_(largest[:, None]).gather(1, token_ids)[:, 0]
     pieces = [_sums(piece) for piece in logits.split(PIECE_SIZE)]

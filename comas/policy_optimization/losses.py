@@ -1,7 +1,7 @@
-"""The loss of an update, token by token, and the one number that it becomes.
+"""Losses per token, and their aggregation to a scalar.
 
-Every sum over a micro batch is divided by the totals of the whole optimiser step, over all ranks,
-so the gradient depends neither on the micro batches nor on the number of ranks.
+Every sum over a micro batch is divided by the totals of the whole optimiser step over all ranks, so
+the gradient depends neither on the micro batches nor on the number of ranks.
 """
 
 from collections.abc import Callable, Sequence
@@ -19,7 +19,7 @@ from comas.policy_optimization.preferences import dpo_loss
 
 
 class LossInputs(NamedTuple):
-    """What a loss is of: a micro batch of B responses, padded on the right to R tokens."""
+    """The inputs of a loss: a micro batch of B responses, padded on the right to R tokens."""
 
     logprobs: torch.Tensor
     """[B, R]: log pi_theta of each token, differentiable."""
@@ -34,12 +34,12 @@ class LossInputs(NamedTuple):
 
 
 class TokenLosses(NamedTuple):
-    """The loss of each token, and whose gain, or weight, was clipped."""
+    """The loss of each token, and which tokens were clipped."""
 
     losses: torch.Tensor
-    """[B, R]; those where the mask is False do not count."""
+    """[B, R]; ignored where the mask is False."""
     is_clipped: torch.Tensor | None = None
-    """[B, R] bool; None: none are."""
+    """[B, R] bool; None if no token is clipped."""
 
 
 Loss = Callable[[LossInputs], TokenLosses]
@@ -80,7 +80,7 @@ LOSSES: Registry[Loss] = Registry(
 
 
 class Surrogate(NamedTuple):
-    """A micro batch's share of the policy loss, and what the loss did to it, as scalars."""
+    """A micro batch's share of the policy loss, with counts, as scalars."""
 
     loss: torch.Tensor
     num_clipped: torch.Tensor
@@ -91,23 +91,23 @@ class Surrogate(NamedTuple):
 
 @dataclass(frozen=True)
 class Targets:
-    """What the loss compares log-probs with, for a whole buffer or some of its rows."""
+    """The targets of the loss, for a whole buffer or some of its rows."""
 
     mask: torch.Tensor
     """[N, T] bool: True = trained response token."""
     advantages: torch.Tensor | None
-    """[N, T]; None where pairs are compared."""
+    """[N, T]; None for DPO."""
     old_logprobs: torch.Tensor | None
-    """[N, T]: log pi_old; None where those of the update's own forward pass are the old ones."""
+    """[N, T]: log pi_old; None if the update's own forward pass gives them."""
     policy_logprobs: torch.Tensor | None
-    """[N, T]: log pi_theta before the update; None where no pass of its own computed it."""
+    """[N, T]: log pi_theta before the update, if a separate pass computed it."""
     reference_logprobs: torch.Tensor | None
     """[N, T]: log pi_ref, if there is a reference model."""
     rollout_logprobs: torch.Tensor
-    """[N, T]: those of the engine that sampled, 0 where padded."""
+    """[N, T]: log-probs of the rollout engine, 0 where padded."""
 
     def rows(self, indices: Sequence[int], width: int) -> "Targets":
-        """The given samples, cut to the ``width`` of their longest response."""
+        """Return the given rows, cut to ``width`` tokens."""
         rows = list(indices)
         return Targets(**{k: None if v is None else v[rows, :width] for k, v in vars(self).items()})
 
@@ -115,10 +115,10 @@ class Targets:
 def policy_loss(
     logprobs: torch.Tensor, *, targets: Targets, totals: StepTotals, algorithm: Algorithm
 ) -> Surrogate:
-    """Return a micro batch's share of the loss: that over advantages, plus the KL penalty where the
-    estimator has it in the loss; or the DPO loss of pairs, each a chosen and a rejected response.
+    """Return a micro batch's share of the loss: over advantages plus the KL penalty, if the estimator
+    has one in the loss; or the DPO loss of pairs of a chosen and a rejected response.
 
-    ``logprobs`` are [B, R], ``targets`` those of the same rows.
+    ``logprobs`` are [B, R]; ``targets`` have the same rows.
     """
     reference, mask = targets.reference_logprobs, targets.mask
     none = torch.zeros((), device=mask.device)
@@ -150,8 +150,8 @@ def policy_loss(
 
 
 def idle_samples(indices: Sequence[int], *, targets: Targets, algorithm: Algorithm) -> list[int]:
-    """Return those of ``indices`` without a gradient: their advantages, of which the clipped
-    surrogate is a multiple, are all 0, and there is no KL penalty."""
+    """Return those of ``indices`` without a gradient: all of their advantages, of which the clipped
+    surrogate is a multiple, are 0, and there is no KL penalty."""
     advantages, reference = targets.advantages, targets.reference_logprobs
     if advantages is None or isinstance(algorithm, Dpo) or algorithm.loss != "clipped_surrogate":
         return []
@@ -178,7 +178,7 @@ def aggregate(
 def log_ratios(
     logprobs: torch.Tensor | None, reference_logprobs: torch.Tensor | None, mask: torch.Tensor
 ) -> torch.Tensor:
-    """log(pi_theta / pi_ref) [N, T] of each response token; zeros without a reference."""
+    """Return log(pi_theta / pi_ref) [N, T] of response tokens; zeros without a reference."""
     if logprobs is None or reference_logprobs is None:
         return torch.zeros(mask.shape, device=mask.device)
     return approximate_kl(logprobs, reference_logprobs, estimator="k1") * mask
@@ -190,17 +190,17 @@ def approximate_kl(
     *,
     estimator: Literal["k1", "k2", "k3"],
 ) -> torch.Tensor:
-    """Per-token estimate of KL(pi_theta || pi_ref), between -10 and 10, with r = log(pi_theta /
-    pi_ref): k1 = r, k2 = r^2 / 2, k3 = exp(-r) - 1 + r (Schulman; DeepSeekMath has the last)."""
+    """Estimate KL(pi_theta || pi_ref) per token, clamped to [-10, 10], with r = log(pi_theta /
+    pi_ref): k1 = r, k2 = r^2 / 2, k3 = exp(-r) - 1 + r (Schulman; DeepSeekMath uses k3)."""
     return openrlhf_module("utils").compute_approx_kl(
         logprobs, reference_logprobs, kl_estimator=estimator
     )
 
 
 def needs_pass_beforehand(algorithm: Algorithm, *, num_optimizer_steps: int) -> bool:
-    """True if the policy's log-probs before the update take a forward pass of their own: for
-    advantages that hold the KL penalty, and for importance ratios, unless the old log-probs are the
-    rollout engine's, or there is one optimiser step, whose own pass gives the same."""
+    """True if the policy's log-probs before the update need their own forward pass: for a KL penalty in
+    the advantages, and for importance ratios, unless the rollout engine's log-probs are the old
+    ones, or there is only one optimiser step, whose own pass gives the same."""
     if isinstance(algorithm, Dpo):
         return False
     penalises_rewards = ADVANTAGE_ESTIMATORS[algorithm.estimator].kl_loss is None

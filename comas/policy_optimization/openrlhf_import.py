@@ -12,8 +12,8 @@ def openrlhf_module(name: str) -> ModuleType:
     """Import ``openrlhf.models.<name>`` ("loss" or "utils"); works without FlashAttention.
 
     The package's own ``__init__`` imports its Actor, and with it FlashAttention, which has no CPU
-    build: without it, both are imported under an empty package of the same name and path, which is
-    removed afterwards. Call it inside functions only: "utils" imports DeepSpeed.
+    build. Without FlashAttention, the module is imported under a temporary empty package of the
+    same name and path. Call this inside functions only: "utils" imports DeepSpeed.
     """
     full_name = f"{PACKAGE}.{name}"
     if full_name in sys.modules:

@@ -1,4 +1,4 @@
-"""DPO: pairs of responses to one prompt, of which one is to become likelier than the other."""
+"""DPO: train on pairs of a chosen and a rejected response to the same prompt."""
 
 from collections import defaultdict
 from collections.abc import Sequence
@@ -13,9 +13,9 @@ from comas.types import TrainingSample
 def preference_pairs(
     samples: Sequence[TrainingSample],
 ) -> list[tuple[TrainingSample, TrainingSample]]:
-    """Return (chosen, rejected) of every prompt, in order: of an agent's responses to the same
-    prompt token ids those with the highest and the lowest reward, the first said where several have
-    it. Equal rewards, and so a lone response, give no pair.
+    """Return (chosen, rejected) for every prompt, in order: an agent's responses to the same prompt
+    token ids with the highest and the lowest reward, the earliest ones on ties. Equal rewards, and
+    so a single response, give no pair.
 
     Example: rewards 0.2, 0.8, 0.8, 0.4 of four answers to a question: the second and the first.
     """
@@ -42,7 +42,7 @@ def dpo_loss(
         m(y) = sum over the tokens of y of log(pi_theta / pi_ref)
         loss = -log sigmoid(beta * (m(chosen) - m(rejected)))
 
-    Rows are chosen and rejected in turn, [2P, R]; an empty micro batch has one row and no pair.
+    Rows [2P, R] alternate between chosen and rejected; an empty micro batch has one row, no pair.
     Equal to OpenRLHF's DPOLoss, whose mean is over the micro batch's own pairs.
     """
     margins = ((logprobs - reference_logprobs) * mask).sum(dim=1)

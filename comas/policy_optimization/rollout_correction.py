@@ -1,4 +1,4 @@
-"""Truncated importance sampling, loaded where ``algorithm.rollout_correction`` asks for it."""
+"""Truncated importance sampling, for ``algorithm.rollout_correction``."""
 
 import torch
 
@@ -6,11 +6,11 @@ import torch
 def correction_weights(
     correction: str, log_ratios: torch.Tensor, mask: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """The weight of each token's loss [B, R], and which tokens are beyond the bounds [B, R].
+    """Return the weight of each token's loss [B, R], and which tokens are beyond the bounds [B, R].
 
-    ``log_ratios`` [B, R] are log(pi_old / pi_rollout). tis: a token weighs its ratio, clipped to
-    [0, 2]. icepop: its ratio, and nothing beyond [0.5, 5]. seq_mask_tis: its ratio, and nothing in
-    a response whose geometric mean of ratios is beyond [0.5, 5].
+    ``log_ratios`` [B, R] are log(pi_old / pi_rollout). tis: the weight is the ratio, clipped to
+    [0, 2]. icepop: the ratio, or 0 beyond [0.5, 5]. seq_mask_tis: the ratio, or 0 in a response
+    whose geometric mean of ratios is beyond [0.5, 5].
     """
     compared = log_ratios
     if correction == "seq_mask_tis":

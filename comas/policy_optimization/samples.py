@@ -1,4 +1,4 @@
-"""From rewarded discussions to one training buffer per policy."""
+"""Collect rewarded discussions into one training buffer per policy."""
 
 from collections.abc import Sequence
 
@@ -11,11 +11,10 @@ def collect_samples(
     policy_of_agent: Sequence[int],
     mask_truncated: bool,
 ) -> list[list[TrainingSample]]:
-    """Collect everything each policy said, in any role, into its buffer D_k, in order.
+    """Collect all turns of each policy, in any role, into its buffer D_k, in order.
 
-    A turn without a reward or without a sampled token is left out, and with ``mask_truncated``
-    also a response cut off by the token limit: it counts neither in the loss nor in any mean of an
-    estimator.
+    Leaves out turns without a reward or a sampled token and, with ``mask_truncated``, responses cut
+    off by the token limit: these count neither in the loss nor in any mean of an estimator.
     """
     buffers: list[list[TrainingSample]] = [[] for _ in range(max(policy_of_agent) + 1)]
     for item in rewarded:
@@ -24,7 +23,7 @@ def collect_samples(
             truncated = said.finish_reason == "length"
             if reward is None or (mask_truncated and truncated):
                 continue
-            assert not turn.is_given, f"{turn.turn_id}: nobody said it, so it has no reward"
+            assert not turn.is_given, f"{turn.turn_id}: no agent generated it, so it has no reward"
             if said.num_sampled_tokens == 0:
                 continue
             buffers[policy_of_agent[turn.agent_index]].append(
@@ -46,21 +45,21 @@ def collect_samples(
 
 
 class Buffers:
-    """The samples that each policy gathers between its updates; a frozen one gathers none."""
+    """Gathers each policy's samples between its updates, and none for frozen policies."""
 
     def __init__(self, update_every: Sequence[int]) -> None:
-        """``update_every``: steps from one update of each policy to the next; 0 for none."""
+        """``update_every``: steps between the updates of each policy; 0 freezes it."""
         self._update_every = update_every
         self._gathered: list[list[TrainingSample]] = [[] for _ in update_every]
 
     def add(self, samples: Sequence[Sequence[TrainingSample]]) -> None:
-        """Add what each policy said in a step."""
+        """Add each policy's samples of a step."""
         for gathered, every, said in zip(self._gathered, self._update_every, samples, strict=True):
             gathered += said if every > 0 else []
 
     def take_due(self, step: int, *, num_steps: int) -> dict[int, list[TrainingSample]]:
-        """Return policy -> its buffer, of those that are updated in ``step``, as all are in the
-        last; they begin anew."""
+        """Return policy -> its buffer for the policies that are updated in ``step`` (in the last
+        step, all), and empty these buffers."""
         due = {}
         for policy, every in enumerate(self._update_every):
             if every > 0 and (step % every == 0 or step == num_steps):
