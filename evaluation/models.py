@@ -20,10 +20,7 @@ from comas.quickstart import QUICKSTART_PREFIX
 from comas.run.directory import BEST, MODELS
 from comas.run.seals import SOURCES, kept_source, read_inputs
 from comas.utils.client import list_models
-from comas.utils.endpoint import (
-    Endpoint,
-    fault_of_address,
-)
+from comas.utils.endpoint import Endpoint, fault_of_address
 from comas.utils.files import from_here, in_command, read_json
 from comas.utils.gguf import GGUF_SUFFIX, converted
 from comas.utils.invocation import start_of

@@ -10,22 +10,13 @@ from comas.config.plugins import blaming_plugins
 from comas.preflight.machine import settle_isolation
 from comas.types import Message
 from comas.utils.chat import ChatEncoder, template_fault
-from comas.utils.client import (
-    RequestOptions,
-    with_system_prompt,
-)
+from comas.utils.client import RequestOptions, with_system_prompt
 from comas.utils.interrupts import run
 from comas.utils.model_folder import load_tokenizer
 from comas.verification.sandbox import Isolation
 from evaluation.benchmarks import BENCHMARKS
 from evaluation.config import Command, EvaluationConfig
-from evaluation.models import (
-    CONTEXT_SHARE_OF_REPLY,
-    LocalModel,
-    Target,
-    find_remote,
-    find_target,
-)
+from evaluation.models import CONTEXT_SHARE_OF_REPLY, LocalModel, Target, find_remote, find_target
 from evaluation.report import Results, read_results
 from evaluation.results import (
     EVALUATION,

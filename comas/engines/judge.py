@@ -1,5 +1,5 @@
-"""The judge: a model behind an OpenAI-compatible address that has roles of the discussion in the
-place of agents (``society.judge``), and that nobody trains."""
+"""The judge (``society.judge``): a model behind an OpenAI-compatible endpoint that takes roles of
+the discussion in place of the agents, and is not trained."""
 
 import asyncio
 import logging
@@ -14,17 +14,8 @@ from typing import TypeVar
 from comas.config.schema import Config, Judge, for_agent
 from comas.engines.cluster.supervision import JudgeError
 from comas.types import Generation, Metrics, Request
-from comas.utils.client import (
-    Client,
-    RequestOptions,
-    list_models,
-    with_system_prompt,
-)
-from comas.utils.endpoint import (
-    NO_KEY,
-    Endpoint,
-    fault_of_address,
-)
+from comas.utils.client import Client, RequestOptions, list_models, with_system_prompt
+from comas.utils.endpoint import NO_KEY, Endpoint, fault_of_address
 from comas.utils.interrupts import run
 from comas.utils.replies import (
     BadRequestError,
@@ -40,26 +31,26 @@ T = TypeVar("T")
 log = logging.getLogger(__name__)
 
 NUM_RETRIES = 1
-"""Of the client, which follows Retry-After, before the run says that it waits."""
+"""Retries by the client, which obeys Retry-After, before the run logs that it waits."""
 DEADLINE_S = 600.0
-"""For an answer."""
+"""Limit for an answer."""
 PAUSE_S = 5.0
-"""From a failure to the next try."""
+"""Between a failure and the next attempt."""
 SAID_EVERY_S = 60.0
-"""Between two lines about a judge that does not answer."""
+"""Between two log lines about a judge that does not answer."""
 MAX_UNUSABLE = 3
-"""How often an answer may be unusable before the turn is lost."""
+"""Unusable answers before a turn is lost."""
 MAX_LOST = 32
-"""How many turns in a row may be lost for no reason in the prompt before the run ends."""
+"""Turns lost in a row, not because of their prompts, before the run ends."""
 TRY_TIMEOUT_S = 120.0
-"""For the answer that is asked for before a run."""
+"""Limit for the test question before a run."""
 COUNTS = ("requests", "prompt_tokens", "response_tokens", "waited_s", "refused")
 
 
 def find_judge(judge: Judge, config: Config) -> str:
-    """Return what answers at the judge's address, which is asked a question.
+    """Ask the judge a test question; return where it answers, for the preflight table.
 
-    Raises ValueError when the address is none, does not serve the model, or gives no answer.
+    Raises ValueError when the address is invalid, does not serve the model, or does not answer.
     """
     if fault := fault_of_address(judge.base_url, key_in="what society.judge.api_key_env names"):
         raise ValueError(f"society.judge.base_url {fault[0]}: {fault[1]}")
@@ -88,10 +79,10 @@ def find_judge(judge: Judge, config: Config) -> str:
 
 
 class JudgeClient:
-    """Asks the judge for turns, and waits where its address does not answer."""
+    """Requests turns from the judge, and waits while it does not answer."""
 
     def __init__(self, judge: Judge, config: Config) -> None:
-        """Raise ValueError where the judge's key is not in the environment."""
+        """Raise ValueError when the judge's key is not in the environment."""
         self.roles = frozenset(judge.roles)
         self._judge = judge
         self._system_prompt = config.rollout.system_prompt
@@ -111,23 +102,23 @@ class JudgeClient:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._counts = defaultdict[str, float](float)
         self._num_lost = 0
-        """Turns in a row that were lost for no reason in the prompt."""
+        """Turns lost in a row, not because of their prompts."""
         self._num_waiting = 0
-        """Requests that have failed, and are asked again."""
+        """Requests that have failed and are retried."""
         self._waits_since = self._next_line_at = 0.0
 
     async def try_out(self) -> Reply:
-        """Return the answer to a short question. Raises RequestError where none comes."""
+        """Return the answer to a short question. Raises RequestError if there is none."""
         request = Request(0, "Is 1 + 1 = 2? Say yes or no.", ("", ""), "scoring", seed=0)
         options = replace(self._options, timeout_s=TRY_TIMEOUT_S, num_retries=0)
         async with Client([self._endpoint], options) as client:
             return await self._complete(request, client)
 
     async def generate(self, request: Request) -> Generation | None:
-        """Return the judge's answer, asked for until it comes; None: it gives none to this prompt,
-        which is too long, say, or held back by a content filter.
+        """Return the judge's answer, retrying until it comes; None if the judge refuses this prompt
+        (too long, content filter, ...).
 
-        Raises JudgeError when the judge gives no prompt an answer, as its key is refused, say.
+        Raises JudgeError when the judge refuses all prompts (for example its key).
         """
         turn = " ".join(request.turn)
         try:
@@ -153,15 +144,15 @@ class JudgeClient:
             [{"role": "user", "content": request.prompt}], self._system_prompt
         )
         temperature = request.temperature
-        if temperature is None:  # that of the agent in whose place it speaks
+        if temperature is None:  # use that of the agent it replaces
             temperature = for_agent(self._temperature, request.agent_index)
         return await client.complete(
             chat, model_index=0, seed=request.seed, temperature=temperature
         )
 
     def _lose(self, turn: str, error: RequestError) -> None:
-        """Count a turn that gets no answer. Raises JudgeError where no turn gets one any more."""
-        if not self._counts["refused"]:  # once between two lines of metrics
+        """Count an unanswered turn. Raises JudgeError after ``MAX_LOST`` in a row."""
+        if not self._counts["refused"]:  # once a step
             log.warning("society.judge, asked for %s: %s. The turn is left out", turn, error)
         self._counts["refused"] += 1
         self._num_lost += not isinstance(error, RefusedPromptError)
@@ -169,11 +160,10 @@ class JudgeClient:
             raise JudgeError(f"society.judge left {MAX_LOST} turns in a row unanswered: {error}")
 
     def logprobs(self, generations: Sequence[Generation]) -> list[list[float]]:
-        """Return the log-probs of each response's tokens after its prompt under the judge, at
-        temperature 1; 0 of what was not sampled.
+        """Return the log-probs of each response's tokens under the judge, at temperature 1; 0 for
+        tokens that were not sampled.
 
-        Raises JudgeError where its address gives none, ValueError where it spells the tokens
-        otherwise.
+        Raises JudgeError when the endpoint returns none, ValueError when its tokenizer differs.
         """
 
         async def ask() -> list[list[float]]:
@@ -207,8 +197,8 @@ class JudgeClient:
         ]
 
     async def _insist(self, ask: Callable[[Client], Awaitable[T]], *, on: str) -> T:
-        """Return the answer, asked for until it comes. Raises BadRequestError, UnusableReplyError
-        when that is so again and again, and JudgeError when the judge refuses all requests."""
+        """Return the answer, retrying until it comes. Raises BadRequestError, UnusableReplyError
+        (after ``MAX_UNUSABLE``), and JudgeError when the judge refuses all requests."""
         num_unusable, waits = 0, False
         while True:
             try:
@@ -228,7 +218,7 @@ class JudgeClient:
                 return found
 
     def take_metrics(self) -> Metrics:
-        """Return what was asked since the last call."""
+        """Return the counts since the last call."""
         counts, self._counts = self._counts, defaultdict(float)
         answers = counts["answers"]
         metrics: Metrics = {f"judge/{name}": counts[name] for name in COUNTS}
@@ -241,7 +231,7 @@ class JudgeClient:
         loop = asyncio.get_running_loop()
         if loop is not self._loop:
             self._loop, self._open = loop, Client([self._endpoint], self._options)
-            self._num_waiting = 0  # those of a loop that was interrupted are gone
+            self._num_waiting = 0  # requests of an interrupted loop are gone
             self._closing = loop.create_task(_close_at_end(self._open))
         return self._open
 
@@ -253,7 +243,7 @@ class JudgeClient:
         self._counts["truncated"] += reply.finish_reason == "length"
 
     def _wait(self, error: RequestError, *, is_first: bool) -> None:
-        """Note that a request has failed, for the first time or again."""
+        """Record a failed request, and log it now and then."""
         now = time.monotonic()
         if is_first:
             self._num_waiting += 1
@@ -264,8 +254,8 @@ class JudgeClient:
             log.warning("the run waits for its judge %s: %s", self._judge.model, error)
 
     def _end_waiting(self, waits: bool) -> None:
-        """Note that a request has ended. The judge answers again when none waits any more: one
-        that did not fail, as it was slow, tells nothing about the others."""
+        """Record the end of a request. The judge answers again when no request is waiting: a slow
+        request that never failed says nothing about the others."""
         self._num_waiting -= waits
         if waits and not self._num_waiting:
             waited_s = time.monotonic() - self._waits_since
@@ -274,7 +264,7 @@ class JudgeClient:
 
 
 async def _close_at_end(client: Client) -> None:
-    """Close the client's connections as its event loop ends, which cancels this task."""
+    """Close the client when its event loop ends, which cancels this task."""
     async with client:
         await asyncio.Event().wait()
 
@@ -291,8 +281,7 @@ def _api_key(judge: Judge) -> str:
 
 
 def _said_alone(said: Generation) -> str:
-    """The text of a response without its tool calls, whose answers a chat template writes in a way
-    of its own."""
+    """Return the response text without tool calls, whose answers chat templates format."""
     text = said.response_text
     for call in reversed(said.calls or ()):
         text = f"{text[: call.start]}\n{text[call.end :]}"
@@ -300,5 +289,5 @@ def _said_alone(said: Generation) -> str:
 
 
 def _letters(text: str) -> str:
-    """What decoding token by token leaves as it is: no spaces, no parts of a character."""
+    """Keep what token-by-token decoding preserves: ASCII characters without spaces."""
     return "".join(each for each in text if each.isascii() and not each.isspace())

@@ -1,7 +1,6 @@
-"""The two kinds of Ray actor: one around a vLLM engine, one around a DeepSpeed rank.
+"""The two Ray actors: one around a vLLM engine, one around a DeepSpeed rank.
 
-The engines are imported inside the actors' processes only, so the driver loads neither and calls
-their methods by name.
+Engines are imported in the actors' processes only; the driver calls their methods by name.
 """
 
 from __future__ import annotations
@@ -28,9 +27,8 @@ if TYPE_CHECKING:
     import torch
 
 HEARTBEAT = "heartbeat"
-"""Ray's name of the thread that gives signs of life."""
+"""Name of the concurrency group that answers heartbeats."""
 VISIBLE_GPUS = "CUDA_VISIBLE_DEVICES"
-"""Environment variable that names the GPUs of a process: ``0,1``."""
 
 
 @dataclass(frozen=True)
@@ -38,12 +36,12 @@ class Engine:
     """An actor as the driver sees it."""
 
     name: str
-    """The name in messages: "rollout engine 1 of policy 0", "rank 0 of policies 1, 2"."""
+    """Name in messages: "rollout engine 1 of policy 0", "rank 0 of policies 1, 2"."""
     policies: tuple[int, ...]
-    """Its family: more than one share an engine as LoRA adapters."""
+    """Its family: several policies share an engine as LoRA adapters."""
     actor: ActorHandle
     create: Callable[[], ActorHandle]
-    """Creates an actor like it, for when this one is lost."""
+    """Creates a replacement when this actor is lost."""
 
     def call(self, method: str, *arguments: Any, **named: Any) -> ray.ObjectRef:
         """Start ``method`` of the ``RolloutEngine`` or ``FamilyTrainer`` in the actor."""
@@ -51,26 +49,26 @@ class Engine:
 
 
 def serving(policies: Collection[int], engines: Sequence[Engine]) -> list[Engine]:
-    """The engines that have at least one of ``policies``."""
+    """Return the engines of at least one of ``policies``."""
     return [engine for engine in engines if not set(policies).isdisjoint(engine.policies)]
 
 
 class ProcessLocation(NamedTuple):
-    """The process of an actor, and where it runs."""
+    """An actor's process and node."""
 
     node_id: str
     address: str
     pid: int
     log: Path
-    """The file on its node that takes its error output."""
+    """Its stderr, a file on its node."""
 
 
 class MemoryPeak(NamedTuple):
-    """The most memory that an engine's processes have held."""
+    """Peak memory of an engine's processes."""
 
     host_bytes: int
     gpu_bytes: int
-    """What PyTorch held in the actor's own process; 0 on a CPU."""
+    """Reserved by PyTorch in the actor's own process; 0 on a CPU."""
 
 
 def _own_memory() -> MemoryPeak:
@@ -82,7 +80,7 @@ def _own_memory() -> MemoryPeak:
 
 
 def visible_gpus() -> str:
-    """The GPUs that Ray has given to this process."""
+    """The GPUs that Ray has assigned to this process: ``0,1``."""
     return os.environ[VISIBLE_GPUS]
 
 
@@ -109,14 +107,14 @@ class RolloutActor:
         adapters: Adapters | None,
         gpus: str | None = None,
     ) -> None:
-        """``rollout`` are the run's settings with the chat template's variables of the policy.
-        ``gpus`` are those of a sharded engine; else Ray says which one it has."""
+        """``rollout`` holds the policy's own chat template variables; ``gpus`` are set for a
+        sharded engine (otherwise Ray assigns one)."""
         if gpus is not None:
             os.environ[VISIBLE_GPUS] = gpus
-        gc.disable()  # a collection in between would take a sixth of the time of an import
+        gc.disable()  # collections would take a sixth of the import time
         from comas.engines.rollout.engine import RolloutEngine
 
-        gc.freeze()  # later collections skip what the modules hold
+        gc.freeze()  # later collections skip the imported modules
         gc.enable()
         self._engine = RolloutEngine(
             model,
@@ -132,21 +130,21 @@ class RolloutActor:
         return await getattr(self._engine, method)(*arguments, **named)
 
     async def start(self) -> ProcessLocation:
-        """Load the engine; returns where it is."""
+        """Load the engine; return its location."""
         await self._engine.start()
         return _own_location()
 
     async def heartbeat(self) -> None:
-        """A sign of life."""
+        """Return at once, as a sign of life."""
 
     async def memory_peak(self) -> MemoryPeak:
-        """Return the most memory that the engine has held."""
+        """Return the engine's peak memory."""
         return _own_memory()
 
 
 class UpdateCalls:
-    """The calls of a weight update, each to all rollout engines of a policy: the client of our own
-    sender, and of vLLM's. ``workers_each`` are the GPUs of an engine."""
+    """Client of a weight sender (ours or vLLM's): forwards each call to all rollout engines of a
+    policy, which have ``workers_each`` GPUs each."""
 
     def __init__(self, engines: Sequence[ActorHandle], *, workers_each: int = 1) -> None:
         self._engines = engines
@@ -155,8 +153,7 @@ class UpdateCalls:
     def init_weight_transfer_engine(self, init_info: dict[str, Any]) -> None:
         infos = [init_info] * len(self._engines)
         if "rank_offset" in init_info:
-            # For NCCL, vLLM gives all engines the same rank, and tells only data-parallel ones
-            # apart, and an engine's workers.
+            # For NCCL, vLLM counts ranks within one engine only; each engine needs its own offset.
             first, each = init_info["rank_offset"], self._workers_each
             infos = [info | {"rank_offset": first + i * each} for i, info in enumerate(infos)]
         self._call_all("init_weight_transfer_engine", [{"init_info": info} for info in infos])
@@ -181,19 +178,17 @@ def send_adapters(
     engines: Sequence[ActorHandle],
     adapter: Callable[[int], dict[str, torch.Tensor]],
 ) -> None:
-    """Make the engines serve the present LoRA adapters of ``policies``: they are small, and go
-    through Ray, on GPUs by way of host memory, too."""
+    """Make the engines serve the current LoRA adapters of ``policies``. Adapters are small, so they
+    are sent through Ray (from host memory, on GPUs too)."""
     for policy in policies:
         weights = ray.put(adapter(policy))
         ray.get([engine.call.remote("load_adapter", policy, weights) for engine in engines])
 
 
-@dataclass(eq=False, repr=False)  # Ray puts an actor's whole repr into its log
+@dataclass(eq=False, repr=False)  # Ray logs an actor's whole repr
 class PolicyActor:
-    """One rank of a family's DeepSpeed group.
-
-    Methods are collective over its ranks unless they say otherwise.
-    """
+    """One rank of a family's DeepSpeed group. Methods are collective over its ranks unless they say
+    otherwise."""
 
     model: str
     config: Config
@@ -204,23 +199,23 @@ class PolicyActor:
     rank: int
     num_optimizer_steps: Mapping[int, int | None]
     plugin_texts: Mapping[str, str]
-    """Texts of plug-ins' files, as the driver has read them."""
+    """Texts of plug-in files, as the driver has read them."""
     _send: Callable[[Collection[int]], None] = field(init=False, repr=False)
-    """Sends the weights of policies to the engines, a whole update."""
+    """Runs a whole weight update of the given policies."""
 
     def open_rendezvous(self) -> Path:
-        """Where the ranks meet: memory of this process, which only this user can open, and of which
-        nothing is left behind."""
+        """Return a file for the ranks to meet at: memory of this process, open to this user only,
+        which leaves nothing behind."""
         descriptor = os.memfd_create("rendezvous")
         os.fchmod(descriptor, 0o600)
         return Path(f"/proc/{os.getpid()}/fd/{descriptor}")
 
     def start(self, rendezvous: Path) -> ProcessLocation:
-        """Load the model, when all ranks have met at ``rendezvous``; returns where this one is."""
-        gc.disable()  # a collection in between would take a sixth of the time of an import
+        """Meet the other ranks at ``rendezvous``, load the model, return this rank's location."""
+        gc.disable()  # see RolloutActor
         from comas.engines.policy.family import FamilyTrainer
 
-        gc.freeze()  # later collections skip what the modules hold
+        gc.freeze()
         gc.enable()
         adopt_texts(self.plugin_texts)
         self._trainer = FamilyTrainer(
@@ -247,10 +242,10 @@ class PolicyActor:
 
     @ray.method(concurrency_group=HEARTBEAT)
     def heartbeat(self) -> None:
-        """A sign of life, also while another call goes on."""
+        """Return at once, as a sign of life, even while another call runs."""
 
     def memory_peak(self) -> MemoryPeak:
-        """Return the most memory that this rank has held; not collective."""
+        """Return this rank's peak memory; not collective."""
         return _own_memory()
 
     def connect(self, engines: Sequence[ActorHandle]) -> None:
@@ -285,5 +280,5 @@ class PolicyActor:
         self._send = lambda policies: send()
 
     def send_weights(self, policies: Collection[int]) -> None:
-        """Make the connected engines serve the present weights of ``policies``."""
+        """Make the connected engines serve the current weights of ``policies``."""
         self._send(policies)

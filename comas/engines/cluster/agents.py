@@ -28,11 +28,11 @@ log = logging.getLogger(__name__)
 
 
 class Agents:
-    """Every agent's policy with its rollout engines, running under Ray while in the context.
+    """All policies and their rollout engines, which run under Ray inside the context.
 
-    All policies generate, train and sync at once. On shared GPUs their rollout engines sleep while
-    they train, and their states leave the GPU while the engines generate. A frozen policy has
-    engines only, which serve its base model and never sleep.
+    All policies generate, train and sync at once. On shared GPUs, rollout engines sleep during
+    training, and training states leave the GPU during generation. A frozen policy has only
+    engines, which serve its base model and never sleep.
 
     Example::
 
@@ -51,9 +51,9 @@ class Agents:
         num_optimizer_steps: Sequence[int] | None = None,
         recoveries: Recoveries | None = None,
     ) -> None:
-        """``num_optimizer_steps`` is what the whole run is expected to make of each policy;
-        ``optimization.lr_schedule`` says whether it has to be known. ``recoveries`` counts the
-        rollout engines that are started again; None: the first that is lost is an error."""
+        """``num_optimizer_steps`` are those expected of the whole run for each policy, which some
+        learning-rate schedules need. ``recoveries`` counts restarts of rollout engines; with None,
+        the first lost engine is an error."""
         self._config = config
         self._num_optimizer_steps: Sequence[int | None]
         self._num_optimizer_steps = num_optimizer_steps or [None] * config.num_policies
@@ -67,7 +67,7 @@ class Agents:
         self._versions = Counter[int]()
         """Policy -> the version of its weights."""
         self._are_behind = False
-        """True from an update to the sync: ranks may hold other weights than their engines."""
+        """True between an update and the sync: engines may hold older weights than their ranks."""
 
     def __enter__(self) -> Self:
         with ExitStack() as stack:
@@ -75,8 +75,7 @@ class Agents:
             stack.callback(self._launch.stop)
             self._start()
             stack.pop_all()
-        # What thousands of modules hold stays: to look at it takes 0.16 s in every full collection.
-        gc.freeze()
+        gc.freeze()  # scanning the imported modules costs 0.16 s in every full collection
         return self
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
@@ -85,11 +84,10 @@ class Agents:
         self._launch.stop()
 
     async def generate(self, request: Request) -> Generation | None:
-        """Sample one response of an agent, or of the judge where the role is the judge's; None when
-        the prompt is over the prompt limit.
+        """Sample one response of an agent, or of the judge for the judge's roles; None if the
+        prompt is over the prompt limit.
 
-        Raises EngineError when the engine fails, or is lost too often, ValueError when the judge
-        refuses.
+        Raises EngineError when the engine fails or is lost too often, or the judge refuses.
         """
         if self._judge is not None and request.role in self._judge.roles:
             return await self._judge.generate(request)
@@ -100,19 +98,19 @@ class Agents:
         return replace(generation, policy_version=version)
 
     def judge_logprobs(self, generations: Sequence[Generation]) -> list[list[float]]:
-        """Return the log-probs of responses under the judge. Raises ValueError where there is no
-        judge, or it cannot tell."""
+        """Return the log-probs of responses under the judge. Raises ValueError if there is no
+        judge, or JudgeError if it gives none."""
         if self._judge is None:
             raise ValueError("reward.scheme asks society.judge for log-probs, which is null")
         return self._judge.logprobs(generations)
 
     def judge_metrics(self) -> Metrics:
-        """Return what the judge was asked since the last call; nothing if there is none."""
+        """Return the judge's metrics since the last call; empty without a judge."""
         return {} if self._judge is None else self._judge.take_metrics()
 
     def response_logprobs(self, samples: Sequence[TrainingSample]) -> list[Sequence[float]]:
-        """Return the log-probs of each sample's response tokens, as an update would compute them,
-        under the present policy of its agent, which may not be frozen."""
+        """Return the log-probs of each sample's response tokens under the current policy of its
+        agent (not frozen), as an update would compute them."""
         policies = [self._config.policy_of_agent[sample.agent_index] for sample in samples]
         buffers: dict[int, list[TrainingSample]] = {policy: [] for policy in policies}
         for policy, sample in zip(policies, samples, strict=True):
@@ -120,7 +118,7 @@ class Agents:
         self._make_room(buffers)
         ranks = serving(buffers, self._ranks)
         found = self._call_all(ranks, "computing log-probs", "response_logprobs", buffers)
-        if self._shares_gpus:  # where engines, which slept, have lost their weights
+        if self._shares_gpus:  # sleep has dropped the engines' weights
             self._send_weights(buffers)
         rows = {policy: iter(logprobs) for of in found for policy, logprobs in of.items()}
         return [next(rows[policy]) for policy in policies]
@@ -128,16 +126,15 @@ class Agents:
     def begin_update(
         self, buffers: Mapping[int, Sequence[TrainingSample]], *, step: int
     ) -> Callable[[], dict[int, UpdateStats]]:
-        """Begin to update the policies of ``buffers``; return what waits for the end, and returns
-        policy -> result.
+        """Begin to update the policies of ``buffers``; return a function that waits for the end and
+        returns policy -> result.
 
-        Until ``sync_weights``, engines on GPUs of their own, and on a CPU, may go on with the
-        weights that they have.
+        Until ``sync_weights``, engines that share no GPU may go on sampling with their weights.
         """
         ranks = serving(buffers, self._ranks)
         self._make_room(buffers)
         self._are_behind = True
-        # Once into Ray's store for all ranks of a family, until the last of them is done.
+        # Put into Ray's store once for all ranks of a family.
         sent = {
             family: ray.put({policy: buffers[policy] for policy in family if policy in buffers})
             for family in {rank.policies: None for rank in ranks}
@@ -152,7 +149,7 @@ class Agents:
         return wait
 
     def sync_weights(self, policies: Collection[int] | None = None) -> None:
-        """Make the rollout engines of ``policies`` (all that are trained) serve their weights."""
+        """Make rollout engines serve the weights of ``policies`` (default: all trained ones)."""
         updated = self._config.trained_policies if policies is None else policies
         self._versions.update(list(updated))
         self._are_behind = False
@@ -163,11 +160,9 @@ class Agents:
         self._call_all(self._ranks, "writing a checkpoint", "save_checkpoint", folder)
 
     def load_checkpoint(self, folder: Path, *, step: int) -> None:
-        """Restore what ``save_checkpoint`` wrote after ``step``.
+        """Restore what ``save_checkpoint`` wrote after ``step``, policy versions included.
 
-        The policy version of generations goes on from there, as if nobody had stopped the run.
-
-        Raises ValueError when a policy that is frozen now was trained.
+        Raises ValueError when a policy that is now frozen was trained.
         """
         every = self._config.update_every
         for policy in range(self._config.num_policies):
@@ -179,7 +174,7 @@ class Agents:
                 )
         self._call_all(self._ranks, "loading a checkpoint", "load_checkpoint", folder)
         trained = self._config.trained_policies
-        # The last step has an update also where it is no multiple.
+        # The last step always has an update.
         self._versions = Counter({policy: -(-step // every[policy]) for policy in trained})
 
     def save_models(self, folder: Path) -> None:
@@ -190,7 +185,7 @@ class Agents:
                 self._call_all(ranks, "saving its model", "save_model", policy, model)
 
     def memory_peaks(self) -> dict[str, list[MemoryPeak]]:
-        """Return the most memory that each of the rollout engines and of the ranks has held."""
+        """Return the peak memory of every rollout engine and every rank."""
         parts = {"rollout engines": self._rollouts, "ranks": self._ranks}
         asked = "being asked for its memory"
         return {
@@ -218,9 +213,8 @@ class Agents:
     def _start(self) -> None:
         started = time.monotonic()
         self._rollouts += self._launch.rollouts()
-        # An engine measures the free memory of its GPU as it starts, and what others take
-        # meanwhile is missing from its cache: those of one GPU start one after another, before
-        # the policies load, and sleep by then.
+        # A starting engine measures its GPU's free memory, so the engines of one GPU start one
+        # after another, and sleep before the policies load.
         *waves, last_wave = self._launch.start_waves(self._rollouts)
         for engines in waves:
             self._launch.wait_for_start(_begin_start(engines))
@@ -257,22 +251,21 @@ class Agents:
         self._wait(calls, "connecting to its rollout engines")
 
     def _restart(self, lost: Engine, error: LostEngineError) -> Engine:
-        """Start a rollout engine again, with its policy's present weights.
+        """Restart a rollout engine with its policy's current weights.
 
-        Raises the error while an update is under way that it was sampling beside: the weights that
-        it had are gone.
+        Raises ``error`` during an update, when the weights that the engine had are gone.
         """
         if self._are_behind:
             raise error
         engines = serving(lost.policies, self._rollouts)
         standing = next(engine for engine in engines if engine.name == lost.name)
         if standing != lost:
-            return standing  # It was started again with another of its policy.
+            return standing  # restarted already with another engine of its policy
         self._launch.check_nodes()
         self.recoveries.count("engine", error)
         log.warning("%s", error)
         self._report(error)
-        # All of its policy: the weights go to all of them, and others may be lost, too.
+        # All engines of the policy: they receive weights together, and others may be lost too.
         names = ", ".join(engine.name for engine in engines)
         log.warning("started again, to be asked again what was left unanswered: %s", names)
         new = {engine: self._launch.replace(engine) for engine in engines}
@@ -282,29 +275,28 @@ class Agents:
         return new[lost]
 
     def _send_present_weights(self, family: Sequence[int]) -> None:
-        """Make engines of a family that hold the base model serve its weights; a frozen policy's
-        are these."""
+        """Make restarted engines of a family serve its trained weights."""
         if not (ranks := serving(family, self._ranks)):
-            return
+            return  # frozen: the engines serve the base model
         trained = [policy for policy in family if policy in self._config.trained_policies]
         self._make_room(family)
         self._connect(ranks)
         self._send_weights(trained)
 
     def _make_room(self, policies: Collection[int]) -> None:
-        """On shared GPUs, put engines to sleep and bring the ranks' states back."""
+        """On shared GPUs, put the engines to sleep and reload the ranks' states."""
         if self._shares_gpus:
             rollouts, ranks = serving(policies, self._rollouts), serving(policies, self._ranks)
             self._call_all(rollouts, "going to sleep", "sleep")
             self._call_all(ranks, "returning to the GPU", "reload_states")
 
     def _send_weights(self, policies: Collection[int]) -> None:
-        """Have ranks, for which there is room, send their weights to their engines."""
+        """Send the ranks' weights to their engines, after ``_make_room``."""
         ranks, rollouts = serving(policies, self._ranks), serving(policies, self._rollouts)
         if self._shares_gpus:
-            # An update leaves tens of GB in its allocator, which no other process can use.
+            # After an update the allocator caches tens of GB that no other process can use.
             self._call_all(ranks, "releasing its cache", "release_cache")
-            # Weights, then sync, then cache: waking all at once needs memory for everything.
+            # Weights, sync, KV cache: waking both at once needs memory for everything.
             self._call_all(rollouts, "waking up", "wake", "weights")
         calls = {
             rank: rank.actor.send_weights.remote([p for p in rank.policies if p in policies])
@@ -316,9 +308,9 @@ class Agents:
             self._call_all(rollouts, "waking up", "wake", "kv_cache")
 
     def _report(self, error: LostEngineError) -> None:
-        """Say what is known of the engines that an error names, and not of those whose names
-        begin alike: "rank 0 of policy 1" is not named in "rank 0 of policy 12 failed"."""
+        """Log a description of every engine that the error names."""
         for engine in (*self._rollouts, *self._ranks):
+            # "rank 0 of policy 1" is not named in "rank 0 of policy 12 failed".
             if re.search(rf"\b{re.escape(engine.name)}\b", str(error)):
                 log.warning(self._launch.describe(engine))
 

@@ -1,4 +1,4 @@
-"""Starting Ray and the engines' processes on their planned slots."""
+"""Starts Ray, and the engines' processes on their planned slots."""
 
 import logging
 import os
@@ -60,16 +60,15 @@ from comas.utils.terminal import deferred_signals
 log = logging.getLogger(__name__)
 
 MARK = "COMAS_LAUNCH"
-"""Environment variable by which the processes of a Ray that we started are known."""
+"""Environment variable that marks the processes of a Ray that we started."""
 SHOWN_LINES = 10
-"""Lines of a lost engine's log."""
+"""Log lines shown of a lost engine."""
 
 
 class Launch:
     """Starts the engines of a society under Ray, and stops all that it started.
 
-    Raises:
-        ValueError: the policies do not fit on the GPUs (with the numbers).
+    Raises ValueError, with the numbers, when the policies do not fit on the GPUs.
     """
 
     def __init__(self, config: Config, *, models: Sequence[str], device: Device) -> None:
@@ -85,12 +84,11 @@ class Launch:
             stack.callback(self.stop)
             self._start_ray()
             self.address = own_address()
-            """The address of this process, for engines on any node."""
             self._groups = self._placement_groups()
             stack.pop_all()
 
     def rollouts(self) -> list[Engine]:
-        """Create the rollout engines, family by family; they load nothing yet."""
+        """Create the rollout engines, family by family, without loading anything."""
         remote = ray.remote(RolloutActor)
         environment = engine_environment(
             self._device, threads=self._config.cluster.cpu_threads or 1
@@ -115,7 +113,7 @@ class Launch:
         ]
 
     def start_waves(self, engines: Sequence[Engine]) -> list[list[Engine]]:
-        """Groups of ``engines`` that may start at once: no two of a group share a GPU."""
+        """Divide ``engines`` into groups that may start at once, as they share no GPU."""
         sharers = self._placement.policies_per_group
         return [
             [engine for engine in engines if self._number_of(engine.policies) % sharers == wave]
@@ -123,17 +121,14 @@ class Launch:
         ]
 
     def ranks(self, *, num_optimizer_steps: Sequence[int | None]) -> list[Engine]:
-        """Create the ranks that train, family by family; they load nothing yet.
-
-        A frozen policy has none.
-        """
+        """Create the ranks of trained policies, family by family, without loading anything."""
         config = self._config
         trained = config.trained_families
         remote = ray.remote(concurrency_groups={HEARTBEAT: 1})(PolicyActor)
         threads = config.cluster.cpu_threads or num_host_threads(
             self._placement, num_policies=len(trained), nodes=self._nodes
         )
-        # On GPUs a policy's process imports vLLM too, for the sender of its weights.
+        # On GPUs a rank also imports vLLM, to send its weights.
         environment = process_environment(self._device, threads=threads) | QUIET_VLLM
         optimizations = {
             policy: replace(config.optimization, learning_rate=config.learning_rates[policy])
@@ -156,7 +151,7 @@ class Launch:
         ]
 
     def wait_for_start(self, starting: Mapping[Engine, ray.ObjectRef]) -> None:
-        """Wait until engines have started, and note where they are."""
+        """Wait until engines have started, and keep their locations."""
         found = wait_for_all(
             {engine.name: call for engine, call in starting.items()},
             doing="starting",
@@ -167,9 +162,9 @@ class Launch:
             self._locations[engine.name] = where
 
     def replace(self, engine: Engine) -> Engine:
-        """End ``engine``, also if it is frozen, and create another in its place.
+        """End ``engine``, even if it is frozen, and create another in its place.
 
-        Raises LostEngineError when its node is lost, which Ray may have noticed only now.
+        Raises LostEngineError when its node is lost.
         """
         ray.kill(engine.actor)
         where = self._locations[engine.name]
@@ -181,8 +176,8 @@ class Launch:
         return self._created(engine.name, engine.policies, engine.create)
 
     def describe(self, engine: Engine) -> str:
-        """The agents of an engine, its process and node, and the last lines of its log, where that
-        can be read from here."""
+        """Describe an engine: its agents, process and node, and the end of its log if it can be
+        read from here."""
         policies = self._config.policy_of_agent
         agents = [str(agent) for agent, policy in enumerate(policies) if policy in engine.policies]
         title = f"{engine.name} (agents {', '.join(agents)})"
@@ -195,7 +190,7 @@ class Launch:
         return "\n  ".join(lines)
 
     def log_places(self) -> None:
-        """Say on which node each policy is, of several: ``10.0.0.2: 0, 1; 10.0.0.3: 2, 3``."""
+        """Log the policies of each node if there are several: ``10.0.0.2: 0, 1; 10.0.0.3: 2``."""
         places = defaultdict[tuple[str, str], set[int]](set)
         for name, where in self._locations.items():
             places[where.node_id, where.address] |= {*self._engines[name].policies}
@@ -207,7 +202,7 @@ class Launch:
             log.info("policies by node: %s", "; ".join(sorted(by_node)))
 
     def check_nodes(self) -> None:
-        """Raise LostEngineError when Ray, or a node that was there as it was joined, is gone."""
+        """Raise LostEngineError when Ray, or a node that it had at the start, is gone."""
         self.check_ray()
         gone = set(self._nodes) - set(alive_nodes())
         if gone:
@@ -215,19 +210,19 @@ class Launch:
             raise LostEngineError(f"nodes of the Ray cluster are gone: {addresses}")
 
     def check_ray(self) -> None:
-        """Raise LostEngineError when the Ray that was started here is gone, or is long frozen."""
+        """Raise LostEngineError when the Ray that was started here is gone or frozen."""
         self._ray_processes.check()
 
     def stop(self) -> None:
         """End every engine, and the Ray that was started for them."""
         with deferred_signals("ending the engines"):
             if not self._ray_processes.are_sound():
-                # Its shutdown would wait for what is frozen until it ends this process.
+                # ray.shutdown() would wait for frozen processes until it ends this one.
                 end_processes(variable=MARK, value=self._mark)
             for engine in self._engines.values():
                 ray.kill(engine.actor)
             leave()
-            # What was frozen, or lost the rest of Ray, is still there.
+            # Frozen processes, and those that had lost Ray, are still running.
             end_processes(variable=MARK, value=self._mark)
 
     def _start_ray(self) -> None:
@@ -261,10 +256,8 @@ class Launch:
         ]
 
     def _gpus_of(self, family: tuple[int, ...], slot: Slot) -> str | None:
-        """The GPUs of a sharded engine, ``"0,1"``, in the order of its bundles; None of any other.
-
-        Ray gives an actor only GPUs of one bundle, but the group holds those of all its bundles.
-        """
+        """Return the GPUs of a sharded engine, ``"0,1"``, in the order of its bundles; None for any
+        other. (Ray assigns an actor GPUs of one bundle only.)"""
         if slot.num_bundles == 1:
             return None
         ask = ray.remote(visible_gpus)
@@ -300,7 +293,7 @@ class Launch:
         environment: dict[str, str],
         **arguments: Any,
     ) -> Engine:
-        """Create one actor of ``family``, of the class ``remote``, on ``slot``."""
+        """Create an actor of class ``remote`` for ``family`` on ``slot``."""
         backend: WeightTransfer = "shared_memory"
         if self._device == "cuda":
             backend = "ipc" if self._config.cluster.placement == "colocated" else "nccl"

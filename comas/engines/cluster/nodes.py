@@ -1,4 +1,4 @@
-"""Joining a Ray cluster or starting one, watching it, and running functions on its nodes."""
+"""Joining or starting a Ray cluster, watching it, and running functions on its nodes."""
 
 import logging
 import os
@@ -24,40 +24,40 @@ from comas.utils.processes import is_alive, name
 from comas.utils.temporary import outer_folder
 
 HEAD_TIMEOUT_S = 5.0
-"""Time for the head of a cluster to accept a connection. (Ray itself tries for minutes.)"""
+"""Limit for connecting to the head of a cluster. (Ray itself tries for minutes.)"""
 ANSWER_TIMEOUT_S = 120.0
-"""Time for a small function on a node, with the start of its process."""
+"""Limit for a small function on a node, including the start of its process."""
 
 ESSENTIAL = ("gcs_server", "raylet")
-"""Without one of these Ray answers nothing, or ends whoever is connected to it after a minute."""
+"""Without one of these Ray does not answer, or ends connected processes after a minute."""
 
 Result = TypeVar("Result")
 
 
 def cluster_address() -> str | None:
-    """The Ray cluster to join, by RAY_ADDRESS; None: one is started on this machine."""
+    """Return the Ray cluster to join (RAY_ADDRESS), or None to start one on this machine."""
     return os.environ.get("RAY_ADDRESS") or None
 
 
 def connect(address: str | None, **settings: Any) -> None:
-    """Join the Ray cluster at ``address``; None: start one, with these ``settings``."""
+    """Join the Ray cluster at ``address``, or start one with ``settings`` if it is None."""
     if address is None:
         require_token()
     on_terminate = signal.getsignal(signal.SIGTERM)
     options = {**settings, "log_to_driver": False, "logging_level": logging.ERROR}
-    # Trap: Ray hands it to a shell as it is. In a folder with a space no worker ever starts.
+    # Trap: Ray passes it to a shell unquoted. In a folder with a space no worker ever starts.
     options["runtime_env"] = {"py_executable": shlex.quote(sys.executable)}
     try:
         with nullcontext() if address is None else _looking_where_ray_starts():
             ray.init(address=address or "local", **options)
     except SystemExit as exit_of_ray:
-        # Ray makes SIGTERM exit on the spot; whoever started us decides what it means.
+        # Ray turns SIGTERM into an immediate exit; the caller decides what it means.
         raise KeyboardInterrupt from exit_of_ray
     except RuntimeError as error:
-        # The rest are raw lines of its logs.
+        # The other lines are raw lines of Ray's logs.
         raise LostEngineError(f"Ray did not start: {str(error).splitlines()[0]}") from error
     except Exception as error:
-        if type(error) is not Exception:  # which Ray raises when a node takes longer than 30 s
+        if type(error) is not Exception:  # Ray raises a bare Exception if a node takes over 30 s
             raise
         raise LostEngineError(f"Ray did not start: {error}") from error
     finally:
@@ -66,10 +66,9 @@ def connect(address: str | None, **settings: Any) -> None:
 
 @contextmanager
 def _looking_where_ray_starts() -> Iterator[None]:
-    """Find the cluster "auto" where `ray start` says which it is.
+    """Set RAY_TMPDIR to the folder in which `ray start` records the cluster "auto".
 
-    Trap: afterwards the variable is gone, or a Ray that this process starts would have its files
-    there.
+    Trap: it must be unset afterwards, or a Ray that this process starts would write there.
     """
     is_ours = "RAY_TMPDIR" not in os.environ
     os.environ.setdefault("RAY_TMPDIR", str(outer_folder()))
@@ -83,8 +82,8 @@ def _looking_where_ray_starts() -> Iterator[None]:
 def leave() -> None:
     """End the Ray that ``connect`` started, or leave the one that it joined.
 
-    Trap: ray.shutdown() gives SIGTERM its default action back, without Python's knowledge, and then
-    takes a second to end its processes, in which a SIGTERM would end this one as well.
+    Trap: ray.shutdown() restores SIGTERM's default action behind Python's back, then takes a second
+    to end its processes; a SIGTERM in that second would end this process as well.
     """
     node = ray._private.worker._global_node
     on_terminate = signal.getsignal(signal.SIGTERM)
@@ -101,22 +100,19 @@ def leave() -> None:
 
 
 def require_token() -> None:
-    """Close a Ray that this process starts to everybody else: all on this machine reach its ports.
-
-    A Ray of somebody else keeps its own ways (RAY_AUTH_MODE and RAY_AUTH_TOKEN).
-    """
+    """Protect a Ray that this process starts by a token: all local users can reach its ports."""
     os.environ["RAY_AUTH_MODE"] = "token"
-    # One for the life of this process: Ray remembers the first that it finds.
+    # One token per process: Ray caches the first that it finds.
     os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
-    # Trap: Ray read its environment when it was imported, before it was known whose it will be.
+    # Trap: Ray read its environment when it was imported.
     RayConfig.initialize("")
 
 
 @contextmanager
 def joined(address: str) -> Iterator[None]:
-    """Belong to the Ray cluster at ``address`` for this block.
+    """Join the Ray cluster at ``address`` for this block.
 
-    Raises ValueError when there is none that this machine belongs to.
+    Raises ValueError when there is no such cluster, or this machine does not belong to it.
     """
     try:
         if "://" in address:
@@ -137,7 +133,7 @@ def joined(address: str) -> Iterator[None]:
 
 
 def alive_nodes() -> list[Node]:
-    """Every node of the cluster that this process has joined."""
+    """Return every living node of the cluster that this process has joined."""
     return [
         Node(
             node["NodeID"],
@@ -151,7 +147,7 @@ def alive_nodes() -> list[Node]:
 
 
 def own_address() -> str:
-    """The address at which the nodes of the cluster reach this one; alone, it is the loopback."""
+    """Return the address at which other nodes reach this one; the loopback if there are none."""
     nodes = alive_nodes() if ray.is_initialized() else []
     if len(nodes) < 2:
         return "127.0.0.1"
@@ -162,10 +158,9 @@ def own_address() -> str:
 def on_nodes(
     nodes: Sequence[Node], function: Callable[..., Result], *arguments: Any
 ) -> list[Result]:
-    """Return the results of ``function`` on each of ``nodes``, where it sees all GPUs.
+    """Run ``function`` on each of ``nodes``, where it sees all GPUs, and return the results.
 
-    Raises:
-        ValueError: it cannot be run on one of them, or raises there.
+    Raises ValueError when it cannot be run on a node, or fails there.
     """
     remote: Any = ray.remote(max_retries=0)(function)
     answers = [
@@ -191,14 +186,14 @@ def _answer_of(node: Node, answer: ray.ObjectRef) -> Any:
 
 
 class RayProcesses:
-    """Notices when Ray is lost, by the essential ones of its processes, long before Ray tells."""
+    """Watches Ray's essential processes, whose end Ray itself reports much later."""
 
     def __init__(self, processes: Sequence[psutil.Process]) -> None:
         self._processes = [process for process in processes if name(process) in ESSENTIAL]
         self._frozen_since: dict[psutil.Process, float] = {}
 
     def are_sound(self) -> bool:
-        """True if all are there, and none is frozen at this moment."""
+        """True if all are alive, and none is frozen now."""
         return all(is_alive(process) and not _is_frozen(process) for process in self._processes)
 
     def check(self) -> None:

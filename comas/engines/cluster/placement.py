@@ -1,10 +1,9 @@
-"""Which engine runs on which GPU: pure planning, before anything starts.
+"""Plans which engine runs on which GPU, before anything starts.
 
-A policy's engines are in one Ray placement group whose bundles lie on one node, because
-colocated engines exchange weights by CUDA IPC. A bundle is a whole GPU: of bundles that hold a part
-of one, Ray puts as many as fit on the first, and two ranks of a policy would meet there. Policies
-that share GPUs therefore share the group. Here, a family of LoRA policies, which share their
-engines, counts as one policy.
+A policy's engines are in one Ray placement group on one node, because colocated engines exchange
+weights by CUDA IPC. A bundle is a whole GPU, since Ray would pack bundles of parts of a GPU, and
+two ranks of a policy, onto the first. Policies that share GPUs therefore share the group. A family
+of LoRA policies, which share their engines, counts as one policy here.
 """
 
 from collections.abc import Iterable, Sequence
@@ -15,7 +14,7 @@ from comas.config.schema import Config
 from comas.types import Device
 
 CPU_SHARE = 0.01
-"""Ray's CPU count is bookkeeping; the engines' threads are bounded by their environment."""
+"""Ray CPUs of an engine: bookkeeping only; the environment bounds an engine's threads."""
 SHARED_GPU_SHARE = 0.45
 """Share of a GPU for each of the rollout engine and the policy rank that share it."""
 
@@ -24,7 +23,7 @@ NODE_LABEL = "ray.io/node-id"
 
 
 class Node(NamedTuple):
-    """A machine that belongs to the Ray that the engines run under."""
+    """A node of the Ray cluster."""
 
     node_id: str
     address: str
@@ -34,10 +33,8 @@ class Node(NamedTuple):
 
 @dataclass(frozen=True)
 class Slot:
-    """A GPU's share for one engine process, in a bundle of its policy's group (0 on CPU).
-
-    A sharded engine has that share of the GPU of each of ``num_bundles`` bundles in a row.
-    """
+    """The share of a GPU (0 on CPU) of one engine process, in a bundle of its policy's group; a
+    sharded engine has that share in each of ``num_bundles`` consecutive bundles."""
 
     bundle_index: int
     num_gpus: float
@@ -45,7 +42,7 @@ class Slot:
 
     @property
     def bundles(self) -> range:
-        """The indices of its bundles: ``Slot(2, 0.45, num_bundles=2).bundles == range(2, 4)``"""
+        """Indices of its bundles: ``Slot(2, 0.45, num_bundles=2).bundles == range(2, 4)``"""
         return range(self.bundle_index, self.bundle_index + self.num_bundles)
 
 
@@ -53,38 +50,38 @@ class Slot:
 class PolicyPlacement:
     """A policy's placement group, and the slots of its engines in it.
 
-    Example, 2 colocated GPUs: bundles ``({"GPU": 1, ...}, {"GPU": 1, ...})``, rollout engine
-    i and policy rank i both in bundle i with 0.45 of its GPU. With ``rollout.tensor_parallel=2``
-    instead, one rollout engine in both bundles.
+    Example, 2 colocated GPUs: bundles ``({"GPU": 1, ...}, {"GPU": 1, ...})``; rollout engine i and
+    policy rank i each have 0.45 of the GPU of bundle i. With ``rollout.tensor_parallel=2``, there
+    is one rollout engine, in both bundles.
     """
 
     bundles: tuple[dict[str, float], ...]
     rollout_slots: tuple[Slot, ...]
     policy_slots: tuple[Slot, ...]
     policies_per_group: int = 1
-    """Policies with the same slots in the same group."""
+    """Policies that have the same slots in the same group."""
 
     @property
     def num_gpus(self) -> int:
-        """GPUs that the policy uses, alone or with others, and that have to be on one node."""
+        """GPUs of the group, all on one node."""
         return sum("GPU" in bundle for bundle in self.bundles)
 
     def num_groups(self, num_policies: int) -> int:
-        """Placement groups that so many policies need."""
+        """Return the number of placement groups that ``num_policies`` need."""
         return -(-num_policies // self.policies_per_group)
 
     def policies_fitting(self, node_gpus: Iterable[int]) -> int:
-        """Policies for which nodes with so many GPUs have room: of 2 GPUs each, nodes of 3 and 4
-        GPUs hold three."""
+        """Return how many policies fit on the nodes: of 2 GPUs each, nodes with 3 and 4 GPUs hold
+        three."""
         return sum(gpus // self.num_gpus for gpus in node_gpus) * self.policies_per_group
 
 
 def plan_policy(config: Config, *, device: Device) -> PolicyPlacement:
     """Place the engines of one policy (every policy has the same shape).
 
-    cuda, colocated: rank i has GPU i, and engine i the GPUs i*tp to (i+1)*tp - 1, where tp is
-    ``rollout.tensor_parallel``. cuda, disaggregated: the ranks' GPUs first, then the engines'. cpu:
-    one bundle for all.
+    cuda, colocated: rank i has GPU i, engine i has GPUs i*tp to (i+1)*tp - 1 (tp:
+    ``rollout.tensor_parallel``). cuda, disaggregated: the ranks' GPUs, then the engines'. cpu: one
+    bundle for all.
     """
     tp = config.rollout.tensor_parallel
     num_engines, num_ranks = config.rollout.engines_per_policy, config.policy.ranks_per_policy
@@ -118,10 +115,10 @@ def family_in_words(family: Sequence[int]) -> str:
 def label_selectors(
     num_groups: int, *, holders: Sequence[str], device: Device
 ) -> list[dict[str, str]]:
-    """Labels of the node that each placement group has to be on.
+    """Return the node labels that each placement group requires.
 
-    Groups that need GPUs are wherever Ray finds enough of them. Those on CPUs, of which Ray is
-    asked next to nothing, take turns on ``holders``, Ray's ids of the nodes that have any.
+    For groups with GPUs Ray chooses the nodes. Groups on CPUs, which ask Ray for almost nothing,
+    take turns on ``holders``, the ids of the nodes with CPUs.
     """
     if device == "cuda":
         return [{}] * num_groups
@@ -131,10 +128,10 @@ def label_selectors(
 def num_host_threads(
     placement: PolicyPlacement, *, num_policies: int, nodes: Sequence[Node]
 ) -> int:
-    """Threads for each policy rank's work on the host, such as that of an offloaded optimiser.
+    """Return the threads of a policy rank on the host (for an offloaded optimiser, for example).
 
-    All ranks of a node update at once: each has its part of the node's cores. Of nodes that
-    differ the smallest part counts, at least 1.
+    All ranks of a node update at once and divide its cores; the smallest share of any node counts,
+    at least 1.
     """
     shares = []
     for node in nodes:
@@ -165,5 +162,5 @@ def check_gpus(placement: PolicyPlacement, *, num_policies: int, node_gpus: Sequ
 
 
 def gpus_in_all(placement: PolicyPlacement, num_policies: int) -> int:
-    """GPUs that a society needs: 4 policies of 2 GPUs need 8, or 4 when 2 share each GPU."""
+    """Return the GPUs of a society: 4 policies of 2 GPUs need 8, or 4 if 2 share each GPU."""
     return placement.num_gpus * placement.num_groups(num_policies)

@@ -1,4 +1,4 @@
-"""The driver's side of sampling: every request goes to an engine of its policy, and comes back."""
+"""The driver's side of sampling: sends every request to an engine of its policy."""
 
 from __future__ import annotations
 
@@ -17,33 +17,25 @@ from comas.engines.cluster.supervision import (
     engine_error,
     said_nothing,
 )
-from comas.engines.rollout.connection import (
-    Connection,
-    Endpoint,
-    Orders,
-    listening,
-    receive,
-    send,
-)
+from comas.engines.rollout.connection import Connection, Endpoint, Orders, listening, receive, send
 from comas.types import Generation, Request
 from comas.utils.concurrency import run_all
 from comas.utils.progress import tokens_in_flight
 
 _TOGETHER_S = 0.0005
-"""Seconds that a request waits for others to go with it: a fraction of any engine step."""
+"""Time to collect requests into one message: a fraction of any engine step."""
 _MOMENT_S = 0.01
 
 Restart = Callable[[Engine, LostEngineError], Engine]
-"""Puts another engine in the place of a lost one, while no request is in flight anywhere; raises
-when it cannot."""
+"""Replaces a lost engine, while no request is in flight anywhere; raises when it cannot."""
 
 
 class Sampler:
     """Sends every request to the least busy engine of the agent's policy.
 
-    When an engine is lost, new requests wait until the other engines have answered theirs and it
-    has been replaced; then its unanswered requests are repeated. A response depends only on
-    weights, prompt and seed, so the result is the same.
+    When an engine is lost, new requests wait until the other engines have answered theirs and the
+    lost one is replaced; then its unanswered requests are repeated. The result is the same, since a
+    response depends only on weights, prompt and seed.
     """
 
     def __init__(
@@ -66,8 +58,7 @@ class Sampler:
     async def generate(self, request: Request) -> Generation | None:
         """Sample one response of an agent; None when the prompt is over the prompt limit.
 
-        Raises:
-            EngineError: an engine failed, or was lost and could not be replaced.
+        Raises EngineError when an engine fails, or is lost and cannot be replaced.
         """
         policy = self._policy_of_agent[request.agent_index]
         if policy in self._adapters:
@@ -79,7 +70,7 @@ class Sampler:
             try:
                 return await client.ask(request)
             except LostEngineError as error:
-                # Of another that is lost meanwhile, its next request tells.
+                # If another engine is lost meanwhile, its next request will fail.
                 if self._replacing is None and client in self._clients:
                     self._replacing = asyncio.create_task(self._replace(client, error))
 
@@ -88,7 +79,7 @@ class Sampler:
         return min(clients, key=lambda client: client.num_asked)
 
     async def _replace(self, lost: EngineClient, error: LostEngineError) -> None:
-        """Blocks the loop while an engine starts, as there is nothing else for it to do."""
+        """Replace ``lost``; blocks the event loop, which has nothing else to do."""
         try:
             while any(client.num_asked for client in self._clients):
                 await asyncio.sleep(_MOMENT_S)
@@ -100,17 +91,17 @@ class Sampler:
 
 class _Asked(NamedTuple):
     doing: str
-    """What the engine is at, in messages."""
+    """For messages: "generating d r0.s0"."""
     answer: asyncio.Future[Generation | None]
     at_s: float
     """Time on the client's own clock."""
 
 
 class EngineClient:
-    """Sends requests to one engine and awaits its answers, while an event loop runs.
+    """Sends requests to one engine and awaits its answers.
 
-    One Ray call, ``RolloutEngine.serve``, lasts as long as the loop, and its failure is that of the
-    engine. Requests and answers cross a connection that the engine opens, in batches
+    One Ray call, ``RolloutEngine.serve``, lasts as long as the event loop and fails when the engine
+    fails. Requests and answers are sent in batches over a connection that the engine opens
     (``comas/engines/rollout/connection.py`` says why).
     """
 
@@ -121,8 +112,8 @@ class EngineClient:
         address: str = "127.0.0.1",
         check_ray: Callable[[], None] = lambda: None,
     ) -> None:
-        """The engine finds this process at ``address``; ``check_ray`` raises LostEngineError when
-        Ray is gone."""
+        """The engine connects to ``address``; ``check_ray`` raises LostEngineError when Ray is
+        gone."""
         self.engine = engine
         self._address = address
         self._check_ray = check_ray
@@ -130,7 +121,7 @@ class EngineClient:
         self._asked: dict[int, _Asked] = {}  # oldest first
         self._orders = Orders({}, [])
         self._conversation: asyncio.Task[None] | None = None
-        # Seconds that this process has seen pass: time in which it was frozen does not count.
+        # Seconds counted by this process: time in which it was frozen does not count.
         self._clock_s = self._heard_at_s = 0.0
 
     @property
@@ -139,10 +130,10 @@ class EngineClient:
         return len(self._asked)
 
     async def ask(self, request: Request) -> Generation | None:
-        """Return the answer; None when the prompt is over the prompt limit. Cancelling makes the
-        engine forget the request.
+        """Return the answer; None when the prompt is over the prompt limit. Cancelling also cancels
+        the request in the engine.
 
-        Raises EngineError when the engine fails, LostEngineError where it might not fail again.
+        Raises EngineError when the engine fails; LostEngineError if a restart may help.
         """
         if self._conversation is None or self._conversation.done():
             self._start_conversation()
@@ -203,7 +194,7 @@ class EngineClient:
                     asked.answer.set_result(generation)
 
     async def _watch(self) -> None:
-        """Raise LostEngineError when a sign of life does not come in time."""
+        """Raise LostEngineError when a heartbeat does not come in time."""
         while True:
             await asyncio.sleep(TICK_S)
             self._clock_s += TICK_S
@@ -214,7 +205,7 @@ class EngineClient:
                     raise said_nothing(self.engine.name, oldest.doing)
 
     def _fail_all(self, conversation: asyncio.Task[None]) -> None:
-        """Fail every request that still waits with the error that ended the conversation."""
+        """Fail every waiting request with the error that ended the conversation."""
         tokens_in_flight.pop(self.engine.name, None)
         error = None if conversation.cancelled() else conversation.exception()
         for asked in self._asked.values():

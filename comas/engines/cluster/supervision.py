@@ -1,4 +1,4 @@
-"""Waiting for engines, noticing which are lost, and counting how often they are started again."""
+"""Waiting for engines, detecting lost ones, and counting restarts."""
 
 import time
 from collections import Counter
@@ -12,30 +12,27 @@ from comas.types import Metrics
 from comas.utils.progress import progress_bar
 
 TICK_S = 1.0
-"""Seconds between two checks whether the engines that are waited for are still alive."""
+"""Seconds between two checks that awaited engines are alive."""
 HEARTBEAT_TIMEOUT_S = 120.0
-"""How long an engine that is waited for may give no sign of life. (It gives one every 2 s, or
-after what it is at.)"""
+"""How long an awaited engine may give no sign of life. (It gives one every 2 s, or at the end of
+its current operation.)"""
 MAX_RECOVERIES = 3
-"""How often in a row, without a new step in between, engines that were lost are started again."""
+"""Restarts of lost engines in a row, without a new step in between."""
 Restarted = Literal["engine", "society"]
-"""A rollout engine alone, or everything, from the newest checkpoint."""
+"""A single rollout engine, or everything from the newest checkpoint."""
 
 
 class EngineError(RuntimeError):
-    """An engine failed at what it would fail at again; the message names it."""
+    """An engine failed, and would fail again; the message names it."""
 
 
 class LostEngineError(EngineError):
-    """An engine died, hangs, or failed as engines do on a machine in trouble.
-
-    Started again, it may serve.
-    """
+    """An engine died, hangs, or failed for a reason of the machine; a restart may help."""
 
 
 class JudgeError(EngineError):
-    """``society.judge`` answers no request any more: its account is used up, say, or its key is
-    refused. It may answer a run that is resumed later."""
+    """``society.judge`` answers no request any more (account used up, key refused, ...). It may
+    answer a run that is resumed later."""
 
 
 class GivenUpError(EngineError):
@@ -50,8 +47,8 @@ def wait_for_engines(
     check: Callable[[], None],
     watched: Sequence[Engine] = (),
 ) -> list[Any]:
-    """Return the results of a call on several engines, as ``wait_for_all`` does; meanwhile they are
-    asked for signs of life, and so are the ``watched`` engines, which they wait for in turn."""
+    """As ``wait_for_all``, with heartbeats: of the called engines, and of the ``watched`` engines
+    that they depend on."""
     heartbeats = Heartbeats(list(calls), watched=watched)
 
     def check_all() -> None:
@@ -67,11 +64,11 @@ def wait_for_engines(
 
 
 class Heartbeats:
-    """Signs of life of engines, each of which is asked for the next when it has given one.
+    """Heartbeats of engines, requested one after another.
 
-    Time is counted in calls of ``check``, one per ``TICK_S``: an engine is not blamed for time in
-    which this process itself was frozen. Of ``watched`` engines, which have no call in flight, only
-    the heartbeat tells that they died.
+    Time is counted in calls of ``check``, one per ``TICK_S``, so that time in which this process
+    was frozen does not count. ``watched`` engines have no call in flight: only a heartbeat shows
+    that they died.
     """
 
     def __init__(self, called: Sequence[Engine], *, watched: Sequence[Engine] = ()) -> None:
@@ -81,9 +78,9 @@ class Heartbeats:
         self._silent_s: dict[Engine, float] = {}
 
     def check(self, doing: str) -> None:
-        """Ask who has answered for the next sign of life.
+        """Request new heartbeats from the engines that answered.
 
-        Raises EngineError when one has been silent for too long, or a watched one failed.
+        Raises EngineError when an engine is silent for too long, or a watched one failed.
         """
         waiting, answered = list(self._asked.values()), []
         if waiting:
@@ -91,7 +88,7 @@ class Heartbeats:
         for engine in self._engines:
             asked = self._asked.get(engine)
             if asked in answered and engine in self._watched:
-                # Of the others an error is an answer, too: the call that is waited for has it.
+                # Errors of the other engines are raised by their calls.
                 _result(asked, name=engine.name, doing=doing)
             if asked is None or asked in answered:
                 self._asked[engine] = engine.actor.heartbeat.remote()
@@ -109,11 +106,10 @@ def wait_for_all(
     timeout_s: float,
     check: Callable[[], None] = lambda: None,
 ) -> list[Any]:
-    """Return the results of remote calls, in order; each has the name of the engine it is on.
+    """Return the results of remote calls, in order; keys name the engines in messages.
 
-    Raises EngineError at the first failure, as the other ranks of a group may wait in a collective
-    for one that died, or when an answer takes longer than ``timeout_s``. ``check`` is called every
-    ``TICK_S``, and may raise.
+    Raises EngineError at the first failure (other ranks may wait for a dead one in a collective),
+    or after ``timeout_s``. ``check`` is called every ``TICK_S``, and may raise.
     """
     pending = {call: name for name, call in calls.items()}
     results, remaining = {}, timeout_s
@@ -122,7 +118,7 @@ def wait_for_all(
             started = time.monotonic()
             tick = max(min(TICK_S, remaining), 0.0)
             ready, _ = ray.wait(list(pending), num_returns=1, timeout=tick)
-            # Time in which this process was frozen does not count.
+            # Do not count time in which this process was frozen.
             remaining -= min(time.monotonic() - started, 2 * TICK_S)
             if ready:
                 name = pending.pop(ready[0])
@@ -139,21 +135,21 @@ def wait_for_all(
 
 
 def said_nothing(name: str, doing: str) -> LostEngineError:
-    """The error of an engine that gave no sign of life."""
+    """Return the error of an engine that gave no sign of life."""
     return LostEngineError(
         f"{name} gave no sign of life for {HEARTBEAT_TIMEOUT_S:.0f} s while {doing}"
     )
 
 
 def engine_error(name: str, doing: str, error: ray.exceptions.RayError) -> EngineError:
-    """Say which engine failed at what, and why; the remote traceback is the error's cause."""
+    """Return an error that names the engine, what it did, and the reason."""
     cause = error.cause if isinstance(error, ray.exceptions.RayTaskError) else error
     if isinstance(cause, ray.exceptions.RayError):
         # The rest of Ray's message repeats the actor's names and numbers.
         first_line, _, _ = str(cause).partition("\n")
         return LostEngineError(f"{name} failed while {doing}: {first_line}")
-    # What a collective, the device or vLLM's engine raises. (Bad input is a ValueError, a full
-    # disk an OSError, weights that are not finite an ArithmeticError.)
+    # Collectives, devices and vLLM raise RuntimeError; bad input raises ValueError, a full disk
+    # OSError, and non-finite weights ArithmeticError.
     kind = LostEngineError if isinstance(cause, RuntimeError) else EngineError
     return kind(f"{name} failed while {doing}: {type(cause).__name__}: {cause}")
 
@@ -166,11 +162,8 @@ def _result(call: ray.ObjectRef, *, name: str, doing: str) -> Any:
 
 
 class Recoveries:
-    """Counts what was started again, at most ``limit`` times in a row without a new step.
-
-    Steps that are repeated from a checkpoint are not new: what is lost at the same step each time
-    is given up.
-    """
+    """Counts restarts, at most ``limit`` in a row without a new step. (Steps repeated from a
+    checkpoint are not new.)"""
 
     def __init__(self, limit: int = MAX_RECOVERIES) -> None:
         self._limit = limit
@@ -179,10 +172,7 @@ class Recoveries:
         self._counts: Counter[Restarted] = Counter()
 
     def count(self, restarted: Restarted, error: LostEngineError) -> None:
-        """Note that ``restarted`` is about to be started again because of ``error``.
-
-        Raises GivenUpError where the limit has been reached.
-        """
+        """Count a restart because of ``error``. Raises GivenUpError beyond the limit."""
         self._in_a_row += 1
         if self._in_a_row > self._limit:
             raise GivenUpError(
@@ -192,7 +182,7 @@ class Recoveries:
         self._counts[restarted] += 1
 
     def take_metrics(self, step: int) -> Metrics:
-        """The restarts since the last call, as metrics of ``step``."""
+        """Return the restarts since the last call, as metrics of ``step``."""
         if step > self._furthest_step:
             self._furthest_step, self._in_a_row = step, 0
         counts, self._counts = self._counts, Counter()

@@ -1,4 +1,4 @@
-"""Policies that are LoRA adapters: one base model in memory, and an adapter of it for each."""
+"""Policies as LoRA adapters of one base model, which is in memory once."""
 
 import os
 from collections.abc import Sequence
@@ -21,17 +21,15 @@ from comas.utils.model_description import copy_tokenizer
 from comas.utils.model_folder import adapted_layers, folder_of
 
 WEIGHTS_FILE = "adapter_model.safetensors"
-"""The name under which PEFT and vLLM look for an adapter's weights."""
+"""The file name that PEFT and vLLM expect."""
 
 
 class SharedBase:
-    """A base model with an adapter for each of ``policies``, of which one at a time is active.
+    """A frozen base model with an adapter for each of ``policies``; one is active at a time.
 
-    A new adapter changes nothing: its A is random, drawn from ``seed`` and its policy, and its B
-    is 0. The base's own weights are never trained.
+    A new adapter changes nothing: A is random (by ``seed`` and policy), and B is 0.
 
-    Raises:
-        ValueError: the model cannot be used, or lacks layers that are to be adapted.
+    Raises ValueError when the model cannot be used, or lacks the layers to adapt.
     """
 
     def __init__(
@@ -60,7 +58,7 @@ class SharedBase:
         )
         plain = self.model.language_model
         for index in policies:
-            # Equal on every rank, and the generators of all else stay as they are.
+            # The same on every rank; the global random state is restored.
             with torch.random.fork_rng(devices=[]):
                 torch.manual_seed(Random(f"{seed}/adapter {index}").getrandbits(63))
                 if index == policies[0]:
@@ -71,11 +69,11 @@ class SharedBase:
                     self._peft.add_adapter(_name(index), self._config, autocast_adapter_dtype=False)
 
     def activate(self, policy: int) -> None:
-        """Compute with, and train, the adapter of ``policy`` from now on."""
+        """Make the adapter of ``policy`` the one that computes and is trained."""
         self._peft.set_adapter(_name(policy))
 
     def without_adapter(self, batch: MicroBatch) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return what ``ResponseModel`` does, of the base model itself."""
+        """Compute as ``ResponseModel`` does, with the base model alone."""
         self._peft.base_model.disable_adapter_layers()
         try:
             return self.model(batch)
@@ -83,7 +81,7 @@ class SharedBase:
             self._peft.base_model.enable_adapter_layers()
 
     def _keep_active(self, state: dict[str, torch.Tensor]) -> None:
-        # DeepSpeed would leave out what is frozen but for tied weights: one name of two stays.
+        # DeepSpeed's exclusion of frozen parameters would keep one name of each tied weight.
         ending = f".{self._peft.active_adapter}.weight"
         for name in [name for name in state if not name.endswith(ending)]:
             del state[name]
@@ -93,7 +91,7 @@ class SharedBase:
         ``base_model.model.model.layers.0.mlp.up_proj.lora_A.weight``."""
         ending = f".{_name(policy)}.weight"
         return {
-            # Trap: under ZeRO they are parts of one tensor, all of which would travel with each.
+            # Trap: under ZeRO they are views of one tensor, which pickling would copy each time.
             f"base_model.model.{name.removesuffix(ending)}.weight": weight.detach().to(
                 "cpu", copy=True
             )
@@ -110,8 +108,8 @@ class SharedBase:
 
 
 class AdapterTrainer(PolicyTrainer):
-    """Trains the adapter ``index`` of a base model that others share, with an optimiser of its own,
-    while it is active. The reference of a KL penalty is the base itself."""
+    """Trains adapter ``index`` of a shared base model, with its own optimiser, while it is active.
+    The reference of a KL penalty is the base."""
 
     _is_whole = False
 

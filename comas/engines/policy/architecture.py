@@ -8,23 +8,22 @@ _PACKABLE = (
     "persimmon phi3 qwen2 qwen2_moe qwen3 qwen3_moe seed_oss smollm3 starcoder2"
 )
 PACKABLE = frozenset(_PACKABLE.split())
-"""Model types of transformers 5.15 of which ``tests/test_architectures.py`` shows that packed
-samples have the log-probs that each has alone."""
+"""Model types of transformers 5.15 whose packed samples have the log-probs that each has alone
+(tested in ``tests/test_padded.py``)."""
 NOT_PLAIN = ("attn_logit_softcapping", "final_logit_softcapping", "logit_scale", "logits_scaling")
-"""Settings that make attention more than ``packed_attention`` computes, or logits more than the
-last hidden states times one matrix."""
+"""Settings that ``packed_attention``, or a head of one matrix, does not support."""
 NOISE = ("dropout", "pdrop", "jitter")
-"""What names of settings have in them that make a model in training another than in sampling."""
+"""Parts of the names of settings that add noise in training only."""
 OTHER_IN_TRAINING = {
     "phimoe": "draws its experts at random while it is trained",
     "cohere2": "has windows that are a token shorter in transformers than in vLLM",
 }
-"""Model types whose log-probs would be none of those of vLLM (``results/model_types.md``)."""
+"""Model types whose log-probs differ from vLLM's (``results/model_types.md``)."""
 
 
 def check_trainable(model: PreTrainedModel) -> None:
-    """Raise ValueError, with the reason, of a model whose log-probs cannot be those that it samples
-    with, one token after another."""
+    """Raise ValueError, with the reason, for a model whose log-probs in training cannot equal those
+    of sampling token by token."""
     config = model.config
     reason = OTHER_IN_TRAINING.get(config.model_type)
     text = config.get_text_config(decoder=True)
@@ -41,11 +40,11 @@ def check_trainable(model: PreTrainedModel) -> None:
 
 
 def why_padded(model: PreTrainedModel) -> str | None:
-    """Return why each sample needs a row of its own; None: samples may be packed into one row.
+    """Return why each sample needs its own row (``"sliding_window = 4096"``), or None if samples
+    may be packed into one row.
 
-    Packing is right where every layer's attention is plain causal attention over all earlier tokens
-    of a sample, nothing else mixes tokens, and the logits are the last hidden states times one
-    matrix. Example: ``"sliding_window = 4096"``.
+    Packing requires that every layer has plain causal attention over all earlier tokens, nothing
+    else mixes tokens, and logits are the last hidden states times one matrix.
     """
     config = model.config
     if config.model_type not in PACKABLE:
@@ -64,12 +63,12 @@ def why_padded(model: PreTrainedModel) -> str | None:
 
 
 def ignores_in_sdpa(config: PreTrainedConfig) -> bool:
-    """True if PyTorch's kernels would leave out a part of the attention: a soft cap."""
+    """True if the attention has a soft cap, which PyTorch's kernels would ignore."""
     return bool(getattr(config.get_text_config(), "attn_logit_softcapping", None))
 
 
 def without_dropout(config: PreTrainedConfig) -> PreTrainedConfig:
-    """Return ``config`` with every rate of dropout, and of noise in routers, set to 0."""
+    """Set every rate of dropout, and of noise in routers, to 0; return ``config``."""
     for part in {id(c): c for c in (config, config.get_text_config())}.values():
         for name, value in vars(part).items():
             if isinstance(value, float) and any(kind in name for kind in NOISE):
@@ -78,8 +77,9 @@ def without_dropout(config: PreTrainedConfig) -> PreTrainedConfig:
 
 
 def with_fixed_rope(config: PreTrainedConfig, max_model_len: int) -> PreTrainedConfig:
-    """Return ``config`` with RoPE's frequencies as in a vLLM engine of ``max_model_len`` tokens. Of
-    LongRoPE's two sets, transformers would choose one for each batch, by its longest sample."""
+    """Fix RoPE's frequencies to those of a vLLM engine of ``max_model_len`` tokens; return
+    ``config``. (Of LongRoPE's two sets, transformers would choose by the batch's longest sample.)
+    """
     text = config.get_text_config(decoder=True)
     parameters = getattr(text, "rope_parameters", None) or {}
     for rope in [parameters] if "rope_type" in parameters else parameters.values():
@@ -87,6 +87,6 @@ def with_fixed_rope(config: PreTrainedConfig, max_model_len: int) -> PreTrainedC
             is_long = max_model_len > rope["original_max_position_embeddings"]
             side = "long" if is_long else "short"
             rope |= dict.fromkeys(("short_factor", "long_factor"), rope[f"{side}_factor"])
-            # Scaled as in vLLM: by this, or else by how far max_position_embeddings goes beyond.
+            # As vLLM: by this factor, else by max_position_embeddings over the original length.
             rope |= {"factor": None, "attention_factor": rope.get(f"{side}_mscale")}
     return config

@@ -1,4 +1,4 @@
-"""Attention over samples that lie one after another in a single row."""
+"""Attention over samples packed into a single row."""
 
 import inspect
 from typing import Any
@@ -9,7 +9,7 @@ from torch.nn.functional import scaled_dot_product_attention
 from transformers import AttentionInterface
 
 PACKED = "packed"
-"""Name of ``packed_attention`` among transformers' attention implementations."""
+"""The name under which transformers finds ``packed_attention``."""
 
 
 def packed_attention(
@@ -30,13 +30,13 @@ def packed_attention(
     """Causal attention within each sample, by PyTorch's own kernels.
 
     Args:
-        query: [1, heads, L, D]; key and value may have fewer heads, each for a group.
-        attention_mask: None, as transformers makes no mask for an implementation of this name.
-        cu_seq_lens_q: [B + 1], where each sample begins, and L; named as for FlashAttention.
+        query: [1, heads, L, D]; key and value may have fewer heads, one per group.
+        attention_mask: always None: transformers makes no mask for this implementation.
+        cu_seq_lens_q: [B + 1], the start of each sample, then L; named as for FlashAttention.
         max_length_q: tokens of the longest sample.
-        key_places: of samples that share prompts, see ``MicroBatch``.
+        key_places: for samples that share prompts, see ``MicroBatch``.
 
-    Returns the output [1, L, heads, D], and no weights.
+    Returns the output [1, L, heads, D], and None for the weights.
     """
     assert attention_mask is None
     if key_places is not None:
@@ -52,7 +52,7 @@ def packed_attention(
         output = varlen_attn(
             *(query, key, value, cu_seq_lens_q, cu_seq_lens_k, max_length_q, max_length_k),
             scale=scaling,
-            window_size=(-1, 0),  # causal, the last query of a part at its last key
+            window_size=(-1, 0),  # causal, aligned at the last query and key
             **options,
         )
         return output[None], None

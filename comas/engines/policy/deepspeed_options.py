@@ -1,4 +1,4 @@
-"""How DeepSpeed is set up: the process's environment, its group and its configuration."""
+"""DeepSpeed's set-up: environment, process group and configuration."""
 
 import os
 from collections.abc import Mapping
@@ -13,12 +13,12 @@ from comas.engines.allocator import rank_allocator
 from comas.types import Device
 
 BUCKET_ELEMENTS: dict[Device, int] = {"cuda": 500_000_000, "cpu": 50_000_000}
-"""The most gradients that are reduced at once. On a GPU DeepSpeed's default; on a CPU it would be
-2 GB of address space, which a later fork may be refused for."""
+"""Gradients reduced at once. On a GPU DeepSpeed's default, which on a CPU would take 2 GB of
+address space, for which a later fork may be refused."""
 
 
 def process_environment(device: Device, *, threads: int) -> dict[str, str]:
-    """Return the environment variables that a policy rank's process has to be started with."""
+    """Return the environment variables that a policy rank's process must start with."""
     return {
         "DS_ACCELERATOR": device,
         **thread_environment(threads),
@@ -28,10 +28,10 @@ def process_environment(device: Device, *, threads: int) -> dict[str, str]:
 
 
 def join_group(device: Device, *, rank: int, world_size: int, rendezvous: Path) -> torch.device:
-    """Join the process group of a policy's ranks, unless this process already has, and return the
-    rank's device. They meet at a file that is empty or not there yet."""
+    """Join the process group of a policy's ranks, if this process has not yet, and return the
+    rank's device. ``rendezvous`` is a file that is empty or does not exist yet."""
     os.environ["DS_ACCELERATOR"] = device
-    # Ray shows each rank its own GPU only, so the local rank is 0 on every rank.
+    # Each rank sees only its own GPU, so the local rank is always 0.
     os.environ.update(RANK=str(rank), WORLD_SIZE=str(world_size), LOCAL_RANK="0")
     import deepspeed
 
@@ -39,7 +39,7 @@ def join_group(device: Device, *, rank: int, world_size: int, rendezvous: Path) 
         assert torch.distributed.get_rank() == rank
         assert torch.distributed.get_world_size() == world_size
     else:
-        # An operator of inference alone, which DeepSpeed would compile here for a minute.
+        # An operator for inference only, which DeepSpeed would compile here for a minute.
         deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
         deepspeed.init_distributed(
             dist_backend="nccl" if device == "cuda" else "gloo",
@@ -57,14 +57,14 @@ def join_group(device: Device, *, rank: int, world_size: int, rendezvous: Path) 
 def deepspeed_config(
     policy: Policy, optimization: Optimization, *, device: Device, num_trained: int
 ) -> dict[str, Any]:
-    """Return DeepSpeed's configuration for a policy that trains so many parameters.
+    """Return DeepSpeed's configuration for a policy with ``num_trained`` trained parameters;
+    ``policy.deepspeed_options`` take precedence.
 
-    The trainer marks the end of each optimiser step itself: DeepSpeed's batch sizes are
-    placeholders. ``policy.deepspeed_options`` come last.
+    Batch sizes are placeholders: the trainer marks the end of each optimiser step itself.
     """
     stage = policy.zero_stage
     assert stage is not None, "the preflight chooses a stage where the configuration has none"
-    # Trap: the buffer is as large as it may be, whatever there is to reduce: 1 GB for an adapter.
+    # Trap: DeepSpeed allocates the whole bucket whatever there is to reduce: 1 GB for an adapter.
     bucket = min(num_trained, BUCKET_ELEMENTS[device])
     zero: dict[str, Any] = {"stage": stage, "reduce_bucket_size": bucket}
     if stage > 0 and policy.adam_offload and device == "cuda":
@@ -79,9 +79,9 @@ def deepspeed_config(
         "gradient_clipping": optimization.max_grad_norm,
         "zero_allow_untested_optimizer": optimization.optimizer != "adamw",
     }
-    # Below ZeRO-2, bfloat16 gradients add up in bfloat16: asked for float32, DeepSpeed refuses
-    # (stage 0) or takes an optimiser that fails on a gradient of zero (stage 1). Under ZeRO-2
-    # with its optimiser on the host they still do.
+    # Below ZeRO-2, bfloat16 gradients accumulate in bfloat16: for float32, DeepSpeed refuses
+    # (stage 0) or takes an optimiser that fails on a zero gradient (stage 1). ZeRO-2 with its
+    # optimiser on the host ignores this setting.
     if stage > 1:
         config["data_types"] = {"grad_accum_dtype": "fp32"}
     return _merged(config, policy.deepspeed_options)

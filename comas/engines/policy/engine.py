@@ -1,4 +1,4 @@
-"""One rank of DeepSpeed around one policy's model: loading, weights, checkpoints, memory."""
+"""One DeepSpeed rank of one policy: loading, weights, checkpoints, memory."""
 
 import math
 from collections.abc import Callable, Hashable, Iterator
@@ -13,19 +13,14 @@ from comas.engines.policy.deepspeed_options import deepspeed_config, join_group
 from comas.engines.policy.loading import load_response_model
 from comas.engines.policy.model import ResponseModel
 from comas.engines.policy.optimizers import create_optimizer, create_schedule, forget_host_buffers
-from comas.engines.policy.weights import (
-    NamedTensor,
-    save_model,
-    weight_metadata,
-    weights_as_saved,
-)
+from comas.engines.policy.weights import NamedTensor, save_model, weight_metadata, weights_as_saved
 from comas.policy_optimization.batching import MicroBatch
 from comas.types import Device
 from comas.utils.model_folder import folder_of
 
 CHECKPOINT_TAG = "policy"
 Compute = Callable[[MicroBatch], tuple[torch.Tensor, torch.Tensor]]
-"""What ``ResponseModel`` computes."""
+"""As ``ResponseModel``: log-probs and entropies of a micro batch."""
 
 
 class PolicyEngine:
@@ -33,17 +28,16 @@ class PolicyEngine:
 
     Args:
         model_path: the base model, a folder or a hub name.
-        max_model_len: tokens that the policy's rollout engines read at most.
-        device: on "cuda" the rank owns the one GPU it can see.
-        rendezvous: the file at which the ranks of the group meet; empty, or not there yet.
-        num_optimizer_steps: expected of the whole run, for a learning rate that falls.
+        max_model_len: the context length of the policy's rollout engines.
+        device: on "cuda" the rank owns the only GPU that it sees.
+        rendezvous: see ``join_group``.
+        num_optimizer_steps: expected of the whole run, for a decaying learning rate.
 
-    Raises:
-        ValueError: the model cannot be used.
+    Raises ValueError when the model cannot be used.
     """
 
     _is_whole = True
-    """True if every weight of the model is this policy's."""
+    """False if the policy is an adapter of a shared model."""
 
     def __init__(
         self,
@@ -67,7 +61,7 @@ class PolicyEngine:
         self._world_size = world_size
         self._device = join_group(device, rank=rank, world_size=world_size, rendezvous=rendezvous)
         self._base = folder_of(model_path)
-        self._resident: list[ResponseModel] = []  # on the GPU, beside what DeepSpeed holds
+        self._resident: list[ResponseModel] = []  # models on the GPU besides DeepSpeed's
         model = self._load_model()
         self._language_model = model.language_model
         trained = {
@@ -90,21 +84,20 @@ class PolicyEngine:
             ),
         )
         if world_size == 1 and self._engine.zero_optimization_stage() == 0:
-            # A rank alone would copy all gradients into one buffer, and back.
+            # A single rank would copy all gradients into one buffer, and back.
             self._engine.enable_backward_allreduce = False
         self._engine.train()
 
     def named_weights(self) -> Iterator[NamedTensor]:
-        """Yield every weight whole under its Hugging Face name; iterate on all ranks."""
+        """Yield every weight whole, under its Hugging Face name; iterate on all ranks."""
         return weights_as_saved(self._language_model)
 
     def weight_metadata(self) -> list[tuple[str, torch.dtype, tuple[int, ...]]]:
-        """Return name, dtype and shape of what ``named_weights`` yields, in its order."""
+        """Return name, dtype and shape of the weights in the order of ``named_weights``."""
         return weight_metadata(self._language_model)
 
     def save_checkpoint(self, folder: Path) -> None:
-        """Write weights, optimiser, scheduler and what the estimator remembers, each rank its
-        shard."""
+        """Write weights, optimiser, scheduler and the estimator's memory, each rank its shard."""
         self._engine.save_checkpoint(
             str(folder),
             tag=CHECKPOINT_TAG,
@@ -113,18 +106,15 @@ class PolicyEngine:
         )
 
     def load_checkpoint(self, folder: Path) -> None:
-        """Continue exactly where the policy was when ``save_checkpoint`` was called.
-
-        Raises:
-            ValueError: there is no checkpoint in ``folder``, or it is of another model.
-        """
+        """Restore what ``save_checkpoint`` wrote. Raises ValueError when ``folder`` has no
+        checkpoint, or that of another model."""
         if not (folder / CHECKPOINT_TAG).is_dir():
             raise ValueError(f"resume: no policy checkpoint in {folder}; resume another run")
         try:
             _, kept = self._engine.load_checkpoint(
                 str(folder), tag=CHECKPOINT_TAG, load_module_strict=self._is_whole
             )
-        except RuntimeError as error:  # else taken for a machine in trouble, and tried again
+        except RuntimeError as error:  # would count as a lost engine, and be retried
             raise ValueError(
                 f"resume: the checkpoint in {folder} is of another model. Leave society.models and "
                 f"policy.lora as they were, or start a new run ({error})"
@@ -150,16 +140,14 @@ class PolicyEngine:
             model.to(self._device)
 
     def _apply_gradient(self) -> float | None:
-        """Step the optimiser; returns the gradient's global norm before clipping.
-
-        None: the norm is not finite, and weights, optimiser and learning rate stay as they are.
-        """
+        """Step the optimiser; return the gradient's global norm before clipping. If it is not
+        finite, change nothing and return None."""
         engine = self._engine
         parameters = list(engine.module.parameters())
         is_float32 = all(parameter.dtype == torch.float32 for parameter in parameters)
         if engine.zero_optimization_stage() == 0 and is_float32:
-            # Without ZeRO in float32 DeepSpeed clips but keeps no norm, and steps on any gradient;
-            # the gradients are already averaged over the ranks here.
+            # Without ZeRO in float32, DeepSpeed keeps no norm and steps on any gradient. Here the
+            # gradients are already averaged over the ranks.
             gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
             norm = torch.nn.utils.get_total_norm(gradients).item()
             if not math.isfinite(norm):
@@ -171,7 +159,7 @@ class PolicyEngine:
         return float(engine.get_global_grad_norm()) if engine.was_step_applied() else None
 
     def _check_finite(self, *, step: int) -> None:
-        """Raise FloatingPointError unless every weight is a number, also after finite gradients."""
+        """Raise FloatingPointError unless every weight is finite."""
         parameters = self._language_model.parameters()
         shards = [getattr(parameter, "ds_tensor", parameter) for parameter in parameters]
         is_finite = all(bool(shard.isfinite().all()) for shard in shards)
@@ -185,9 +173,9 @@ class PolicyEngine:
             )
 
     def _recompute_activations_of(self, batch: MicroBatch) -> None:
-        """Have the backward pass recompute what a layer computes, or keep it: as configured, or
-        else of a single sample of more than ``policy.micro_batch_tokens``; under ZeRO-3 on all
-        ranks, if one of them has such a sample, since they gather each layer together."""
+        """Switch gradient checkpointing on or off: as configured, else on for a single sample of
+        more than ``policy.micro_batch_tokens`` (under ZeRO-3 on all ranks if any rank has one, as
+        they gather each layer together)."""
         wanted = self._policy.gradient_checkpointing
         if wanted is None:
             num_tokens = (
@@ -208,7 +196,7 @@ class PolicyEngine:
         return load_response_model(self._base, self._policy, max_model_len=self._max_model_len)
 
     def _load_reference(self) -> Compute:
-        """The base model, frozen and whole on every rank, also after a resume."""
+        """Return the base model, frozen and whole on every rank, also after a resume."""
         reference = self._load_model().requires_grad_(False).eval().to(self._device)
         self._resident.append(reference)
         return reference

@@ -1,4 +1,4 @@
-"""One rank of a family: the policies that one DeepSpeed group trains."""
+"""One rank of a family: the policies trained by one DeepSpeed group."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -16,16 +16,14 @@ from comas.utils.processes import return_free_memory
 class FamilyTrainer:
     """Trains the policies of a family, one after another; methods are collective over its ranks.
 
-    A family is one policy with a model of its own, or several that are LoRA adapters of the same
-    model, which is then held once.
+    A family is one policy with its own model, or several LoRA adapters of one model.
 
     Args:
         optimizations: trained policy -> its settings.
-        num_optimizer_steps: policy -> its number, see ``PolicyEngine``.
-        others: arguments of ``PolicyTrainer`` that all policies share.
+        num_optimizer_steps: policy -> see ``PolicyEngine``.
+        others: further arguments of ``PolicyTrainer``.
 
-    Raises:
-        ValueError: the model cannot be used.
+    Raises ValueError when the model cannot be used.
     """
 
     def __init__(
@@ -45,7 +43,7 @@ class FamilyTrainer:
         if policy.lora.rank is not None:
             self._base = SharedBase(model_path, policies=[*optimizations], seed=seed, **loading)
         self.trainers: dict[int, PolicyTrainer] = {}
-        """Policy -> its trainer; frozen policies have none."""
+        """Policy -> its trainer; none for frozen policies."""
         for index, optimization in optimizations.items():
             options: dict[str, Any] = others | {
                 "optimization": optimization,
@@ -60,7 +58,7 @@ class FamilyTrainer:
     def update(
         self, buffers: Mapping[int, Sequence[TrainingSample]], *, step: int
     ) -> dict[int, UpdateStats]:
-        """Update the policies of ``buffers``, each on its own: policy -> result."""
+        """Update each policy of ``buffers``; return policy -> result."""
         stats = {
             policy: self._active(policy).update(samples, step=step)
             for policy, samples in sorted(buffers.items())
@@ -71,8 +69,7 @@ class FamilyTrainer:
     def response_logprobs(
         self, buffers: Mapping[int, Sequence[TrainingSample]]
     ) -> dict[int, list[list[float]]]:
-        """Return the log-probs of each response's tokens, by policy of this family in
-        ``buffers``."""
+        """Return policy -> log-probs of each response's tokens, for policies of this family."""
         return {
             policy: self._active(policy).response_logprobs(buffers[policy])
             for policy in self.trainers
@@ -80,27 +77,27 @@ class FamilyTrainer:
         }
 
     def adapter(self, policy: int) -> dict[str, torch.Tensor]:
-        """Return the weights of the adapter of ``policy``, under PEFT's names, on the CPU."""
+        """Return the adapter weights of ``policy`` on the CPU, under PEFT's names."""
         assert self._base is not None
         return self._base.weights(policy)
 
     def save_checkpoint(self, folder: Path) -> None:
-        """Write the states of every policy: ``folder/policy_<i>``."""
+        """Write the state of every policy to ``folder/policy_<i>``."""
         for policy in self.trainers:
             self._active(policy).save_checkpoint(folder / f"policy_{policy}")
 
     def load_checkpoint(self, folder: Path) -> None:
-        """Continue where ``save_checkpoint`` was called. Raises ValueError when one is missing."""
+        """Restore what ``save_checkpoint`` wrote. Raises ValueError when a state is missing."""
         for policy, trainer in self.trainers.items():
             trainer.load_checkpoint(folder / f"policy_{policy}")
 
     def save_model(self, policy: int, folder: Path) -> None:
-        """Write the model of ``policy``, or its adapter."""
+        """Write the model, or the adapter, of ``policy``."""
         self.trainers[policy].save_model(folder)
 
     def offload_states(self) -> None:
-        """Leave a GPU that is shared with a rollout engine, until ``reload_states``; a base and its
-        adapters stay, whose states are small beside it."""
+        """Leave a GPU that is shared with a rollout engine, until ``reload_states``. A base and its
+        adapters stay: their states are comparatively small."""
         for trainer in self.trainers.values() if self._base is None else ():
             trainer.offload_states()
         self.release_cache()
@@ -111,11 +108,11 @@ class FamilyTrainer:
             trainer.reload_states()
 
     def release_cache(self) -> None:
-        """Give back what the allocator of the GPU holds unused."""
+        """Release the GPU memory that PyTorch's allocator caches."""
         torch.cuda.empty_cache()
 
     def _active(self, policy: int) -> PolicyTrainer:
-        """The trainer of ``policy``, whose adapter is the active one from now on."""
+        """Activate the adapter of ``policy``, if any, and return its trainer."""
         if self._base is not None:
             self._base.activate(policy)
         return self.trainers[policy]

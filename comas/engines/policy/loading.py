@@ -1,4 +1,4 @@
-"""Loading a language model as training sees it, packed or padded."""
+"""Loading a language model for training, packed or padded."""
 
 from pathlib import Path
 
@@ -19,13 +19,12 @@ from comas.engines.policy.padded import PaddedModel
 
 
 def load_response_model(folder: Path, policy: Policy, *, max_model_len: int) -> ResponseModel:
-    """Load a causal language model in full, as ``policy`` wants it, with the positions of an engine
-    that reads ``max_model_len`` tokens at most.
+    """Load a whole causal language model, with the settings of ``policy`` and the positions of an
+    engine of ``max_model_len`` tokens.
 
     Never under DeepSpeed's zero.Init, which may fill shards with wrong weights.
 
-    Raises:
-        ValueError: its files lack weights, or it cannot be trained (see ``check_trainable``).
+    Raises ValueError when its files lack weights, or it cannot be trained.
     """
     asks_sdpa = policy.attn_implementation == "sdpa"
     config = without_dropout(AutoConfig.from_pretrained(folder))

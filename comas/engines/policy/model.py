@@ -1,4 +1,4 @@
-"""The language model as training sees it: log-probs of response tokens, and entropies."""
+"""The language model in training: log-probs of response tokens, and entropies."""
 
 import torch
 from torch import nn
@@ -10,10 +10,9 @@ from comas.policy_optimization.logprobs import token_logprobs
 
 
 class ResponseHead(nn.Module):
-    """The language model's output layer as log-probs of given tokens.
+    """The output layer, computing log-probs of given tokens.
 
-    A module of its own, since ZeRO-3 gathers the weights that a module holds while it
-    computes, forward and backward.
+    A module of its own, since ZeRO-3 gathers a module's weights while it computes.
     """
 
     def __init__(self, output_layer: nn.Linear) -> None:
@@ -23,8 +22,8 @@ class ResponseHead(nn.Module):
     def forward(
         self, hidden: torch.Tensor, token_ids: torch.Tensor, temperature: float | torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Log-probs [n] of ``token_ids`` [n] after the last hidden states [n, H], and the
-        entropies [n] of their distributions."""
+        """Return log-probs [n] of ``token_ids`` [n] given the last hidden states [n, H], and
+        entropies [n]."""
         return token_logprobs(hidden, self.weight, token_ids, temperature=temperature)
 
 
@@ -32,7 +31,7 @@ class ResponseModel(nn.Module):
     """Computes response log-probs and entropies at the sampling temperature."""
 
     pads = False
-    """True if each sample has a row of its own; see ``comas.engines.policy.padded``."""
+    """True if each sample has its own row; see ``comas.engines.policy.padded``."""
 
     def __init__(self, language_model: PreTrainedModel) -> None:
         super().__init__()
@@ -41,12 +40,12 @@ class ResponseModel(nn.Module):
 
     @property
     def shares_prompts(self) -> bool:
-        """True if samples may lie behind one copy of their prompt, as no other attention can."""
+        """True if samples may share one copy of their prompt, which needs ``packed_attention``."""
         return self.language_model.config._attn_implementation == PACKED
 
     def forward(self, batch: MicroBatch) -> tuple[torch.Tensor, torch.Tensor]:
-        """Log-probs [B, R] of a micro batch, and the entropy of the distribution of each of its
-        response tokens [B, R] (not differentiable); float32, 0 where its mask is False."""
+        """Return log-probs [B, R] of a micro batch's response tokens, and entropies [B, R] (not
+        differentiable); float32, 0 where the mask is False."""
         logprobs, entropies = self.head(
             self._predicting_states(batch), batch.response_ids, batch.temperature
         )
@@ -60,12 +59,12 @@ class ResponseModel(nn.Module):
         return ResponseHead(language_model.get_output_embeddings())
 
     def _predicting_states(self, batch: MicroBatch) -> torch.Tensor:
-        """The last hidden states [n, H] at the places ``predicting``."""
+        """Return the last hidden states [n, H] at the positions ``predicting``."""
         hidden = self.language_model.base_model(
             input_ids=batch.input_ids,
             position_ids=batch.position_ids,
             use_cache=False,
-            # Attention keeps the samples apart by these, here and in FlashAttention.
+            # These separate the samples, here and in FlashAttention.
             cu_seq_lens_q=batch.boundaries,
             cu_seq_lens_k=batch.key_boundaries,
             max_length_q=batch.longest,

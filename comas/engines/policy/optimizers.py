@@ -1,4 +1,4 @@
-"""What steps the weights, and at which learning rate."""
+"""Optimisers and learning-rate schedules."""
 
 from collections.abc import Callable
 from typing import Any
@@ -10,16 +10,16 @@ from comas.config.schema import Optimization, Policy
 from comas.types import Device
 
 FINAL_RATE = 0.1
-"""Share of the learning rate to which cosine and linear fall, as in OpenRLHF."""
+"""Final share of the learning rate under cosine and linear decay, as in OpenRLHF."""
 
 NamedParameters = dict[str, torch.nn.Parameter]
-"""A policy's trained parameters by name. ZeRO flattens them, and so does bfloat16: an optimiser
-that steps matrices, such as Muon, needs ``policy.zero_stage=0`` and ``policy.dtype=float32``."""
+"""A policy's trained parameters by name. ZeRO and bfloat16 training flatten them: an optimiser of
+matrices, such as Muon, needs ``policy.zero_stage=0`` and ``policy.dtype=float32``."""
 CreateOptimizer = Callable[[NamedParameters, Optimization], torch.optim.Optimizer]
 
 
 def adamw(parameters: NamedParameters, optimization: Optimization) -> torch.optim.Optimizer:
-    """AdamW: PyTorch's fused form, which runs on GPU and host and compiles nothing."""
+    """PyTorch's fused AdamW, which runs on GPU and host and compiles nothing."""
     return torch.optim.AdamW(parameters.values(), fused=True, **_adam_settings(optimization))
 
 
@@ -44,16 +44,16 @@ OPTIMIZERS: Registry[CreateOptimizer] = Registry(
     wanted="a function from named parameters and Optimization to a torch.optim.Optimizer",
     adapt=_as_optimizer,
 )
-"""By the name that ``optimization.optimizer`` gives them."""
+"""Optimisers by their name in ``optimization.optimizer``."""
 
 
 def create_optimizer(
     parameters: NamedParameters, policy: Policy, optimization: Optimization, *, device: Device
 ) -> torch.optim.Optimizer:
-    """Make the optimiser of ``optimization.optimizer``.
+    """Create the optimiser named by ``optimization.optimizer``.
 
-    ZeRO-3 with AdamW on the GPU takes DeepSpeed's FusedAdam (compiled on first use), the only one
-    whose states it can move to the host while the rollout engine generates.
+    AdamW under ZeRO-3 on the GPU is DeepSpeed's FusedAdam (compiled on first use), the only one
+    whose states ZeRO-3 can move to the host while the rollout engine generates.
     """
     on_gpu = device == "cuda" and policy.zero_stage == 3 and not policy.adam_offload
     if on_gpu and optimization.optimizer == "adamw":
@@ -65,10 +65,10 @@ def create_optimizer(
 
 
 def forget_host_buffers(optimizer: torch.optim.Optimizer) -> None:
-    """Have DeepSpeed make its host buffers of Adam's states anew.
+    """Make DeepSpeed recreate its host buffers of Adam's states.
 
-    Trap: ZeRO-3 keeps them among the states, so that a checkpoint has them, and loading moves them
-    to the device: the states would never leave a GPU again.
+    Trap: ZeRO-3 keeps them among the states, so they are saved in checkpoints and loaded onto the
+    device, and the states would never leave a GPU again.
     """
     for state in optimizer.state.values():
         for name in [name for name in state if name.endswith("_offload_buffer")]:
@@ -78,19 +78,18 @@ def forget_host_buffers(optimizer: torch.optim.Optimizer) -> None:
 def create_schedule(
     optimizer: torch.optim.Optimizer, optimization: Optimization, *, num_steps: int | None
 ) -> torch.optim.lr_scheduler.LambdaLR:
-    """The learning rate: a linear warm-up, then ``optimization.lr_schedule``.
+    """Create the schedule: linear warm-up, then ``optimization.lr_schedule``.
 
-    ``num_steps`` is how many optimiser steps the run is expected to make: cosine and linear fall
-    over them to ``FINAL_RATE`` of it, and stay there if there are more. A constant rate needs none.
+    Cosine and linear fall to ``FINAL_RATE`` over ``num_steps``, the expected optimiser steps of the
+    run, and stay there. A constant rate does not need ``num_steps``.
 
     Example: 4 warm-up steps give 1/4, 2/4, 3/4, 1 of the learning rate; of 8 steps, linear then
-    falls by 0.18 a step from 0.82 to 0.1, which it has from the ninth step on.
+    falls by 0.18 a step from 0.82 to 0.1, reached at the ninth step.
     """
     from transformers import get_scheduler
 
     warmup = optimization.warmup_steps
-    # A warm-up of transformers begins with a rate of 0, at which a step does nothing: this one
-    # begins at its second value.
+    # The warm-up of transformers begins at 0, where a step does nothing: skip that value.
     skipped = min(1, warmup)
     shape = get_scheduler(
         optimization.lr_schedule,
@@ -100,7 +99,7 @@ def create_schedule(
     ).lr_lambdas[0]
 
     def share(step: int) -> float:
-        # Past its end, the cosine of transformers would rise again.
+        # Beyond its end, the cosine of transformers would rise again.
         reached = step if num_steps is None else min(step, num_steps)
         library_share: float = shape(reached + skipped)
         return library_share if step < warmup else FINAL_RATE + (1 - FINAL_RATE) * library_share

@@ -1,8 +1,7 @@
-"""Training by a model's own forward pass: a row for each sample, and the model's own head.
+"""Training with a model's own forward pass and head, one row per sample.
 
-Slower than packed rows (``comas.engines.policy.architecture.why_padded`` says when those are
-right), and right for every causal language model: sliding windows, linear attention, sinks, soft
-caps.
+Slower than packed rows (see ``comas.engines.policy.architecture.why_padded``), but correct for
+every causal language model: sliding windows, linear attention, sinks, soft caps.
 """
 
 import copy
@@ -19,8 +18,8 @@ from comas.policy_optimization.logprobs import CHUNK_SIZE
 
 
 class PaddedModel(ResponseModel):
-    """A ``ResponseModel`` that computes with a row for each sample, padded at its end. There no
-    token before can see the padding, so that no mask is needed beside the model's own."""
+    """A ``ResponseModel`` with one row per sample, padded at its end, where no earlier token can
+    attend to the padding: the model's own mask suffices."""
 
     pads = True
 
@@ -39,11 +38,11 @@ class PaddedModel(ResponseModel):
 
 
 class OwnHead(nn.Module):
-    """All that a language model does after its last layer, as log-probs of given tokens.
+    """Everything that a language model computes after its last layer, as log-probs of given tokens.
 
-    Logits are there for half of ``CHUNK_SIZE`` tokens at once, and are computed again in the
-    backward pass. It holds the output layer's weights, which ZeRO-3 gathers once for all pieces:
-    their number differs from rank to rank.
+    Logits exist for ``CHUNK_SIZE / 2`` tokens at once, and are recomputed in the backward pass. The
+    module holds the output layer's weights, so that ZeRO-3 gathers them once for all chunks, whose
+    number differs between ranks.
     """
 
     def __init__(self, language_model: PreTrainedModel) -> None:
@@ -57,12 +56,12 @@ class OwnHead(nn.Module):
             name: module if module is None else stand_ins.get(module, module)
             for name, module in language_model._modules.items()
         }
-        self._after_layers = (after_layers,)  # no module of this one
+        self._after_layers = (after_layers,)  # a tuple, so that it is not a submodule
 
     def forward(
         self, hidden: torch.Tensor, token_ids: torch.Tensor, temperature: float | torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return what ``ResponseHead`` does."""
+        """As ``ResponseHead``."""
         temperatures = torch.as_tensor(temperature, device=hidden.device).expand(len(hidden))
         parts = (each.split(CHUNK_SIZE // 2) for each in (hidden, token_ids, temperatures))
         pieces = [
@@ -76,7 +75,7 @@ class OwnHead(nn.Module):
         self, hidden: torch.Tensor, token_ids: torch.Tensor, temperatures: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor]:
         [after_layers] = self._after_layers
-        # Trap: called as a module, it and its output layer would run DeepSpeed's hooks.
+        # Trap: calling modules, not their forward, would run DeepSpeed's hooks.
         logits = after_layers.forward(inputs_embeds=hidden[None], use_cache=False).logits[0]
         logprobs = (logits.float() / temperatures[:, None]).log_softmax(dim=-1)
         with torch.no_grad():
@@ -85,7 +84,7 @@ class OwnHead(nn.Module):
 
 
 class _Given(nn.Module):
-    """Stands in for all layers, whose result is there, and for each part of them."""
+    """Stands in for the layers (and any part of them), whose result is given."""
 
     def __getattr__(self, name: str) -> "_Given":
         return self
@@ -95,14 +94,14 @@ class _Given(nn.Module):
 
 
 class _Hidden(tuple):
-    """What layers return, with nothing but the last hidden states in it."""
+    """The layers' output, with the last hidden states only."""
 
     def __getattr__(self, name: str) -> torch.Tensor | None:
         return self[0] if name == "last_hidden_state" else None
 
 
 class _Unhooked(nn.Module):
-    """A layer without the hooks that others have put on it."""
+    """A layer without its registered hooks."""
 
     def __init__(self, layer: nn.Module) -> None:
         super().__init__()

@@ -1,6 +1,6 @@
-"""The gradient of each role: how hard solutions, evaluations and scorings pull at shared weights.
+"""The gradient norm of each role: solutions, evaluations and scorings on shared weights.
 
-Source: arXiv 2605.24202 explains by it why policies that several roles share fall off cliffs.
+Source: arXiv 2605.24202, which explains collapses of policies that several roles share.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -18,22 +18,21 @@ def gradient_norms_by_role(
     divide: Callable[[Sequence[TrainingSample], Sequence[int]], Iterable[Sequence[int]]],
     loss_of: Callable[[Sequence[int]], torch.Tensor],
 ) -> dict[str, float]:
-    """Return role -> norm of its gradient before clipping, where the sum of all roles' gradients is
-    that of the optimiser step on the samples ``indices`` (collective).
+    """Return role -> norm of its gradient before clipping (collective). The gradients of all roles
+    sum to that of the optimiser step on the samples ``indices``.
 
-    A pass forward and backward for each role, which leaves the weights' ``grad`` as it is, and
-    needs memory for the whole gradient in float32 on every rank, under any ZeRO stage.
+    Runs a forward and backward pass per role, without touching ``grad``; needs memory for the whole
+    float32 gradient on every rank, under any ZeRO stage.
 
     Args:
-        model: whose weights are trained.
-        divide: gives this rank's micro batches of samples, as many as on every rank.
-        loss_of: a micro batch's share of the step's loss, whose mean over the ranks counts.
+        divide: returns this rank's micro batches of samples, equally many on every rank.
+        loss_of: returns a micro batch's share of the step's loss, averaged over the ranks.
     """
     rows: dict[str, list[int]] = {}
     for index in indices:
         rows.setdefault(samples[index].role, []).append(index)
     weights = [weight for weight in model.parameters() if weight.requires_grad]
-    shapes = [getattr(weight, "ds_shape", weight.shape) for weight in weights]  # whole, as gathered
+    shapes = [getattr(weight, "ds_shape", weight.shape) for weight in weights]  # as gathered
     norms = {}
     for role, its in sorted(rows.items()):  # in the same order on every rank
         gradient = [torch.zeros(shape, device=weights[0].device) for shape in shapes]

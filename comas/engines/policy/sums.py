@@ -1,4 +1,4 @@
-"""What an update reports, summed over its micro batches."""
+"""Statistics of an update, summed over its micro batches."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -13,24 +13,24 @@ from comas.types import TrainingSample, UpdateStats
 
 @dataclass
 class UpdateSums:
-    """The sums that an update takes over its micro batches; tensors hold this rank's share."""
+    """Sums over an update's micro batches; tensors hold this rank's share."""
 
     logprobs: torch.Tensor
-    """[N, T]: log-probs of the first optimiser step's samples, which are from before the update."""
+    """[N, T]: log-probs before the update, of the first optimiser step's samples."""
     gradient_norms: list[float | None] = field(default_factory=list)
-    """Of each optimiser step; None: it was skipped."""
+    """Of each optimiser step; None if it was skipped."""
     gradient_norm_by_role: dict[str, float] = field(default_factory=dict)
-    """Of the first optimiser step's gradient, where they are asked for."""
+    """Of the first optimiser step, if ``optimization.gradient_norm_by_role`` is set."""
     num_tokens: int = 0
     learning_rate: float = 0.0
     """The learning rate of the last optimiser step."""
 
     def __post_init__(self) -> None:
         self.counts = self.logprobs.new_zeros(4)
-        """Loss, entropy in nats, and how many tokens were clipped and corrected."""
+        """Loss, entropy (nats), clipped tokens, corrected tokens."""
 
     def add(self, surrogate: Surrogate, entropies: torch.Tensor) -> None:
-        """Count a micro batch with its entropies [B, R], 0 where padded."""
+        """Add a micro batch with its entropies [B, R], 0 where padded."""
         loss, *counted = surrogate
         counts = [loss.detach(), entropies.sum(), *(count.float() for count in counted)]
         self.counts += torch.stack(counts)
@@ -38,11 +38,10 @@ class UpdateSums:
     def statistics(
         self, samples: Sequence[TrainingSample], targets: Targets, *, first_step: Sequence[int]
     ) -> UpdateStats:
-        """The finished update's report, over all ranks (collective).
+        """Return the finished update's statistics over all ranks (collective).
 
-        Where no pass before the update computed the policy's log-probs, those are taken that the
-        first optimiser step saw, of its samples ``first_step``: all of them, or a part drawn at
-        random.
+        If no pass before the update computed the policy's log-probs, those of the first optimiser
+        step are used, for its samples ``first_step``.
         """
         for share in (self.logprobs, self.counts):
             distributed.all_reduce(share)

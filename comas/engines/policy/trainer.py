@@ -1,4 +1,4 @@
-"""One policy's update, on one rank: from the buffer to new weights, read from top to bottom."""
+"""One policy's update on one rank, from the buffer to new weights."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -39,11 +39,10 @@ class PolicyTrainer(PolicyEngine):
     """One rank of one policy's training; methods are collective over the ranks.
 
     Args:
-        temperature: the rollout's, or a list of each agent's: the log-probs of training are those
-            of the distribution that a response was drawn from.
+        temperature: the rollout's, or a list with each agent's: log-probs are those of the
+            distribution that a response was sampled from.
         max_response_tokens: the rollout's, for the aggregation "constant_length".
-        seed: with the step number it decides how a buffer is shuffled, so a resumed run
-            needs no random state.
+        seed: shuffles buffers, together with the step, so that a resume needs no random state.
         others: arguments of ``PolicyEngine``.
     """
 
@@ -62,18 +61,17 @@ class PolicyTrainer(PolicyEngine):
         self._temperature = temperature
         self._max_response_tokens = max_response_tokens
         self._seed = seed
-        self._unit = 2 if isinstance(algorithm, Dpo) else 1  # samples that are never parted
+        self._unit = 2 if isinstance(algorithm, Dpo) else 1  # samples that stay together
         model = self._engine.module
         self._layout = {"share_prompts": model.shares_prompts, "pads": model.pads}
         self._reference = self._load_reference() if algorithm.uses_reference else None
 
     def update(self, samples: Sequence[TrainingSample], *, step: int) -> UpdateStats:
-        """Update the policy on its whole buffer, which every rank is given.
+        """Update the policy on its whole buffer, which every rank receives.
 
-        Every rank computes all advantages (eq. 9 and 10); then each optimiser step lowers the loss
-        of its samples (eq. 11), of which a rank puts its share through the model. An empty buffer,
-        or under dpo one without a pair, changes nothing. Raises FloatingPointError when the weights
-        are not finite.
+        Every rank computes all advantages (eq. 9 and 10); in each optimiser step (eq. 11), a rank
+        computes its share of the samples. An empty buffer, or under dpo one without a pair, changes
+        nothing. Raises FloatingPointError when the weights are not finite.
         """
         if isinstance(self._algorithm, Dpo):
             samples = list(chain(*preference_pairs(samples)))
@@ -88,12 +86,12 @@ class PolicyTrainer(PolicyEngine):
         return sums.statistics(samples, targets, first_step=steps[0])
 
     def response_logprobs(self, samples: Sequence[TrainingSample]) -> list[list[float]]:
-        """Return the present log-probs of each response's tokens; 0 of what was not sampled."""
+        """Return the current log-probs of each response's tokens; 0 if not sampled."""
         logprobs = self._logprobs(self._engine, samples)
         return [row.tolist() for row in response_rows(logprobs, samples)]
 
     def _optimizer_steps(self, num_samples: int, *, step: int) -> list[list[int]]:
-        """Sample indices of every optimiser step, all epochs in order; the same on every rank."""
+        """Return the sample indices of every optimiser step, the same on every rank."""
         return [
             indices
             for epoch in range(self._optimization.epochs_per_buffer)
@@ -106,7 +104,7 @@ class PolicyTrainer(PolicyEngine):
         ]
 
     def _targets(self, samples: Sequence[TrainingSample], *, num_steps: int) -> Targets:
-        """Log-probs before the update, and the advantages of the whole buffer."""
+        """Compute log-probs before the update, and the advantages of the whole buffer."""
         algorithm = self._algorithm
         mask = response_mask(samples).to(self._device)
         policy = reference = advantages = None
@@ -184,7 +182,7 @@ class PolicyTrainer(PolicyEngine):
     def _micro_batches(
         self, samples: Sequence[TrainingSample], indices: Sequence[int]
     ) -> list[list[int]]:
-        """This rank's micro batches of ``indices``; every rank has as many, some perhaps empty."""
+        """Return this rank's micro batches; every rank has equally many, some may be empty."""
         shares = divide_samples(
             [samples[i] for i in indices],
             micro_batch_tokens=self._policy.micro_batch_tokens,
@@ -207,7 +205,7 @@ class PolicyTrainer(PolicyEngine):
 
     @torch.no_grad()
     def _logprobs(self, model: Compute, samples: Sequence[TrainingSample]) -> torch.Tensor:
-        """Log-probs [N, T] of all responses, 0 where padded, complete on every rank."""
+        """Return log-probs [N, T] of all responses on every rank, 0 where padded."""
         logprobs = torch.zeros(response_mask(samples).shape, device=self._device)
         for micro in self._micro_batches(samples, range(len(samples))):
             rows, _ = model(self._assemble([samples[i] for i in micro]))

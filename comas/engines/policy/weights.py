@@ -1,4 +1,4 @@
-"""A policy's weights, whole: to send and to save."""
+"""A policy's whole weights, to send and to save."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,10 +15,10 @@ NamedTensor = tuple[str, torch.Tensor]
 
 
 def named_weights(model: PreTrainedModel) -> Iterator[NamedTensor]:
-    """Yield every parameter whole, tied ones once, then the buffers that a checkpoint holds.
+    """Yield every parameter whole (tied ones once), then the persistent buffers.
 
-    Under ZeRO-3 each is gathered, so all ranks must iterate, and to the end. A yielded tensor stays
-    valid, but is changed by the next update below ZeRO-3.
+    ZeRO-3 gathers each, so all ranks must iterate to the end. A yielded tensor stays valid, but
+    below ZeRO-3 the next update changes it.
     """
     for name, parameter in model.named_parameters():
         with deepspeed.zero.GatheredParameters([parameter]):
@@ -28,15 +28,15 @@ def named_weights(model: PreTrainedModel) -> Iterator[NamedTensor]:
 
 
 def weights_as_saved(model: PreTrainedModel) -> Iterator[NamedTensor]:
-    """Yield what ``named_weights`` does, under the names and in the shapes of a checkpoint, which
-    engines read: transformers holds the weights of all experts of a layer as one tensor."""
+    """As ``named_weights``, with the names and shapes of a checkpoint, which engines expect:
+    transformers keeps all experts of a layer in one tensor."""
     for name, weight in named_weights(model):
         yield from revert_weight_conversion(model, {name: weight}).items()
 
 
 def weight_metadata(model: PreTrainedModel) -> list[tuple[str, torch.dtype, tuple[int, ...]]]:
-    """Return name, dtype and shape of what ``weights_as_saved`` yields, in its order, without
-    gathering anything."""
+    """Return name, dtype and shape of the weights in the order of ``weights_as_saved``, without
+    gathering them."""
     weights = [*model.named_parameters(), *_kept_buffers(model)]
     return [
         (saved, tensor.dtype, tuple(tensor.shape))
@@ -56,7 +56,7 @@ def _kept_buffers(model: PreTrainedModel) -> Iterator[NamedTensor]:
 
 
 def save_model(model: PreTrainedModel, folder: Path, *, base: Path, rank: int) -> None:
-    """Write the model in Hugging Face format, described as ``base`` is (collective)."""
+    """Write the model in Hugging Face format, with the description of ``base`` (collective)."""
     weights = {name: weight.cpu() for name, weight in named_weights(model) if rank == 0}
     if rank == 0:
         folder.mkdir(parents=True, exist_ok=True)

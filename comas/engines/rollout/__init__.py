@@ -1,1 +1,1 @@
-"""Sampling: one vLLM engine per process, and the way new weights get into it."""
+"""Sampling: one vLLM engine per process, and its weight updates."""

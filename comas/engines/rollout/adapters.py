@@ -1,4 +1,4 @@
-"""LoRA adapters in a rollout engine: vLLM's own, filled from tensors instead of files."""
+"""LoRA adapters of a rollout engine: vLLM's own, loaded from tensors instead of files."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -12,35 +12,31 @@ from comas.config.schema import Lora
 from comas.engines.rollout.cpu.lora import DenseAdapters
 
 IN_MEMORY = "(in memory)"
-"""Placeholder for the path from which vLLM would load an adapter that it does not have."""
+"""Placeholder for the path from which vLLM would load an unknown adapter."""
 
 
 def adapter_request(policy: int) -> LoRARequest:
-    """vLLM's name for the adapter of ``policy`` in a request.
-
-    vLLM counts adapters from 1, and keeps their entries in the prefix cache apart by the name.
-    """
+    """Return vLLM's request for the adapter of ``policy``. vLLM counts adapters from 1, and
+    separates their prefix-cache entries by name."""
     return LoRARequest(f"policy {policy}", policy + 1, IN_MEMORY)
 
 
 def load_adapter(
     worker: Any, *, policy: int, weights: Mapping[str, torch.Tensor], lora: Lora
 ) -> None:
-    """Make vLLM's ``worker`` serve ``weights`` as the adapter of ``policy``.
+    """Make vLLM's ``worker`` serve ``weights``, under PEFT's names, as the adapter of ``policy``.
 
-    ``weights`` have PEFT's names, ``base_model.model.model.layers.0.mlp.up_proj.lora_A.weight``.
-
-    Raises ValueError when the model lacks layers that are adapted.
+    Raises ValueError when the model lacks adapted layers.
     """
     manager = worker.model_runner.lora_manager
     layers = manager._adapter_manager
     mapper = getattr(layers.model, "hf_to_vllm_mapper", None)
-    # vLLM 0.26 has the second name for it.
+    # The second name is vLLM 0.26's.
     renamed = getattr(mapper, "get_rename_mapper", getattr(mapper, "get_unstacked_mapper", None))
     assert lora.rank is not None
     adapter = LoRAModel.from_lora_tensors(
         policy + 1,
-        # vLLM puts the scale into them.
+        # vLLM scales them in place.
         {name: weight.clone() for name, weight in weights.items()},
         PEFTHelper(r=lora.rank, lora_alpha=lora.alpha, target_modules=[]),  # type: ignore[arg-type]
         device="cpu",

@@ -1,4 +1,4 @@
-"""The rollout engine: prompts in, generations out, weights replaced in between."""
+"""The rollout engine: answers requests, and receives new weights in between."""
 
 from __future__ import annotations
 
@@ -27,36 +27,30 @@ from comas.interaction.tool_calls import first_call
 from comas.types import Continuation, Device, Generation, Request, ToolCall
 from comas.utils.chat import CALL_END, ChatEncoder, chat_messages, quoted_answer
 from comas.utils.concurrency import run_all
-from comas.utils.model_folder import (
-    adapted_layers,
-    folder_of,
-    has_recurrent_layers,
-    load_tokenizer,
-)
+from comas.utils.model_folder import adapted_layers, folder_of, has_recurrent_layers, load_tokenizer
 
 HEARTBEAT_S = 2.0
-"""Between two signs of life, in seconds."""
+"""Between two heartbeats."""
 LONGEST_STEP_S: dict[Device, float] = {"cpu": 1800.0, "cuda": 0.0}
-"""What a step may take without a sign of life: on a CPU, one may read thousands of tokens of a
-model with billions of parameters."""
+"""A shorter step is no sign of a hang: on a CPU, one may prefill thousands of tokens of a model
+with billions of parameters."""
 
 
 class _Asked(NamedTuple):
     request: Request
     prompt: list[int]
     before: list[int]
-    """What a response that is gone on with holds already, the answer to it included."""
+    """Tokens already in a continued response, including the tool's answer."""
 
 
 class RolloutEngine:
     """An asynchronous interface to the vLLM engine of this process, which must have been started
     with ``engine_environment(device)``. (With ``rollout.tensor_parallel`` above 1 the model is in
-    processes that this one starts.)
+    child processes.)
 
-    A response depends only on the weights, the prompt, the seed and the temperature: on a CPU to
-    the last bit, whatever else is decoded, in whatever order requests come, with or without
-    prefix-cache hits, and on one thread or more. On a GPU kernels change with the batch, so
-    rounding may differ.
+    A response depends only on weights, prompt, seed and temperature: on a CPU to the last bit,
+    whatever the batch, the order of requests, prefix-cache hits and threads. On a GPU, kernels
+    change with the batch, so rounding may differ.
     """
 
     def __init__(
@@ -69,8 +63,7 @@ class RolloutEngine:
         seed: int,
         adapters: Adapters | None = None,
     ) -> None:
-        """With ``adapters``, of which a request may name one, the engine's own weights never
-        change."""
+        """With ``adapters``, requests may name one, and the engine's own weights never change."""
         self._model_path = model_path
         self._rollout = rollout
         self._device = device
@@ -89,10 +82,10 @@ class RolloutEngine:
         )
 
     async def start(self) -> None:
-        """Load the model and generate once, so that the first request finds everything warm.
+        """Load the model and warm up.
 
-        Raises RolloutEngineError when vLLM does not take the model with these settings, and
-        ValueError when there is no such model or its tokenizer cannot be used.
+        Raises RolloutEngineError when vLLM refuses the model or the settings, ValueError when the
+        model does not exist or its tokenizer cannot be used.
         """
         self._folder = await asyncio.to_thread(folder_of, self._model_path)
         self._chats = ChatEncoder(
@@ -103,11 +96,8 @@ class RolloutEngine:
         await self._thread.start()
 
     async def serve(self, endpoint: Endpoint) -> None:
-        """Answer the requests that come over a connection to the driver, until it is closed; those
-        that are unanswered then are forgotten.
-
-        Raises RolloutEngineError when the engine breaks.
-        """
+        """Answer requests over a connection to the driver until it is closed; unanswered requests
+        are then aborted. Raises RolloutEngineError when the engine breaks."""
         async with self._conversation:
             self._thread.check()
             reader, writer = await asyncio.open_connection(endpoint.host, endpoint.port)
@@ -121,33 +111,31 @@ class RolloutEngine:
                 self._forget(list(self._asked))
                 writer.close()
 
-    # ---- New weights: what a weight sender has called, and adapters. ----
+    # ---- New weights and adapters ----
 
     async def update(self, method: str, **arguments: Any) -> None:
-        """Run one of the methods of vLLM's workers that make up a weight update; no request may be
-        in flight. After the last, nothing is served that the weights before computed."""
+        """Run one method of a weight update on vLLM's workers, with no request in flight; the last
+        one also resets the prefix cache."""
         assert not self._asked, f"{method} was called with requests in flight"
         await self._on_worker(method, **arguments)
         if method == "finish_weight_update":
             await self._thread.call(_reset_prefix_cache)
 
     async def load_adapter(self, policy: int, weights: Mapping[str, torch.Tensor]) -> None:
-        """Serve ``weights`` (PEFT's names) as the adapter of ``policy``; no request may be in
-        flight."""
+        """Serve ``weights`` (PEFT's names) as the adapter of ``policy``, between requests."""
         assert self._adapters is not None and policy in self._adapters.policies
         assert not self._asked, "an adapter was sent with requests in flight"
         lora = self._adapters.lora
         await self._on_worker(load_adapter, policy=policy, weights=weights, lora=lora)
         await self._thread.call(_reset_prefix_cache)
 
-    # ---- Phases of a GPU that rollout and training share. ----
+    # ---- Sharing a GPU with training ----
 
     async def sleep(self) -> None:
-        """Free the GPU memory of weights and KV cache; no request may be in flight.
+        """Free the GPU memory of weights and KV cache, with no request in flight.
 
-        The weights are dropped: wake them, sync, then wake the KV cache. Those that adapters share
-        are kept in host memory, as no sync would bring them back. On a CPU this and waking do
-        nothing.
+        The weights are dropped: wake them, sync, then wake the KV cache. The base of adapters is
+        kept in host memory, since no sync would restore it. On a CPU, sleep and wake do nothing.
         """
         assert not self._asked, "the engine was sent to sleep with requests in flight"
         level = 2 if self._adapters is None else 1
@@ -155,8 +143,8 @@ class RolloutEngine:
             await self._thread.call(lambda engine: engine.sleep(level=level))
 
     async def wake(self, part: Literal["weights", "kv_cache"]) -> None:
-        """Allocate the weights again, with undefined values until the next weight update; or, after
-        that, to save memory, the KV cache."""
+        """Allocate the weights again, undefined until the next weight update; or, after that, the
+        KV cache."""
         if self._device == "cuda":
             await self._thread.call(lambda engine: engine.wake_up([part]))
 
@@ -189,7 +177,7 @@ class RolloutEngine:
         await self._thread.call(lambda engine: engine.collective_rpc(method, kwargs=arguments))
 
     async def _send_heartbeats(self, writer: asyncio.StreamWriter) -> None:
-        with suppress(ConnectionError):  # which whoever reads notices as well
+        with suppress(ConnectionError):  # noticed by the reader as well
             while True:
                 await asyncio.sleep(HEARTBEAT_S)
                 if self._thread.has_moved():
@@ -267,7 +255,7 @@ class RolloutEngine:
         }
 
     def _encode(self, requests: Collection[Request]) -> list[list[int]]:
-        """The token ids of every prompt, as a chat of one user message."""
+        """Return the token ids of every prompt, as a chat of one user message."""
         system_prompt = self._rollout.system_prompt
         return [
             token_ids
@@ -302,8 +290,8 @@ class RolloutEngine:
         return generation if after is None else _joined(after, asked.before, generation)
 
     def _num_up_to_call(self, token_ids: Sequence[int], text: str) -> int | None:
-        """Return how many tokens of a response there are up to the end of its first tool call,
-        after which an agent would make up what the tool answers; None: nothing follows it."""
+        """Return the number of tokens up to the end of the first tool call, after which an agent
+        would invent the tool's answer; None if nothing follows the call."""
         answer = self._chats.split(text).answer
         call = first_call(answer)
         if call is None or not (following := answer[call.end :]).strip():
@@ -313,7 +301,7 @@ class RolloutEngine:
 
 
 def _joined(after: Continuation, before: list[int], new: Generation) -> Generation:
-    """The whole of a response that was gone on with, of which ``before`` were there already."""
+    """Join a continued response, which had the tokens ``before``, with its continuation ``new``."""
     said = after.response
     num_said = len(said.response_token_ids)
     num_answered = len(before) - num_said
@@ -345,7 +333,7 @@ def _joined(after: Continuation, before: list[int], new: Generation) -> Generati
 def _sampling_params(
     *, temperature: float, seed: int, max_tokens: int, min_tokens: int = 0
 ) -> SamplingParams:
-    """Plain sampling from the whole distribution, so that importance ratios are unbiased."""
+    """Sample from the whole distribution, so that importance ratios are unbiased."""
     return SamplingParams(
         temperature=temperature,
         seed=seed,
@@ -357,7 +345,7 @@ def _sampling_params(
         flat_logprobs=True,
         detokenize=False,
         output_kind=RequestOutputKind.FINAL_ONLY,
-        skip_clone=True,  # of use for one request only
+        skip_clone=True,  # used for one request only
     )
 
 

@@ -1,4 +1,4 @@
-"""A vLLM engine and the one thread that touches it, seen from an event loop."""
+"""A vLLM engine in a thread of its own, controlled from an event loop."""
 
 from __future__ import annotations
 
@@ -21,15 +21,14 @@ Result = TypeVar("Result")
 
 
 class RolloutEngineError(RuntimeError):
-    """The engine cannot serve: it did not start, or it broke."""
+    """The engine did not start, or it broke."""
 
 
 class EngineThread:
-    """Runs commands of the loop, in order, and between them steps the engine.
+    """Runs commands from the event loop, in order, and steps the engine in between.
 
-    Any exception in the thread is the end of the engine: every waiting call fails with
-    RolloutEngineError, and so does every later one, as neither the weights nor the requests are in
-    a known state.
+    Any exception in the thread ends the engine, whose state is then unknown: all waiting and later
+    calls fail with RolloutEngineError.
     """
 
     def __init__(
@@ -40,9 +39,9 @@ class EngineThread:
         on_result: Callable[[list[RequestOutput] | RolloutEngineError], None],
         longest_step_s: float = 0.0,
     ) -> None:
-        """``build`` loads the engine, in the thread; ``name`` begins every error message. The loop
-        calls ``on_result`` with the requests that a step finished, or the error that broke the
-        engine. A step of at most ``longest_step_s`` is no sign of a thread that hangs."""
+        """``build`` loads the engine in the thread; ``name`` begins error messages. ``on_result``
+        is called in the loop with the requests finished by a step, or the error that broke the
+        engine. A step of up to ``longest_step_s`` does not count as a hang."""
         self._build = build
         self._name = name
         self._on_result = on_result
@@ -56,19 +55,19 @@ class EngineThread:
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
     def check(self) -> None:
-        """Raise RolloutEngineError when the engine can no longer serve."""
+        """Raise RolloutEngineError if the engine has failed."""
         if self._failure is not None:
             raise RolloutEngineError(self._failure)
 
     def has_moved(self) -> bool:
-        """True if the thread has done something since the last call, has nothing to do, or is at a
-        step that may take as long."""
+        """True if the thread made progress since the last call, is idle, or is within a step that
+        may take this long."""
         seen, self._num_seen = self._num_seen, self._num_moves
         is_in_time = time.monotonic() < self._moved_at + self._longest_step_s
         return self._is_idle or seen < self._num_seen or is_in_time
 
     def num_tokens(self) -> int:
-        """Return how many tokens the unfinished responses have so far."""
+        """Return the number of tokens of unfinished responses."""
         responses = [*self._engine.output_processor.request_states.values()]
         return sum(each.detokenizer.num_output_tokens() for each in responses if each.detokenizer)
 
@@ -79,14 +78,14 @@ class EngineThread:
         await self.call(lambda engine: None)
 
     def add(self, requests: Mapping[str, Mapping[str, Any]]) -> None:
-        """Start requests: name -> further arguments of vLLM's ``add_request``."""
+        """Start requests: request id -> further arguments of vLLM's ``add_request``."""
         self.check()
         self._commands.put(
             lambda engine: [engine.add_request(name, **asked) for name, asked in requests.items()]
         )
 
     def abort(self, names: Sequence[str]) -> None:
-        """Forget requests; those that have finished meanwhile are handed back nevertheless."""
+        """Abort requests; those that have finished meanwhile are still returned."""
         self._commands.put(lambda engine: engine.abort_request(list(names)))
 
     async def call(self, function: Callable[[LLMEngine], Result]) -> Result:
@@ -115,17 +114,17 @@ class EngineThread:
             while True:
                 self._run_commands(engine)
                 finished = [output for output in engine.step() if output.finished]
-                if finished:  # all at once, so that the loop is woken once per step
+                if finished:  # together, so that the loop wakes once per step
                     self._post(self._on_result, finished)
-        except BaseException as error:  # the thread's outermost frame: nobody else would hear of it
+        except BaseException as error:  # the thread's outermost frame
             logger.error("%s stopped", self._name, exc_info=error)
             self._post(self._fail, f"{type(error).__name__}: {error}")
 
     def _run_commands(self, engine: LLMEngine) -> None:
-        """Return when all have been run and a request is unfinished."""
+        """Run all commands; return when a request is unfinished."""
         while not (self._commands.empty() and engine.has_unfinished_requests()):
             self._is_idle = not engine.has_unfinished_requests()
-            command = self._commands.get()  # sleeps until there is something to do
+            command = self._commands.get()  # blocks
             self._is_idle = False
             command(engine)
         self._num_moves += 1

@@ -1,4 +1,4 @@
-"""The trainer's end of a weight update between GPUs, or within one: vLLM's own senders."""
+"""The trainer's side of weight updates on GPUs, by vLLM's own senders."""
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
@@ -21,14 +21,14 @@ from vllm.utils.network_utils import get_open_port
 from comas.engines.allocator import fixed_segments
 
 LOOPBACK = "127.0.0.1"
-"""The ranks and engines of a policy are on one node: nothing needs to listen beyond it."""
+"""The ranks and engines of a policy are on one node."""
 
 NamedTensor = tuple[str, torch.Tensor]
 
 
 class PolicyWeights(WeightSource):
-    """A policy's weights as vLLM's senders take them: Hugging Face name and full tensor, gathered
-    by all ranks, and name, dtype and shape of the same parameters in the same order."""
+    """A policy's weights for vLLM's senders: (Hugging Face name, full tensor), gathered by all
+    ranks, and the metadata of the same parameters in the same order."""
 
     def __init__(
         self,
@@ -53,12 +53,12 @@ def create_weight_sender(
     rank: int,
     num_workers: int,
 ) -> Callable[[], None]:
-    """Connect a trainer's ranks to the rollout engines that serve its weights, and return what
-    runs a whole update, which all ranks have to call: gathering is collective.
+    """Connect a trainer's ranks to its rollout engines; return a function that runs a whole update
+    and is collective over the ranks.
 
-    Rank 0 talks to the engines, through ``client``. ``num_workers`` are the GPUs of all engines:
-    each takes the whole stream of weights, and keeps its shard. A tensor that ``source`` yields
-    must stay unchanged until the update is over.
+    Rank 0 calls the engines through ``client``. ``num_workers`` counts the GPUs of all engines:
+    each receives all weights and keeps its shard. Tensors yielded by ``source`` must stay unchanged
+    until the update is over.
     """
     if hasattr(ipc_engine, "IPCTrainerInitInfo"):
         init_info = trainer_init_info(backend, source=source, rank=rank, num_workers=num_workers)
@@ -74,14 +74,14 @@ def create_weight_sender(
             "GPUs in another way; install the version of requirements.txt, or set "
             "cluster.placement to colocated"
         )
-    # By IPC they go through memory of a GPU that the engine opens.
+    # By IPC, the engine opens GPU memory of this process.
     return fixed_segments()(send) if backend == "ipc" else send
 
 
 def _send_by_vllm_026(
     client: VLLMWeightSyncClient, source: WeightSource, *, is_sender: bool
 ) -> None:
-    """Run a whole update with vLLM 0.26, whose trainers have no engine of their own."""
+    """Run a whole update with vLLM 0.26, which has no engine for the trainer."""
     if is_sender:
         client.start_weight_update()
     ipc_engine.IPCWeightTransferEngine.trainer_send_weights(  # type: ignore[attr-defined]
@@ -99,7 +99,7 @@ def _send_by_vllm_026(
 def trainer_init_info(
     backend: Literal["ipc", "nccl"], *, source: WeightSource, rank: int, num_workers: int
 ) -> TrainerInitInfo:
-    """vLLM's arguments for the trainer's end of ``backend``."""
+    """Return vLLM's arguments for the trainer's side of ``backend``."""
     buffer_bytes = _buffer_bytes(source)
     if backend == "ipc":
         return ipc_engine.IPCTrainerInitInfo(
@@ -115,6 +115,6 @@ def trainer_init_info(
 
 
 def _buffer_bytes(source: WeightSource) -> int:
-    # vLLM refuses a tensor larger than the buffer (the embeddings of a 7B model are).
+    # vLLM refuses tensors larger than the buffer, such as the embeddings of a 7B model.
     largest = max(prod(meta.shape) * meta.dtype.itemsize for meta in source.metadata())
     return max(DEFAULT_PACKED_BUFFER_SIZE_BYTES, largest)

@@ -1,4 +1,4 @@
-"""The worker processes of an engine that is sharded (``rollout.tensor_parallel``)."""
+"""The worker processes of a sharded engine (``rollout.tensor_parallel``)."""
 
 import os
 from pathlib import Path
@@ -11,21 +11,21 @@ if TYPE_CHECKING:
 
 SHARED_MEMORY = Path("/dev/shm")
 NAMES = ("psm_", "vllm_dist_")
-"""How those of the memory of vLLM's queues, and of its collectives on a CPU, begin."""
+"""Prefixes of the shared memory of vLLM's queues, and of its collectives on a CPU."""
 
 
 def end_together(engine: "LLMEngine") -> None:
-    """Let the workers of ``engine`` end with this process, and this one with any of them, so that
-    a sharded engine is lost as one that has no other process is. No memory is left behind."""
+    """Make the workers of ``engine`` end with this process and vice versa, so that a sharded engine
+    is lost as a whole, and leaves no shared memory behind."""
     engine.collective_rpc(_end_with_engine)
     engine.model_executor.register_failure_callback(lambda: os._exit(1))
 
 
 def _end_with_engine(worker: object) -> None:
-    """In a worker, which has met the engine and the other workers by now."""
-    end_with_parent()  # else a frozen one would keep its part of a GPU
-    # As long as somebody maps it, shared memory needs no name. vLLM takes most names away when it
-    # ends in order, which an actor does not, and those of its collectives on a CPU never.
+    """Run in a worker that is connected to the engine and the other workers."""
+    end_with_parent()  # otherwise a frozen worker would keep its share of a GPU
+    # Mapped shared memory needs no name. vLLM removes most names when it ends in order, which an
+    # actor does not, and those of its CPU collectives never.
     for line in Path("/proc/self/maps").read_text().splitlines():
         path = Path(line.split(maxsplit=5)[-1])
         if path.parent == SHARED_MEMORY and path.name.startswith(NAMES):

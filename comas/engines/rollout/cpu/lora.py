@@ -1,8 +1,7 @@
-"""LoRA on the CPU: the adapters of a batch as two dense products, where vLLM gathers weights.
+"""LoRA on the CPU: two dense products for all adapters of a batch.
 
-vLLM copies the matrices of its adapter for every token and multiplies each token by its own copy.
-Here every token meets the first matrices of all adapters at once, the results that are not its own
-adapter's become 0, and the second matrices take those.
+vLLM copies its adapter's matrices for every token. Here all tokens are multiplied by the A of all
+adapters at once, results of other adapters than the token's own are set to 0, and B follows.
 """
 
 from typing import Any, NamedTuple
@@ -13,22 +12,21 @@ from vllm.lora.punica_wrapper import punica_cpu
 from vllm.lora.punica_wrapper.punica_cpu import PunicaWrapperCPU
 
 _NUM_KERNELS = 32
-"""Kernels kept for each product, one for each number of tokens; as many as vLLM keeps."""
+"""Kernels cached for each product, one per number of tokens; as many as in vLLM."""
 
 
 def use_dense_products() -> None:
-    """From now on an engine in this process that has adapters computes them as above.
+    """Make vLLM engines of this process compute adapters as above.
 
-    A token without an adapter gets nothing added; in vLLM's kernels for the CPU it gets the last
-    adapter, if another token of the batch has one.
+    Tokens without an adapter stay unchanged; vLLM's CPU kernels would apply the last adapter to
+    them if another token of the batch has one.
     """
-    # vLLM finds it there by its name, whenever it loads a model.
-    punica_cpu.PunicaWrapperCPU = DenseAdapters
+    punica_cpu.PunicaWrapperCPU = DenseAdapters  # vLLM looks the name up when it loads a model
 
 
 class StackedLayer(NamedTuple):
-    """The adapters of a layer as oneDNN takes them, whose results, unlike those of PyTorch's
-    products, do not depend on what else is in the batch; s slots of rank r."""
+    """The adapters of a layer, s slots of rank r, for oneDNN, whose results (unlike those of
+    PyTorch's products) do not depend on the rest of the batch."""
 
     first: _custom_ops.CPUDNNLGEMMHandler
     """A of all parts of the layer, [inputs, parts x s x r]."""
@@ -37,14 +35,14 @@ class StackedLayer(NamedTuple):
 
 
 class DenseAdapters(PunicaWrapperCPU):
-    """vLLM's interface to the adapters of each layer."""
+    """vLLM's interface to adapters."""
 
     def __init__(self, *arguments: Any, **named: Any) -> None:
         super().__init__(*arguments, **named)
         self._layers: dict[int, StackedLayer] = {}
 
     def forget_layers(self) -> None:
-        """Read the adapters' weights again, which have changed."""
+        """Read the adapters' weights again after a change."""
         self._layers.clear()
 
     def add_lora_linear(
@@ -57,10 +55,10 @@ class DenseAdapters(PunicaWrapperCPU):
         output_slices: tuple[int, ...],
         **others: Any,
     ) -> None:
-        """Add to ``y`` [T, outputs] what the adapters of the tokens make of ``x`` [T, inputs].
+        """Add the adapters' outputs for ``x`` [T, inputs] to ``y`` [T, outputs].
 
-        A layer has parts, such as q, k and v: ``lora_a_stacked`` holds [s, 1, r, inputs] of each,
-        ``lora_b_stacked`` [s, 1, outputs of the part, r]. vLLM has put the scale into B.
+        A layer has parts, such as q, k and v, each with [s, 1, r, inputs] in ``lora_a_stacked`` and
+        [s, 1, outputs of the part, r] in ``lora_b_stacked``. vLLM has put the scale into B.
         """
         assert scale == 1.0
         if self.no_lora:
@@ -73,7 +71,7 @@ class DenseAdapters(PunicaWrapperCPU):
         inner = _custom_ops.onednn_mm(layer.first, x, None).view(
             len(x), len(layer.second), num_slots, -1
         )
-        # [T, 1, s, 1]: 1 at the slot of the token's adapter; nowhere if it has none.
+        # [T, 1, s, 1]: 1 at the slot of the token's adapter, if any.
         owners = self.token_lora_indices[:, None] == torch.arange(num_slots)
         inner *= owners.to(x.dtype)[:, None, :, None]
         start = 0
@@ -86,12 +84,12 @@ class DenseAdapters(PunicaWrapperCPU):
 def stack_layer(
     lora_a_stacked: tuple[torch.Tensor, ...], lora_b_stacked: tuple[torch.Tensor, ...]
 ) -> StackedLayer:
-    """Lay the adapters of a layer side by side."""
+    """Concatenate the adapters of a layer."""
     first = torch.cat([a.flatten(0, 2) for a in lora_a_stacked])
     second = [b[:, 0].transpose(0, 1).flatten(1) for b in lora_b_stacked]
     return StackedLayer(_packed(first), [_packed(weight) for weight in second])
 
 
 def _packed(weight: torch.Tensor) -> _custom_ops.CPUDNNLGEMMHandler:
-    """``weight`` [outputs, inputs] as oneDNN takes it."""
+    """Return ``weight`` [outputs, inputs] in oneDNN's layout."""
     return _custom_ops.create_onednn_mm(weight.contiguous().t(), _NUM_KERNELS)

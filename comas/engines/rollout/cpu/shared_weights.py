@@ -1,4 +1,4 @@
-"""A policy's weights in host memory that one rank writes and all its rollout engines read."""
+"""A policy's weights in shared memory, written by one rank and read by its rollout engines."""
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -15,15 +15,15 @@ WeightMetadata = tuple[str, torch.dtype, tuple[int, ...]]
 """Hugging Face name, dtype and whole shape of a parameter."""
 
 _ALIGNMENT = 64
-"""Bytes: a cache line, and a multiple of the size of every element."""
+"""Bytes of a cache line, a multiple of every element size."""
 
 
 class SharedMemoryWeightSender:
     """Sends weights by writing them once into memory that the engines have mapped.
 
-    Every rank of the trainer creates one, and calls ``send_weights`` for a whole update; the first
-    writes, and calls the engines through ``client``. ``named_weights`` yields (Hugging Face name,
-    full tensor), collective over the ranks, ``metadata`` describes the same parameters.
+    Every rank has one and calls ``send_weights``; the first rank writes, and calls the engines
+    through ``client``. ``named_weights`` yields (Hugging Face name, full tensor), collectively;
+    ``metadata`` describes the same parameters.
     """
 
     def __init__(
@@ -44,7 +44,7 @@ class SharedMemoryWeightSender:
 
     @torch.no_grad()
     def send_weights(self) -> None:
-        """Make the engines serve the present weights; every rank calls it."""
+        """Make the engines serve the current weights (collective)."""
         names = []
         for name, values in self._named_weights():
             if self._is_first:
@@ -57,12 +57,12 @@ class SharedMemoryWeightSender:
 
 
 def num_bytes(metadata: Iterable[WeightMetadata]) -> int:
-    """Bytes that ``mapped_weights`` maps."""
+    """Return the bytes that ``mapped_weights`` maps."""
     return sum(_padded_bytes(dtype, shape) for _, dtype, shape in metadata)
 
 
 def mapped_weights(path: str, metadata: Sequence[WeightMetadata]) -> dict[str, torch.Tensor]:
-    """The parameters as views of the file at ``path``, which every process sees change."""
+    """Return the parameters as views of the shared file at ``path``."""
     memory = torch.from_file(path, shared=True, size=num_bytes(metadata), dtype=torch.uint8)
     views = {}
     offset = 0
@@ -79,14 +79,12 @@ def _padded_bytes(dtype: torch.dtype, shape: tuple[int, ...]) -> int:
 
 @contextmanager
 def _anonymous_file(size: int) -> Iterator[str]:
-    """A path under which processes of this user, and only they, can map ``size`` bytes.
-
-    The memory lives as long as a process maps it, and leaves no file behind when all are killed.
-    """
+    """Yield a path at which processes of this user only can map ``size`` bytes, which are freed
+    when the last mapping ends."""
     descriptor = os.memfd_create("weights")
     try:
         os.fchmod(descriptor, 0o600)
-        os.posix_fallocate(descriptor, 0, size)  # no memory is an error here, not a crash later
+        os.posix_fallocate(descriptor, 0, size)  # fails here if memory is short, not later
         yield f"/proc/{os.getpid()}/fd/{descriptor}"
     finally:
         os.close(descriptor)

@@ -1,13 +1,10 @@
-"""The engine's end of a weight update through shared memory, into a model on the CPU."""
+"""The engine's side of a weight update through shared memory, on a CPU."""
 
 from dataclasses import dataclass
 
 from torch import nn
 from vllm.distributed.weight_transfer import WeightTransferEngine
-from vllm.distributed.weight_transfer.base import (
-    WeightTransferInitInfo,
-    WeightTransferUpdateInfo,
-)
+from vllm.distributed.weight_transfer.base import WeightTransferInitInfo, WeightTransferUpdateInfo
 from vllm.model_executor.layers.linear import LinearBase
 from vllm.model_executor.layers.quantization.base_config import QuantizeMethodBase
 from vllm.model_executor.layers.vocab_parallel_embedding import (
@@ -26,7 +23,7 @@ from comas.utils.processes import return_free_memory
 
 @dataclass
 class SharedMemoryInitInfo(WeightTransferInitInfo):
-    """The shared memory, and the parameters that it holds."""
+    """The shared memory and its parameters."""
 
     path: str
     metadata: list[WeightMetadata]
@@ -34,17 +31,14 @@ class SharedMemoryInitInfo(WeightTransferInitInfo):
 
 @dataclass
 class SharedMemoryUpdateInfo(WeightTransferUpdateInfo):
-    """The Hugging Face names of parameters that have been written."""
+    """The Hugging Face names of the written parameters."""
 
     names: list[str]
 
 
 def check_layers(model: nn.Module) -> None:
-    """Refuse a model with layers whose weights vLLM transforms in ways that are not known here.
-
-    Raises:
-        ValueError: it has such layers, for instance a mixture of experts.
-    """
+    """Raise ValueError for a model with layers whose weights vLLM transforms in unknown ways, such
+    as mixtures of experts."""
     unknown = [
         name
         for name, layer in model.named_modules()
@@ -68,37 +62,36 @@ class SharedMemoryWeightTransferEngine(
     update_info_cls = SharedMemoryUpdateInfo
 
     def init_transfer_engine(self, init_info: SharedMemoryInitInfo) -> None:
-        """Map the weights. Raises ValueError when the model has layers that cannot be updated."""
+        """Map the weights. Raises ValueError when a layer cannot be updated."""
         check_layers(self.model)
         self._shared = mapped_weights(init_info.path, init_info.metadata)
         layers = list(self.model.modules())
         self._heads = [layer for layer in layers if isinstance(layer, ParallelLMHead)]
-        if not self._heads:  # in vLLM 0.26 some tied heads are the embeddings themselves
+        if not self._heads:  # vLLM 0.26: some tied heads are the embeddings themselves
             self._heads = [layer for layer in layers if isinstance(layer, VocabParallelEmbedding)]
 
     def start_weight_update(self) -> None:
-        """Make the layers accept weights again, of which vLLM keeps packed copies."""
+        """Make the layers, which hold packed weights, accept new ones."""
         self._missing = {name for name, _ in self.model.named_parameters()}
         initialize_layerwise_reload(self.model)
 
     def receive_weights(self, update_info: SharedMemoryUpdateInfo) -> None:
-        """Hand a chunk to the model's own loader, which knows fused and tied parameters."""
+        """Pass a chunk to the model's own loader, which handles fused and tied parameters."""
         weights = ((name, self._shared[name]) for name in update_info.names)
         self._missing -= self.model.load_weights(weights)
 
     def finish_weight_update(self) -> None:
-        """Pack what was loaded. Raises ValueError when a parameter got no values, or only a part of
-        them, which vLLM would only log."""
+        """Pack the loaded weights. Raises ValueError when a parameter was not loaded, or only in
+        part, which vLLM would just log."""
         for name, layer in self.model.named_modules():
             info = get_layerwise_info(layer)
-            if isinstance(layer, LinearBase) and info.can_load():  # which it no more can when whole
+            if isinstance(layer, LinearBase) and info.can_load():  # false once it is complete
                 self._missing.add(f"{name}.weight")
-        # Also of a part of the weights: models of a process share what is in none of their weights.
+        # Even after a partial update: this state is shared by all models of a process.
         finalize_layerwise_reload(self.model, self.model_config)
         if self._missing:
             raise ValueError(f"a weight update left out {', '.join(sorted(self._missing))}")
-        # Trap: a head that is tied gets no weights of its own, and its packed copy stays that of
-        # the embeddings before.
+        # Trap: a tied head receives no weights of its own: its packed copy would stay stale.
         for layer in self._heads:
             layer.quant_method.process_weights_after_loading(layer)
         return_free_memory()
@@ -108,6 +101,5 @@ class SharedMemoryWeightTransferEngine(
 
     @staticmethod
     def trainer_send_weights(*_: object) -> None:
-        """Not called: vLLM 0.26 requires it of a transfer, which ``SharedMemoryWeightSender`` does
-        here."""
+        """Not called (see ``SharedMemoryWeightSender``); vLLM 0.26 requires it."""
         raise NotImplementedError

@@ -1,7 +1,4 @@
-"""Set-up of vLLM's worker on a CPU before it loads a model, in whichever process it is.
-
-vLLM imports this module there, because ``CpuWorker`` is named as the extension of its worker.
-"""
+"""Set-up of vLLM's worker on a CPU, which imports this module to find its extension."""
 
 from vllm.distributed.weight_transfer import WeightTransferEngineFactory
 
@@ -15,4 +12,4 @@ use_dense_products()
 
 
 class CpuWorker(AmxWorker):
-    """Adds nothing to vLLM's worker but the import of this module."""
+    """An empty extension of vLLM's worker, which makes it import this module."""
