@@ -115,7 +115,7 @@ class Targets:
 def policy_loss(
     logprobs: torch.Tensor, *, targets: Targets, totals: StepTotals, algorithm: Algorithm
 ) -> Surrogate:
-    """Return a micro batch's share of the loss: over advantages plus the KL penalty, if the estimator
+    """Return a micro batch's share of the loss: over advantages, plus a KL penalty if the estimator
     has one in the loss; or the DPO loss of pairs of a chosen and a rejected response.
 
     ``logprobs`` are [B, R]; ``targets`` have the same rows.
@@ -198,8 +198,8 @@ def approximate_kl(
 
 
 def needs_pass_beforehand(algorithm: Algorithm, *, num_optimizer_steps: int) -> bool:
-    """True if the policy's log-probs before the update need their own forward pass: for a KL penalty in
-    the advantages, and for importance ratios, unless the rollout engine's log-probs are the old
+    """True if the policy's log-probs before the update take a separate forward pass: for a KL
+    penalty in the advantages, and for importance ratios, unless the rollout engine's log-probs are the old
     ones, or there is only one optimiser step, whose own pass gives the same."""
     if isinstance(algorithm, Dpo):
         return False
