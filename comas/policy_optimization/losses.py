@@ -199,8 +199,8 @@ def approximate_kl(
 
 def needs_pass_beforehand(algorithm: Algorithm, *, num_optimizer_steps: int) -> bool:
     """True if the policy's log-probs before the update take a separate forward pass: for a KL
-    penalty in the advantages, and for importance ratios, unless the rollout engine's log-probs are the old
-    ones, or there is only one optimiser step, whose own pass gives the same."""
+    penalty in the advantages, and for importance ratios, unless the rollout engine's log-probs are
+    the old ones, or there is only one optimiser step, whose own pass gives the same."""
     if isinstance(algorithm, Dpo):
         return False
     penalises_rewards = ADVANTAGE_ESTIMATORS[algorithm.estimator].kl_loss is None
