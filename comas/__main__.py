@@ -24,12 +24,12 @@ from comas.preflight.sizes import describe_sizes
 from comas.preflight.survey import describe_run, prepare, survey_run
 from comas.run import RunDirectory
 from comas.run.bookkeeping import save_models
-from comas.run.directory import BEST
 from comas.run.guards import closing_line
 from comas.run.pages.live import duration
 from comas.run.pages.run_report import report
 from comas.run.prepared import Prepared
 from comas.run.records import METRICS, read_rows
+from comas.run.status import BEST
 from comas.train import agents_of, discuss, train
 from comas.trial import BUDGET_S, try_out
 from comas.utils.files import from_here, in_command

@@ -17,8 +17,8 @@ from comas.interaction.wording import location_of
 from comas.preflight.inputs import held_out_rules, locate
 from comas.preflight.lengths import context_length
 from comas.quickstart import QUICKSTART_PREFIX
-from comas.run.directory import BEST, MODELS
 from comas.run.seals import SOURCES, kept_source, read_inputs
+from comas.run.status import BEST, MODELS
 from comas.utils.client import list_models
 from comas.utils.endpoint import Endpoint, fault_of_address
 from comas.utils.files import from_here, in_command, read_json

@@ -21,7 +21,7 @@ from comas.preflight import cluster
 from comas.preflight.cluster import check_shared, cluster_machine, least_of
 from comas.preflight.configuration import load_config
 from comas.preflight.machine import Machine, describe_machine
-from comas.run.directory import trained_steps
+from comas.run.status import trained_steps
 
 HEAD = Node("a", "10.0.0.1", num_cpus=4, num_gpus=0)
 GPU_NODE = Node("b", "10.0.0.2", num_cpus=64, num_gpus=8)

@@ -20,8 +20,8 @@ from comas.preflight import survey
 from comas.preflight.configuration import load_config
 from comas.preflight.survey import prepare
 from comas.run import RunDirectory
-from comas.run.directory import trained_steps
 from comas.run.seals import Origin, changed_inputs
+from comas.run.status import trained_steps
 from comas.utils.files import in_command
 from comas.utils.model_folder import contents_of
 from comas.utils.terminal import EXIT_FAULT

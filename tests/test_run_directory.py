@@ -304,5 +304,5 @@ def test_a_damaged_key_seals_nothing(tmp_path, monkeypatch, content):
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     (tmp_path / "comas").mkdir()
     (tmp_path / "comas/seal.key").write_bytes(content)
-    with pytest.raises(FileError, match=rf"damaged: it has {len(content)} bytes, not 32\. Bring"):
+    with pytest.raises(FileError, match=rf"damaged: it has {len(content)} bytes, not 32\. Restore"):
         user_key()

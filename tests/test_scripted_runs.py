@@ -20,9 +20,9 @@ from comas.preflight.configuration import load_config
 from comas.preflight.sizes import derive_sizes, describe_sizes
 from comas.preflight.survey import disk_need
 from comas.run import RunDirectory, bookkeeping
-from comas.run.directory import BEST, best_step, trained_steps
 from comas.run.pages.run_report import report_source
 from comas.run.records import read_rows
+from comas.run.status import BEST, best_step, trained_steps
 from comas.types import Request
 
 ACCURACY = "validation/accuracy"
@@ -119,8 +119,8 @@ def play(
 ) -> Path:
     """Let a scripted society run, as the command would; returns its folder."""
 
-    def validate(*args: Any, generate: Any, **others: Any) -> dict[str, float]:
-        value = ACCURACIES[generate.__self__.weights]
+    def validate(prepared: Any, agents: Any, *_: Any, keep: Any) -> dict[str, float]:
+        value = ACCURACIES[agents.weights]
         return {ACCURACY: value, **{f"agent_{agent}/{ACCURACY}": value for agent in range(2)}}
 
     monkeypatch.setattr(bookkeeping, "validate_agents", validate)

@@ -16,7 +16,7 @@ from comas.data.probe import ProbeItem, load_probe
 from comas.data.rows import DataError
 from comas.quickstart.probe import NUM_PROBE_ITEMS, probe_records
 from comas.run import validation
-from comas.run.probe import ask_probe
+from comas.run.metrics.judge_probe import ask_probe
 from comas.types import Discussion, Generate, Generation, Question, Request, TurnKey
 
 QUESTIONS = [Question(f"q{i}", "math", f"What is {i} + {i}?") for i in range(3)]

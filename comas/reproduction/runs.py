@@ -16,8 +16,8 @@ from comas.preflight.configuration import load_config
 from comas.reproduction.results import read_result
 from comas.reproduction.study import Study
 from comas.run import seals
-from comas.run.directory import trained_steps
 from comas.run.records import METRICS, read_rows
+from comas.run.status import trained_steps
 
 log = logging.getLogger(__name__)
 

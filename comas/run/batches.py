@@ -1,8 +1,8 @@
-"""The batch of every step: refilled where its reward asks for it, and sampled while the policies
-train on those before (``training.max_staleness``).
+"""The batch of every step: refilled if the reward scheme needs it, and sampled up to
+``training.max_staleness`` steps ahead, while the policies train.
 
-With a staleness of 0 the loop of ``comas.train`` samples, updates, syncs. With k above it, batch
-t + k is sampled by the weights that engines had as the update of step t began::
+With a staleness of 0, ``comas.train`` samples, updates and syncs in turn. With k > 0, batch t + k
+is sampled during update t, with the weights from before it::
 
     k = 0   engines   sample t        .        sample t+1     .
             ranks        .         update t        .       update t+1
@@ -10,8 +10,8 @@ t + k is sampled by the weights that engines had as the update of step t began::
     k = 1   engines   sample t+1     sync     sample t+2     sync
             ranks     update t       sync     update t+1     sync
 
-Who samples when with which weights depends on nothing but the step, so a run with the same seed
-repeats, and one that is resumed goes on as if it had not stopped.
+Which weights sample a batch depends on the step alone, so runs with the same seed are equal, also
+after a resume.
 """
 
 import json
@@ -34,13 +34,13 @@ from comas.utils.files import read_json, write_text
 from comas.verification.solutions import Verdicts
 
 AHEAD = "ahead.json"
-"""Of a checkpoint: the batches that later steps will train on."""
+"""File of a checkpoint: batches sampled for later steps."""
 NOTED = "noted.json"
-"""Of a checkpoint: what the reward scheme's curriculum noted of questions, by their ids."""
+"""File of a checkpoint: question id -> the curriculum's note on it."""
 
 T = TypeVar("T")
 WaitForVerdicts = Callable[[], Verdicts]
-"""Waits for the verdicts on all solutions of a batch."""
+"""Waits for, and returns, the verdicts on all solutions of a batch."""
 
 Discuss = Callable[..., list[Discussion]]
 Reward = Callable[..., tuple[Rewards, WaitForVerdicts]]
@@ -49,11 +49,11 @@ Reward = Callable[..., tuple[Rewards, WaitForVerdicts]]
 def sample(
     prepared: Prepared, discuss: Discuss, reward: Reward, step: int, noted: dict[str, float]
 ) -> tuple[Rewards, WaitForVerdicts]:
-    """Return the rewarded discussions of a step, whose questions the reward scheme's curriculum
-    chooses where there is one. What it notes of them is put into ``noted``.
+    """Draw the questions of a step, or let the reward scheme's curriculum choose them, and return
+    the rewarded discussions. The curriculum's notes are added to ``noted``, the only state that a
+    resume needs.
 
-    All depends on the seed, the step, what is said and ``noted``, so that a resumed run needs no
-    other state. Raises ValueError where the curriculum chooses too few.
+    Raises ValueError when the curriculum chooses too few questions.
     """
     config, questions = prepared.config, prepared.train.questions
     size, curriculum = config.rollout.batch_size, REWARD_SCHEMES[config.reward.scheme].curriculum
@@ -63,8 +63,8 @@ def sample(
     batch = curriculum.choose(questions, noted, size, Random(f"{config.seed}/{step}/questions"))
     if len({question.question_id for question in batch}) != size:
         raise ValueError(
-            f"reward.scheme={config.reward.scheme}: of step {step} its curriculum chose other than "
-            f"rollout.batch_size={size} different questions"
+            f"reward.scheme={config.reward.scheme}: its curriculum has to choose "
+            f"rollout.batch_size={size} different questions, and did not in step {step}"
         )
     asked, rewards, verdicts = refill(prepared, discuss, reward, batch, step=step)
     known = sum(name in noted for name in asked)
@@ -86,12 +86,11 @@ def refill(
     *,
     step: int,
 ) -> tuple[dict[str, list[RewardedDiscussion]], Rewards, WaitForVerdicts]:
-    """Return all that was discussed, by question, and the rewarded discussions of a step: of its
-    ``batch``, and where the reward scheme says what ``teaches``, of further questions in the place
-    of those that teach nothing.
+    """Discuss ``batch``. If the reward scheme says what ``teaches``, replace the other questions by
+    further ones, until all teach or ``max_draws`` batches were discussed; what is still missing is
+    filled up with questions that teach nothing.
 
-    As many are discussed as lack, and again, until a batch teaches or ``max_draws`` batches were
-    discussed; questions that teach nothing then make up for what still lacks.
+    Returns everything that was discussed, by question id, and the step's rewarded discussions.
 
     Example: of 4 questions 2 teach; of 2 further ones 1 does, then 1 more: 7 were discussed.
     """
@@ -118,7 +117,6 @@ def refill(
 
 
 def _by_question(rewards: Rewards) -> dict[str, list[RewardedDiscussion]]:
-    """The discussions of each question, in order."""
     found: dict[str, list[RewardedDiscussion]] = {}
     for item in rewards.discussions:
         found.setdefault(item.discussion.question.question_id, []).append(item)
@@ -127,11 +125,11 @@ def _by_question(rewards: Rewards) -> dict[str, list[RewardedDiscussion]]:
 
 @dataclass(frozen=True)
 class _Saved:
-    """Of a batch what a checkpoint holds."""
+    """The part of a batch that a checkpoint holds."""
 
     step: int
     sampled_after: int
-    """The last step whose update its agents had."""
+    """The last step whose update was in the weights that sampled it."""
     rewards: Rewards
 
 
@@ -140,22 +138,21 @@ _SAVED = TypeAdapter(list[_Saved])
 
 @dataclass(frozen=True)
 class Batch(_Saved):
-    """The discussions of a step with their rewards, and what the verifier will say of them."""
+    """The rewarded discussions of a step, and the verdicts to come."""
 
     wait_for_verdicts: WaitForVerdicts
 
     @property
     def staleness(self) -> int:
-        """How many updates its agents had not had yet."""
+        """By how many updates the weights that sampled it were behind."""
         return self.step - 1 - self.sampled_after
 
 
 class Batches:
-    """The batch of every step, sampled when its step comes or up to ``lead`` steps before.
+    """Samples batches, up to ``lead`` steps ahead.
 
-    Example: with a lead of 1, ``take(1)`` samples batch 1; ``sample_ahead(1)``, while the policies
-    are updated on it, batch 2, which ``take(2)`` returns at once. With a lead of 0 nothing is
-    sampled ahead.
+    Example: with a lead of 1, ``take(1)`` samples batch 1, and ``sample_ahead(1)``, during the
+    update on it, batch 2, which ``take(2)`` returns at once.
     """
 
     def __init__(
@@ -167,11 +164,8 @@ class Batches:
         num_steps: int,
         checkpoint: tuple[int, Path] | None = None,
     ) -> None:
-        """``sample`` makes the rewarded discussions of a step by what is noted. Those that
-        ``checkpoint`` (step, folder) holds for later ones are verified anew.
-
-        Raises FileError when they are damaged.
-        """
+        """``sample(step, noted)`` returns rewarded discussions; batches that ``checkpoint`` (step,
+        folder) holds for later steps are verified again. Raises FileError when it is damaged."""
         self._sample = sample
         self._lead = lead
         self._num_steps = num_steps
@@ -191,11 +185,11 @@ class Batches:
         return batch
 
     def sample_ahead(self, step: int) -> None:
-        """Sample what may be sampled while the policies are updated on the batch of ``step``."""
+        """Sample the batches that are due during the update on the batch of ``step``."""
         self._sample_up_to(min(step + self._lead, self._num_steps), done=step - 1)
 
     def save(self, folder: Path) -> None:
-        """Write into a checkpoint what its step leaves waiting."""
+        """Write the waiting batches and the notes into a checkpoint."""
         if self._waiting:
             waiting = [_Saved(b.step, b.sampled_after, b.rewards) for b in self._waiting]
             text = json.dumps([asdict(saved) for saved in waiting], default=_in_json)
@@ -210,14 +204,13 @@ class Batches:
 
 
 def _read(folder: Path | None, name: str, form: TypeAdapter[T]) -> T | None:
-    """Return what ``Batches.save`` wrote into a checkpoint; None, where there was nothing."""
     if folder is None or not (folder / name).exists():
         return None
     return read_json(folder / name, form, remedy="Resume an earlier one")
 
 
 def _in_json(value: object) -> list[Any] | str:
-    """An array as a list; what else a question's columns hold, which have been read, as text."""
+    """Encode an array as a list, and other values in a question's columns as text."""
     return list(value) if isinstance(value, array) else str(value)
 
 

@@ -1,4 +1,4 @@
-"""Bookkeeping of a step that is over: measure it, watch it, and write it down."""
+"""What happens after each step: its metrics, warnings, records, validation and checkpoint."""
 
 import logging
 import math
@@ -11,12 +11,13 @@ from tqdm import tqdm
 from comas.engines.cluster.agents import Agents
 from comas.reward_formulation import REWARD_SCHEMES
 from comas.run.batches import Batch, Batches
-from comas.run.directory import MODELS, RunDirectory
+from comas.run.directory import RunDirectory
 from comas.run.guards import UpdateGuard, Watch, check_paid, gradient_plugins, mismatch_limit
 from comas.run.metrics.step import Stopwatch, step_lines, step_metrics
 from comas.run.model_cards import write_model_cards
 from comas.run.prepared import Prepared
 from comas.run.records import METRICS, read_rows
+from comas.run.status import MODELS
 from comas.run.validation import validate_agents
 from comas.types import ROLES, Metrics, TrainingSample, TurnKey, UpdateStats
 from comas.verification import Verifier
@@ -25,7 +26,7 @@ log = logging.getLogger(__name__)
 
 
 class Bookkeeping:
-    """The records of a run as it goes on."""
+    """Measures and records the steps of a run."""
 
     def __init__(
         self,
@@ -37,7 +38,7 @@ class Bookkeeping:
         verifier: Verifier,
         batches: Batches,
     ) -> None:
-        """``bar`` shows the steps, and knows how many there are."""
+        """``bar.total`` is the number of steps."""
         config = prepared.config
         self._prepared = prepared
         self._run = run
@@ -46,15 +47,15 @@ class Bookkeeping:
         self._verifier = verifier
         self._batches = batches
         self._updates = UpdateGuard(gradient_plugins(config))
-        # Of samples that are older than the weights, log-probs have to differ.
+        # Samples that are older than the weights have other log-probs.
         limit = math.inf if config.training.max_staleness else mismatch_limit(config)
         alike = REWARD_SCHEMES[config.reward.scheme].pays_alike
         self._watch = Watch(read_rows(run.path / METRICS), mismatch_limit=limit, pays_alike=alike)
 
     def steps(self, *, after: int) -> Iterator[int]:
-        """Yield every step after ``after``; the agents are validated as they are before the first.
+        """Yield the steps after ``after``; validates the untrained agents before step 1.
 
-        Raises ValueError when no validation gives the metric of ``training.keep_best``.
+        Raises ValueError if validations lack the metric ``training.keep_best``.
         """
         self._step = after
         if after == 0:
@@ -71,7 +72,7 @@ class Bookkeeping:
             yield self._step
 
     def lap(self, phase: str) -> None:
-        """End a phase of the step, such as rollout_s, which began when the one before ended."""
+        """End a phase of the step, such as ``rollout_s``; the next one begins."""
         self._clock.lap(phase)
 
     def enter(
@@ -80,11 +81,11 @@ class Bookkeeping:
         buffers: Mapping[int, Sequence[TrainingSample]],
         stats: Mapping[int, UpdateStats],
     ) -> None:
-        """Take down the step, after which a run that is killed goes on with the next; ``buffers``
-        is policy -> what it was updated on.
+        """Record a finished step, and validate and save a checkpoint if due. ``buffers`` maps each
+        policy to the samples of its update.
 
-        Raises RuntimeError when updates have changed nothing, or had no gradient that is finite,
-        too often in a row, and ValueError when the first step pays nobody in a plug-in's role.
+        Raises RuntimeError as ``UpdateGuard.check`` does, and ValueError if the first step rewards
+        nobody in a role of a plug-in.
         """
         config, rewards = self._prepared.config, batch.rewards
         verdicts = batch.wait_for_verdicts()
@@ -94,13 +95,13 @@ class Bookkeeping:
         if self._step == 1 and not any(
             i.discussion.num_overlong_prompts for i in rewards.discussions
         ):
-            check_paid(config, rewards.discussions, but_for=ROLES)  # roles of no dry run
+            check_paid(config, rewards.discussions, but_for=ROLES)  # a dry run knows ROLES alone
         metrics = step_metrics(rewards, buffers, stats, verdicts, config=config)
         metrics |= {"rollout/staleness": batch.staleness, **times}
         self._watch.see(metrics, rewards.discussions)
         if due(every=config.training.validate_every):
             metrics |= self._validate()
-            if (best := config.training.keep_best) and best not in metrics:  # of a resume
+            if (best := config.training.keep_best) and best not in metrics:  # set by a resume
                 log.warning(
                     "training.keep_best names %s, which is not measured: none is kept", best
                 )
@@ -124,23 +125,15 @@ class Bookkeeping:
             log.info("checkpoint of step %d: %.1f s", self._step, time.monotonic() - started)
 
     def save_models(self) -> None:
-        """Write every agent's model as it is after the last step that was made."""
+        """Write every agent's model after the last step."""
         save_models(self._prepared, self._run, self._agents, step=self._step)
 
     def _validate(self) -> Metrics:
-        return validate_agents(
-            self._prepared.validation,
-            self._prepared.probe,
-            self._prepared.config,
-            generate=self._agents.generate,
-            response_logprobs=self._agents.response_logprobs,
-            judge_logprobs=self._agents.judge_logprobs,
-            verifier=self._verifier,
-            keep=partial(self._run.save_validation, self._step),
-        )
+        keep = partial(self._run.save_validation, self._step)
+        return validate_agents(self._prepared, self._agents, self._verifier, keep=keep)
 
     def _report(self, metrics: Metrics) -> None:
-        """Write the step's metrics, and show the most telling."""
+        """Write the step's metrics, and log the main ones."""
         metrics = metrics | self._agents.judge_metrics()
         self._run.log_metrics(self._step, metrics)
         for line in step_lines(self._step, self._bar.total, metrics):
@@ -151,7 +144,7 @@ class Bookkeeping:
 def save_models(
     prepared: Prepared, run: RunDirectory, agents: Agents, *, step: int, name: str = MODELS
 ) -> None:
-    """Write every agent's model after ``step``, with a card that says how it came about."""
+    """Write every agent's model after ``step``, with a model card."""
     with run.models_folder(step, name=name) as folder:
         agents.save_models(folder)
         rows = [row for row in read_rows(run.path / METRICS) if row["step"] <= step]
@@ -159,18 +152,14 @@ def save_models(
 
 
 def is_due(step: int, *, every: int, num_steps: int) -> bool:
-    """True if what is done ``every`` so many steps, and after the last, is done after ``step``.
-
-    Step 0 stands for the start, where a checkpoint would hold nothing new: callers skip it.
-    """
+    """True if ``step`` is a multiple of ``every``, or the last step."""
     return step % every == 0 or step == num_steps
 
 
 def advantages_by_turn(
     buffers: Mapping[int, Sequence[TrainingSample]], stats: Mapping[int, UpdateStats]
 ) -> dict[TurnKey, Sequence[float]]:
-    """The advantages of the tokens of every turn in ``buffers`` (policy -> what it was updated on);
-    there are none of an update that compared pairs."""
+    """Return the advantages of each turn's tokens; updates that compare pairs have none."""
     return {
         (sample.discussion_id, sample.turn_id): advantages
         for policy, update in stats.items()

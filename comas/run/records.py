@@ -1,5 +1,4 @@
-"""The records of a run, for people and other programs: its log, and of each step metrics,
-discussions and tokens."""
+"""The records of a run: its log, and the metrics, discussions and tokens of each step."""
 
 import gzip
 import json
@@ -22,22 +21,17 @@ logger = logging.getLogger(__name__)
 
 LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 LOG = "train.log"
-"""The file of all that is logged within a run's folder."""
 _WARNING = re.compile(r"^\S+ \S+ WARNING comas[\w.]*: (.+)", re.MULTILINE)
 METRICS = "metrics.jsonl"
-"""The file of metrics within a run's folder."""
-TOKENS = "tokens"
-"""The folder of token ids within a run's."""
-VALIDATIONS = "validations"
-"""The folder of the answers to held-out questions within a run's."""
+TOKENS, VALIDATIONS = "tokens", "validations"
+"""Folders of token ids, and of answers to held-out questions."""
 GZIP_LEVEL = 4
-"""Of its files. Python's default took about as long as all else that the driver of a large society
-does, for files that are little smaller."""
+"""Python's default level doubled the driver's time per step for slightly smaller files."""
 
 NO_ANSWERS: AnswerKey = MappingProxyType({})
 
 Row = dict[str, Any]
-"""The metrics of a step, under their names, and ``step``."""
+"""A step's metrics by name, and ``step``."""
 Record = dict[str, Any]
 """A line of a file in ``discussions/``, ``tokens/`` or ``validations/``."""
 
@@ -47,7 +41,7 @@ Record = dict[str, Any]
 
 @contextmanager
 def log_file(path: Path) -> Iterator[None]:
-    """Let everything that is logged in this process also go to ``path``."""
+    """Write everything that this process logs also to ``path``."""
     with explaining_errors(path):
         handler = _RunLog(path, encoding="utf-8", errors="backslashreplace")
     handler.setFormatter(logging.Formatter(LOG_FORMAT))
@@ -56,19 +50,19 @@ def log_file(path: Path) -> Iterator[None]:
         yield
     finally:
         logging.getLogger().removeHandler(handler)
-        with suppress(OSError):  # of what it could not write, which it has told
+        with suppress(OSError):  # already reported by handleError
             handler.close()
 
 
 class _RunLog(logging.FileHandler):
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802
-        """A full disk ends the log, with a word; what matters more ends the run by itself."""
+        """End the log with a warning: on a full disk, writing the records ends the run."""
         logging.getLogger().removeHandler(self)
         logger.warning("%s ends here: %s", self.baseFilename, sys.exc_info()[1])
 
 
 def read_warnings(path: Path) -> list[str]:
-    """Our own warnings in a train.log, each once; those of libraries are left out."""
+    """Return CoMAS's own warnings in a train.log, without repetitions."""
     text = path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
     return list(dict.fromkeys(_WARNING.findall(text)))
 
@@ -77,8 +71,8 @@ def read_warnings(path: Path) -> list[str]:
 
 
 def append_row(path: Path, step: int, metrics: Mapping[str, float | None]) -> Row:
-    """Write the row of ``step`` into a metrics.jsonl, on the disk before the next step begins, and
-    return it. A value that is not finite becomes null, which JSON has, with a warning."""
+    """Append the row of ``step`` to a metrics.jsonl, synced to disk; returns it. Values that are
+    not finite become null, with a warning."""
     broken = [k for k, v in metrics.items() if v is not None and not math.isfinite(v)]
     if broken:
         logger.warning("step %d: not finite, written as null: %s", step, ", ".join(broken))
@@ -88,7 +82,7 @@ def append_row(path: Path, step: int, metrics: Mapping[str, float | None]) -> Ro
 
 
 def read_rows(path: Path) -> list[Row]:
-    """All rows of a metrics.jsonl, without a last one that a killed process left unfinished."""
+    """Return all rows of a metrics.jsonl but a partial last line."""
     return read_lines(path, _parse_row, remedy="Delete the line to continue")
 
 
@@ -105,11 +99,12 @@ def _parse_row(line: bytes) -> Row:
 def discussion_record(
     item: RewardedDiscussion, *, verdicts: Mapping[TurnKey, str], answers: AnswerKey = NO_ANSWERS
 ) -> Record:
-    """The question with its reference answer (``gold``) and the columns that the reward or the
-    verifier reads, where it has any, and every turn with its reward, a scoring with its score
-    (null: none can be read); agent null: it was given, or its ``author`` is another model.
+    """Return a discussion as JSON values.
 
-    Prompts are left out: they repeat the question and earlier turns.
+    ``gold`` is the reference answer, and ``columns`` are further fields that the reward or verifier
+    reads. A scoring's ``score`` is null if unreadable. A turn's ``agent`` is null if the turn was
+    given, or written by another model (``author``). Prompts, which repeat earlier turns, are left
+    out.
     """
     discussion = item.discussion
     key = discussion.discussion_id
@@ -163,8 +158,8 @@ def _turn_record(turn: Turn, reward: float | None, verdict: str | None) -> Recor
 def token_records(
     discussions: Iterable[Discussion], advantages: Mapping[TurnKey, Sequence[float]]
 ) -> Iterator[Record]:
-    """One record per turn that somebody said, with its advantages where an update was on it; then
-    one per turn of earlier steps that ``advantages`` names.
+    """Yield one record per sampled turn, with its advantages if it was trained on; then one for
+    each turn of earlier steps in ``advantages``.
 
     Numbers have four significant digits. Example::
 
@@ -198,12 +193,12 @@ def _token_record(
 
 
 def compressed(records: Iterable[Record]) -> bytes:
-    """The content of a file of ``tokens/``; equal records give equal bytes."""
+    """Return the bytes of a file in ``tokens/``, which depend on nothing but the records."""
     return gzip.compress(json_lines(records).encode(), compresslevel=GZIP_LEVEL, mtime=0)
 
 
 def read_tokens(folder: Path, *, steps: Iterable[int] | None = None) -> dict[TurnKey, Record]:
-    """The records in the files of ``steps`` (None: of all), those of a turn in one."""
+    """Read the files of ``steps`` (None: all), and merge the records of each turn."""
     names = ["step_*"] if steps is None else [f"step_{step:04d}" for step in steps]
     records: dict[TurnKey, Record] = {}
     for path in sorted(path for name in names for path in folder.glob(f"{name}.jsonl.gz")):

@@ -1,7 +1,7 @@
-"""Seals: files of a run are signed with this user's key, which is kept outside of its folder.
+"""Seals: files of a run are signed with this user's key, which is kept outside the run's folder.
 
-A resume acts on the folder's config.yaml and runs code that lies in its checkpoints, so it asks
-first whose they are, and whether somebody edited them since.
+A resume acts on the folder's config.yaml and executes code in its checkpoints, so it first checks
+who wrote them and whether they were edited since.
 """
 
 import dataclasses
@@ -27,32 +27,35 @@ logger = logging.getLogger(__name__)
 SEAL_NAME = "seal.json"
 CONFIG = "config.yaml"
 INPUTS = "inputs.json"
-"""Where the run found the models and questions that ``CONFIG`` names: ``quickstart/models/qwen2``
-leads elsewhere when its recipe changes, but a run goes on with what it began with."""
+"""Where the run found the models and questions that ``CONFIG`` names: a name may lead elsewhere
+later (``quickstart/models/qwen2``, with another recipe), but a resumed run keeps its own."""
 SOURCES = "sources"
-"""The folder that keeps the user's own files as they were; nothing in it is ever run."""
+"""Folder of copies of the user's own files; nothing in it is executed."""
 KEY_BYTES = 32
 SHOWN_CHARS = len("sha256 1a2b3c4d5e6f")
-"""Of a digest or commit, in messages."""
+"""Characters of a digest or commit shown in messages."""
 _OBJECT = TypeAdapter(dict[str, Any])
 
 
 class DamagedError(ValueError):
-    """Something is not what was written there."""
+    """A file or folder that differs from what was written."""
 
 
 # ---------------------------------------------------------------- the user's key
 
 
 def key_path() -> Path:
-    """Return where this user's key is: below ``XDG_STATE_HOME``, or ~/.local/state."""
+    """Return the path of this user's key: below ``XDG_STATE_HOME``, or ~/.local/state."""
     state = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local/state"
     return Path(state).absolute() / "comas/seal.key"
 
 
 def user_key() -> bytes:
-    """Return this user's key, which is made where there is none. Raises FileError where it can
-    neither be read nor made, or is damaged: an empty key is known to everybody."""
+    """Return this user's key, which is created on first use.
+
+    Raises FileError if it cannot be read or created, or has the wrong length: an empty key would be
+    known to everybody.
+    """
     path = key_path()
     try:
         if not path.exists():
@@ -66,7 +69,7 @@ def user_key() -> bytes:
     if len(key) != KEY_BYTES:
         raise FileError(
             f"the key that seals runs, {path}, is damaged: it has {len(key)} bytes, not "
-            f"{KEY_BYTES}. Bring it back from a copy, or delete it: another is made, and runs that "
+            f"{KEY_BYTES}. Restore it from a copy, or delete it: a new one is made, and runs that "
             "were begun with the lost one need resume_foreign=true"
         )
     return key
@@ -78,9 +81,9 @@ def _make_key(path: Path) -> None:
     try:
         aside.touch(mode=0o600)
         aside.write_bytes(secrets.token_bytes(KEY_BYTES))
-        files.sync(aside)  # or a crash of the machine may leave the name and no key
+        files.sync(aside)  # a crash of the machine could otherwise leave an empty key
         with suppress(FileExistsError):
-            os.link(aside, path)  # whoever is first: two runs may make it at once
+            os.link(aside, path)  # two runs may make it at once; the first one wins
     finally:
         aside.unlink(missing_ok=True)
 
@@ -95,42 +98,41 @@ def write_signed(path: Path, content: Mapping[str, Any], key: bytes) -> None:
 
 
 def read_signed(path: Path, kind: TypeAdapter[Any], key: bytes | None) -> tuple[Any, bool]:
-    """Return what ``write_signed`` wrote, as ``kind``, and whether the signature is that of
-    ``key``. Raises DamagedError where it cannot be read."""
+    """Return the content of a file of ``write_signed``, as ``kind``, and whether ``key`` signed it.
+    Raises DamagedError if it cannot be read."""
     try:
         content = read_json(path, _OBJECT, remedy="")
         found = kind.validate_python(content)
-        said = str(content.pop("signature")).encode()
+        signature = str(content.pop("signature")).encode()
     except (ValueError, KeyError) as error:
         raise DamagedError(f"{path} cannot be read") from error
-    is_ours = key is not None and hmac.compare_digest(_signature(content, key).encode(), said)
-    return found, is_ours
+    ours = key is not None and hmac.compare_digest(_signature(content, key).encode(), signature)
+    return found, ours
 
 
 def _signature(content: Mapping[str, Any], key: bytes) -> str:
     return hmac.new(key, json.dumps(content, sort_keys=True).encode(), hashlib.sha256).hexdigest()
 
 
-# ---------------------------------------------------------------- what it was begun with
+# ---------------------------------------------------------------- the run's seal
 
 
 @dataclasses.dataclass(frozen=True)
 class Origin:
-    """Contents of a run's seal: of files on which a resume acts before it looks at checkpoints
+    """The contents of a run's seal: what a resume checks before it acts on any file of the run
     (``CONFIG`` may name a Ray cluster to join)."""
 
     run: str
-    """Made up as the run begins, and kept wherever its folder is moved."""
+    """A random identity, kept when the folder is moved."""
     files: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    """SHA-256 of ``CONFIG`` and ``INPUTS``, and by their whole paths of the user's own files that
-    the run depends on (plug-ins)."""
+    """SHA-256 of ``CONFIG``, ``INPUTS`` and, by absolute path, the user's own files (plug-ins)."""
     inputs: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    """What its questions, planted solutions and base models were: ``{"data.train": "sha256 ..."}``
+    """Digests of questions, planted solutions and base models: ``{"data.train": "sha256 ..."}``
     (``Inputs.contents``)."""
     models: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    """SHA-256 of what was written into ``models/``, by the paths there; cards may be edited."""
+    """SHA-256 of the files in ``models/`` but the cards, which may be edited."""
     newest_checkpoint: int | None = None
-    """The step of the one that was written last; None: there was none yet."""
+    """The step of the last checkpoint written; None before the first."""
 
 
 _ORIGIN = TypeAdapter(Origin)
@@ -138,7 +140,8 @@ _INPUTS = TypeAdapter(dict[str, str])
 
 
 def read_origin(run: Path, key: bytes | None) -> tuple[Origin | None, str | None]:
-    """Return what the seal of a run says, if it can be read, and why it is not to be relied on."""
+    """Return the contents of a run's seal (None if unreadable), and why it cannot be trusted (None
+    if ``key`` signed it)."""
     path = run / SEAL_NAME
     if not path.is_file():
         return None, f"{run} has no seal"
@@ -150,25 +153,25 @@ def read_origin(run: Path, key: bytes | None) -> tuple[Origin | None, str | None
 
 
 def check_origin(run: Path, *, resume_changed: bool, resume_foreign: bool) -> None:
-    """Raise ValueError, with the key that lets the run go on all the same, if it is another user's
-    or its files were edited."""
-    origin, doubt = read_origin(run, user_key())
-    if doubt is not None:
+    """Raise ValueError if another user wrote the run or its files were edited, unless the keys of
+    these names allow it."""
+    origin, why = read_origin(run, user_key())
+    if why is not None:
         if not resume_foreign:
             raise ValueError(
-                f"resume: {doubt}, and going on acts on its config.yaml and runs code in its "
+                f"resume: {why}, and resuming acts on its config.yaml and runs code in its "
                 "checkpoints. If you trust whoever wrote it, add resume_foreign=true"
             )
-        logger.warning("going on as resume_foreign=true asks: %s", doubt)
+        logger.warning("going on as resume_foreign=true asks: %s", why)
     if origin is not None and not resume_changed:
         refuse_changes(run, edits(run, origin))
 
 
 def edits(run: Path, origin: Origin) -> Changes:
-    """Return which files have changed since the seal was written; none is run."""
+    """Return the sealed files that have changed since, with their digests; executes none."""
     changes: dict[str, tuple[str, str]] = {}
     for name, sealed in origin.files.items():
-        path = run / name  # of a whole path it is that path
+        path = run / name  # if ``name`` is absolute, just that
         now = hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else None
         if now != sealed:
             changes[name] = (f"sha256 {sealed[:12]}", f"sha256 {now[:12]}" if now else "gone")
@@ -176,7 +179,7 @@ def edits(run: Path, origin: Origin) -> Changes:
 
 
 def changed_inputs(origin: Origin, contents: Mapping[str, str]) -> Changes:
-    """Return which of the inputs that are found now are not what they were."""
+    """Return the inputs whose digests differ from the sealed ones."""
     return {
         f"contents of {name}": (then[:SHOWN_CHARS], now[:SHOWN_CHARS])
         for name, then in origin.inputs.items()
@@ -185,7 +188,7 @@ def changed_inputs(origin: Origin, contents: Mapping[str, str]) -> Changes:
 
 
 def kept_source(run: Path, path: Path) -> Path | None:
-    """Return where a run keeps the text of the user's file at ``path``; None: it does not."""
+    """Return the run's copy of the user's file ``path``; None if it has none."""
     origin, _ = read_origin(run, None)
     digest = None if origin is None else origin.files.get(str(path))
     kept = None if digest is None else run / SOURCES / kept_name(str(path), digest)
@@ -193,12 +196,12 @@ def kept_source(run: Path, path: Path) -> Path | None:
 
 
 def kept_name(path: str, digest: str) -> str:
-    """Return the name of a source in a run: ``my.py -> 1a2b3c4d5e6f-my.py``."""
+    """Return the name of a copy in ``SOURCES``: ``my.py -> 1a2b3c4d5e6f-my.py``."""
     return f"{digest[:12]}-{Path(path).name}"
 
 
 def refuse_changes(run: Path, changes: Changes) -> None:
-    """Raise ValueError unless there are none."""
+    """Raise ValueError if there are ``changes``."""
     if changes:
         raise ValueError(
             f"resume: {run} was begun with other settings or files ({in_words(changes)}); leave "
@@ -213,8 +216,9 @@ def in_words(changes: Changes) -> str:
 
 
 def inputs_as_json(run: Path, locations: Mapping[str, str]) -> str:
-    """Return the file's text: the location of every name that leads to a file or folder, relative
-    to the run if it lies beside it, under the same ``saves``: they may be moved together."""
+    """Return the text of ``INPUTS``: where each name that leads to a file or folder was found.
+    Locations under the same ``saves`` are relative to the run, so that they can be moved together.
+    """
     noted = {}
     for name, location in locations.items():
         path = Path(location).resolve()
@@ -225,8 +229,8 @@ def inputs_as_json(run: Path, locations: Mapping[str, str]) -> str:
 
 
 def read_inputs(run: Path) -> dict[str, str]:
-    """Return name -> location, as ``inputs_as_json`` notes them; a run of an older version has
-    none. Raises FileError when the file is damaged."""
+    """Return name -> location from ``INPUTS``; empty for runs of older versions, which lack it.
+    Raises FileError when the file is damaged."""
     path = run / INPUTS
     remedy = "Delete it to have the names of config.yaml looked up anew (with resume_changed=true)"
     noted = read_json(path, _INPUTS, remedy=remedy) if path.is_file() else {}

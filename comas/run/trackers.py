@@ -1,4 +1,4 @@
-"""wandb and TensorBoard, each imported only when it is asked for, and the user's own trackers."""
+"""wandb and TensorBoard, imported only when used, and the user's own trackers."""
 
 import dataclasses
 import os
@@ -13,18 +13,18 @@ from comas.utils.files import FileError
 
 COLUMNS_OF_TURNS = ("turn_id", "role", "agent", "response", "reward", "verdict", "score")
 TABLE_HEADER = ("discussion", "question", "turn", *COLUMNS_OF_TURNS[1:])
-"""Of the table of discussions that wandb gets at a run's end."""
+"""Columns of the table of discussions that wandb gets at a run's end."""
 
 
 @runtime_checkable
 class Tracker(Protocol):
-    """Takes the rows of metrics.jsonl, and the discussions, to somewhere else."""
+    """Sends the rows of metrics.jsonl and the discussions to another place."""
 
     def log_discussions(self, records: Sequence[Record]) -> None:
-        """Take the discussions of the step whose row comes next."""
+        """Take the discussions of the step that ``log`` is called for next."""
 
     def log(self, row: Row) -> None:
-        """Take the row of a step, in the place of an earlier one of it and of what came after."""
+        """Take the row of a step, which replaces earlier rows of it and of later steps."""
 
     def close(self, *, failed: bool) -> None: ...
 
@@ -37,7 +37,7 @@ def _as_tracker(found: Any) -> Callable[[Config, Path], Tracker] | None:
 
 
 def open_trackers(config: Config, run: Path) -> list[Tracker]:
-    """Return those of ``logging.trackers``; raises FileError when one cannot start."""
+    """Start the ``logging.trackers``. Raises FileError when one cannot start."""
     with blaming_plugins():
         trackers = [TRACKERS[name](config, run) for name in config.logging.trackers]
     for name, tracker in zip(config.logging.trackers, trackers, strict=True):
@@ -64,7 +64,7 @@ class TensorboardTracker:
     def log(self, row: Row) -> None:
         if self._writer is None or row["step"] <= self._step:
             self.close(failed=False)
-            # Hides what was written here before of this and later steps.
+            # Hides earlier records of this and later steps.
             self._writer = self._new_writer(str(self._folder), purge_step=row["step"])
         self._step = row["step"]
         for key, value in row.items():
@@ -78,10 +78,10 @@ class TensorboardTracker:
 
 
 class WandbTracker:
-    """A wandb run named like the run directory, which a resumed process continues.
+    """A wandb run named like the run directory, which a resume continues.
 
-    Steps that a run repeats are there twice, and what counts was logged last: wandb takes nothing
-    back (its ``resume_from`` does, but is a preview, and needs a server and wandb's own counter).
+    Repeated steps are logged twice, of which the last counts: wandb deletes nothing
+    (``resume_from`` is a preview, and needs a server and wandb's own step counter).
     """
 
     def __init__(self, config: Config, run: Path) -> None:
@@ -101,7 +101,7 @@ class WandbTracker:
                 f"logging.trackers: wandb does not start: {error}. Log in with `wandb login`, or "
                 "set WANDB_MODE=offline in the environment and upload later with `wandb sync`"
             ) from error
-        # Steps come twice when a resumed run repeats some, which wandb's own counter forbids.
+        # A resumed run may repeat steps, which wandb's own counter forbids.
         self._run.define_metric("*", step_metric="step")
         self._records: Sequence[Record] = ()
         self._step = 0
@@ -124,7 +124,7 @@ class WandbTracker:
                     table.add_data(*about, *(turn.get(name) for name in COLUMNS_OF_TURNS))
             self._run.log({"step": self._step, "discussions": table})
         self._run.finish(exit_code=int(failed))
-        # Trap: else its service is asked to end at exit, after temporary_folder has ended it.
+        # Trap: otherwise wandb ends its service at exit, after temporary_folder has killed it.
         teardown()
 
 

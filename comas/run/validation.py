@@ -1,4 +1,4 @@
-"""Held-out questions: each agent answers alone, or all discuss them; nobody is trained on it."""
+"""Validation on held-out questions: each agent answers alone, and all may discuss."""
 
 import time
 from collections import defaultdict
@@ -9,7 +9,7 @@ from itertools import chain
 
 from comas.config.schema import Config
 from comas.data import QuestionSet
-from comas.data.probe import ProbeItem
+from comas.engines.cluster.agents import Agents
 from comas.interaction.prompts import SHIPPED, SOLUTION, Wording, fill
 from comas.interaction.schedules import equipped, run_discussions
 from comas.interaction.wording import wording_of
@@ -20,9 +20,10 @@ from comas.reward_formulation import (
     no_logprobs,
     offer_evidence,
 )
+from comas.run.metrics.judge_probe import ask_probe
 from comas.run.metrics.reward_effectiveness import false_accusations, reward_effectiveness
 from comas.run.metrics.step import accuracies, accuracy_metrics
-from comas.run.probe import ask_probe
+from comas.run.prepared import Prepared
 from comas.run.records import Record
 from comas.types import Discussion, Domain, Generate, Generation, Metrics, Question, Request
 from comas.utils.concurrency import run_all
@@ -34,53 +35,49 @@ from comas.verification.forms import Verdict
 from comas.verification.solutions import Verdicts, verify_solutions
 
 SAMPLED, GREEDY = "validation", "validation/greedy"
-"""Prefixes of the metrics of answers given alone, at ``validation.temperature`` and at 0."""
+"""Prefixes of the metrics of agents' own answers, at ``validation.temperature`` and at 0."""
 DISCUSSIONS = "validation/discussion"
 """Prefix of the metrics of held-out discussions."""
 
 
 def validate_agents(
-    held_out: QuestionSet,
-    probe: Sequence[ProbeItem],
-    config: Config,
-    *,
-    generate: Generate,
-    response_logprobs: ResponseLogprobs,
-    judge_logprobs: JudgeLogprobs,
+    prepared: Prepared,
+    agents: Agents,
     verifier: Verifier,
-    keep: Callable[[Sequence[Record]], None] | None = None,
+    *,
+    keep: Callable[[Sequence[Record]], object] = lambda records: None,
 ) -> Metrics:
-    """Return what the held-out questions and the probe show, and how long it took; ``keep`` is
-    given the answers."""
+    """Return the metrics of the held-out questions and the probe, and the time; ``keep`` gets the
+    answers."""
     started = time.monotonic()
+    config, held_out = prepared.config, prepared.validation
     temperature = config.validation.temperature
     num_agents, num_questions = config.society.num_agents, len(held_out.questions)
     num_answers = (1 + bool(temperature)) * num_agents * num_questions
     what = f"validation ({num_questions} questions, {num_agents} agents"
     what += f", greedy and at temperature {temperature:g})" if temperature else ")"
     with progress_bar(what, unit="answer", total=num_answers) as bar:
-        generate = counted(generate, bar)
+        generate = counted(agents.generate, bar)
         sample = at_temperature(generate, temperature)
         ways = {SAMPLED: sample} | ({GREEDY: at_temperature(generate, 0.0)} if temperature else {})
         metrics, records = validate(held_out, config, generate=ways, verifier=verifier)
-        if keep is not None:
-            keep(records)
-        if probe:
-            metrics |= ask_probe(probe, config, generate=sample)
+        keep(records)
+        if prepared.probe:
+            metrics |= ask_probe(prepared.probe, config, generate=sample)
         if config.validation.discussions:
             metrics |= validate_discussions(
                 held_out,
                 config,
                 generate=sample,
-                response_logprobs=response_logprobs,
-                judge_logprobs=judge_logprobs,
+                response_logprobs=agents.response_logprobs,
+                judge_logprobs=agents.judge_logprobs,
                 verifier=verifier,
             )
     return metrics | {"time/validation_s": time.monotonic() - started}
 
 
 def at_temperature(generate: Generate, temperature: float) -> Generate:
-    """Return ``generate`` at another temperature than the rollout's."""
+    """Return ``generate`` with its temperature changed."""
 
     async def sample(request: Request) -> Generation | None:
         return await generate(request._replace(temperature=temperature))
@@ -95,10 +92,9 @@ def validate(
     generate: Mapping[str, Generate],
     verifier: Verifier,
 ) -> tuple[Metrics, list[Record]]:
-    """Return the accuracy of all agents and of each, and every answer with its verdict.
+    """Return the accuracy of all agents and of each, and records of every answer.
 
-    ``generate`` maps a prefix of metrics to the way in which their answers are sampled; all are
-    asked for at once.
+    ``generate`` maps a prefix of metrics to the way of sampling their answers.
     """
     questions = held_out.questions
     ways = {prefix: equipped(way, config.interaction) for prefix, way in generate.items()}
@@ -140,10 +136,9 @@ def validate_discussions(
     judge_logprobs: JudgeLogprobs = no_logprobs,
     verifier: Verifier,
 ) -> Metrics:
-    """Hold one whole discussion of every question, as the released code does at its validations.
+    """Hold one discussion of every question, as the released code does at its validations.
 
-    The accuracy is that of the last round's solutions; reward effectiveness is over all
-    solutions. As in training the verifier only measures, unless the scheme itself asks for it.
+    Returns the accuracy of the last round's solutions, and reward effectiveness over all solutions.
     """
     scheme = REWARD_SCHEMES[config.reward.scheme]
     discussions = run_discussions(
@@ -152,7 +147,7 @@ def validate_discussions(
         num_agents=config.society.num_agents,
         rules=replace(config.interaction, prompt_reuse=1),
         seed=config.seed,
-        # No step of training: the seeds are of their own, and the same at each validation.
+        # No training step, so the seeds are the same at each validation.
         step=0,
     )
     wait_for_verdicts = verify_solutions(verifier, discussions, answers=held_out.answers)
@@ -178,8 +173,8 @@ def validate_discussions(
 def last_solutions(
     discussions: Sequence[Discussion], verdicts: Verdicts
 ) -> list[tuple[Domain, Verdict]]:
-    """The domain and the verdict of every solution of the last round; one that a discussion lacks,
-    as its prompt was over the limit, is unanswered, so that all discussions count alike."""
+    """Return (domain, verdict) of every solution of the last round. Solutions that are missing, as
+    their prompts were over the limit, are unanswered, so that all discussions count alike."""
     solutions = [discussion.solutions() for discussion in discussions]
     last_round = max((turn.round_index for turns in solutions for turn in turns), default=0)
     last = [[turn for turn in turns if turn.round_index == last_round] for turns in solutions]
@@ -201,11 +196,11 @@ async def answer_alone(
     label: str = SAMPLED,
     wording: Wording = SHIPPED,
 ) -> list[list[str]]:
-    """Ask every agent every question once; returns the response texts as [agent][question].
+    """Ask every agent every question once; returns the response texts as [agent][question], "" for
+    prompts over the limit.
 
-    The sampling seeds do not depend on the step, so two validations differ by the weights
-    alone; ``label`` begins the names of the turns. A question over the prompt limit is answered
-    by "" (and so counts as unanswered).
+    Seeds do not depend on the step, so two validations differ by the weights alone. ``label``
+    begins the turns' names.
     """
 
     async def answer(agent: int, question: Question) -> str:

@@ -174,15 +174,12 @@ class Trial:
         prepared = self.prepared
         questions, answers = prepared.validation.questions, prepared.validation.answers
         started = time.monotonic()
-        validate_agents(
-            QuestionSet(tuple(fixed_subset(questions, num)), answers),
-            prepared.probe[: math.ceil(len(prepared.probe) * num / len(questions))],
-            prepared.config,
-            generate=self.agents.generate,
-            response_logprobs=self.agents.response_logprobs,
-            judge_logprobs=self.agents.judge_logprobs,
-            verifier=self.verifier,
+        asked = replace(
+            prepared,
+            validation=QuestionSet(tuple(fixed_subset(questions, num)), answers),
+            probe=prepared.probe[: math.ceil(len(prepared.probe) * num / len(questions))],
         )
+        validate_agents(asked, self.agents, self.verifier)
         return (time.monotonic() - started) * len(questions) / num
 
 

@@ -1,5 +1,5 @@
-"""The meaning of each metric of metrics.jsonl, read from the tables of metrics.md beside this file:
-they are a page of the documentation, and pages of runs take their captions from them."""
+"""The meaning of each metric, read from the tables of metrics.md, which is also a page of the
+documentation; pages of runs take their captions from them."""
 
 import re
 from functools import cache
@@ -19,17 +19,17 @@ PLACEHOLDERS = {
     "truth": "correct|incorrect",
     "mistake": "[^/]+",
 }
-"""Placeholder of a pattern -> regular expression that matches its values."""
+"""Placeholder -> regular expression for its values."""
 
 
 class Meaning(NamedTuple):
-    """A line of a table: ``agent_0/validation/accuracy`` fits the pattern
+    """A row of a table: ``agent_0/validation/accuracy`` fits the pattern
     ``[agent_<i>/]validation/accuracy[/<domain>]``."""
 
     pattern: str
     unit: str
     better: str
-    """``higher`` or ``lower``; empty: neither is, by itself."""
+    """``higher``, ``lower``, or empty if neither is better by itself."""
     text: str
 
     @property
@@ -42,7 +42,7 @@ class Meaning(NamedTuple):
 
 @cache
 def meanings() -> tuple[Meaning, ...]:
-    """All lines of the tables."""
+    """Return all rows of the tables."""
     lines = re.findall(r"^\| `(.+?)` \| (.*) \|$", TABLES.read_text(encoding="utf-8"), re.M)
     return tuple(
         Meaning(pattern, *(cell.strip() for cell in cells.split("|"))) for pattern, cells in lines
@@ -50,7 +50,6 @@ def meanings() -> tuple[Meaning, ...]:
 
 
 def as_regex(pattern: str) -> str:
-    """The names that fit a pattern, as Python and JavaScript read it: ``[a/]<i>`` is
-    ``(?:a/)?(?:\\d+)``."""
+    """Return a regular expression for Python and JavaScript: ``[a/]<i> -> (?:a/)?(?:\\d+)``"""
     optional = pattern.replace("[", "(?:").replace("]", ")?")
     return re.sub(r"<(\w+)>", lambda found: f"(?:{PLACEHOLDERS[found[1]]})", optional)

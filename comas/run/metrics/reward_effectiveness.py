@@ -1,7 +1,4 @@
-"""What rewards tell, by the verifier's verdicts and without them; nothing here reaches a reward.
-
-Reward effectiveness (section 5 of the paper) reads the reward as a prediction of correctness.
-"""
+"""How well rewards and judges tell correct solutions from others. No reward uses these metrics."""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -15,8 +12,8 @@ from comas.verification.latex import compared_as
 from comas.verification.solutions import Verdicts
 
 PREDICTS_CORRECT = {"from_score_2": 0.5, "from_score_3": 1.0}
-"""Rewards of a solution that say "correct", from here on (the paper names no threshold). The first
-takes a score of 2, flaws that do not change the result, at its word."""
+"""Thresholds from which on a reward predicts a correct solution (the paper names none); a score of
+2 stands for flaws that do not change the result."""
 
 SCORE_LABELS = {1: "score_1", 2: "score_2", 3: "score_3", None: "invalid"}
 
@@ -24,22 +21,22 @@ SCORE_LABELS = {1: "score_1", 2: "score_2", 3: "score_3", None: "invalid"}
 def reward_effectiveness(
     rewarded: Sequence[RewardedDiscussion], *, verdicts: Verdicts, sees_verdicts: bool = False
 ) -> Metrics:
-    """Return how well the rewards of solutions tell the correct ones from others.
+    """Return reward effectiveness (section 5 of the paper), which takes a solution's reward as a
+    prediction of its correctness.
 
-    Over all solutions with a reward and a verdict, for each threshold of ``PREDICTS_CORRECT``,
-    with TP, FP, FN, TN as usual::
+    Over all solutions with a reward and a verdict, for each threshold of ``PREDICTS_CORRECT``::
 
         accuracy  = (TP + TN) / all      balanced accuracy = (recall + specificity) / 2
         recall    = TP / (TP + FN)       specificity       = TN / (TN + FP)
         precision = TP / (TP + FP)       F1                = 2 TP / (2 TP + FP + FN)
 
     Precision and accuracy rise with the share of correct solutions alone. Balanced accuracy does
-    not: 1/2 is a judge who says the same of all. A solution without an answer is not correct; one
-    on which the verifier failed is left out. A quotient over nothing is None, and so are all of a
-    reward scheme that ``sees_verdicts``: it predicts nothing.
+    not: it is 1/2 for a judge who says the same of all. Unanswered solutions are incorrect; those
+    on which the verifier failed are left out. A quotient over nothing is None, and so are all for a
+    reward scheme that ``sees_verdicts``.
 
     ``scoring/confusion/score_2/correct`` is the number of scores of 2 given to correct solutions;
-    None where nobody scored.
+    None if nobody scored.
 
     Example: rewards (1, 0.5, 0) of solutions that are (correct, wrong, correct): from score 2 on,
     accuracy 1/3, precision 1/2, recall 1/2, specificity 0; from score 3 on, 2/3, 1, 1/2, 1.
@@ -71,15 +68,16 @@ def reward_effectiveness(
 
 
 def false_accusations(discussions: Sequence[Discussion], *, verdicts: Verdicts) -> Metrics:
-    """Return how judges deal with accusations that cannot hold: among the scored evaluations of
-    solutions that the verifier calls correct, those that are not the plain approval
-    (``prompts.APPROVALS``), which the quick-start's evaluators may say::
+    """Return how often correct solutions are accused, and how often scorers accept that.
+
+    Every scored evaluation of a correct solution other than the plain approval
+    (``prompts.APPROVALS``) counts as an accusation::
 
         evaluation/false_accusation_rate      = accusations / evaluations
         scoring/false_accusations_accepted    = accusations with the score 1 / accusations
 
-    A quotient over nothing is None. Accusations that name the wrong mistake of a wrong solution
-    are false as well, but no verifier can tell.
+    A quotient over nothing is None. Accusations of wrong solutions may be false as well, but no
+    verifier can tell.
 
     Example: correct solutions of which one is approved and two are accused, with the scores 1 and
     3: 2/3 and 1/2.
@@ -102,16 +100,15 @@ def false_accusations(discussions: Sequence[Discussion], *, verdicts: Verdicts) 
 
 
 def reliability(rewarded: Iterable[RewardedDiscussion]) -> float | None:
-    """Return how much a reward depends on what is answered, r and r' being rewards of two solutions
-    of a question, in any of its discussions::
+    """Return how much a reward depends on the answer. With r and r' the rewards of two solutions of
+    a question, in any of its discussions::
 
         reliability = 1 - mean (r - r')^2 where the answers are the same
                           / mean (r - r')^2 where they differ
 
-    At 0 the reward says nothing about which answer is right, so there is nothing to learn from it;
-    judges that agree may all be wrong, so a high value promises nothing. The idea is that of peer
-    prediction (Dasgupta and Ghosh 2013); the formula is ours. None where no answers are the same,
-    or none differ in what they are paid.
+    At 0 the reward says nothing about which answer is right. A high value promises nothing: judges
+    that agree may all be wrong. Our formula, after peer prediction (Dasgupta and Ghosh 2013). None
+    if no two answers are the same, or different answers have no different rewards.
 
     Example: one question with (7, 1), (7, 0.5), (8, 0): 1 - 0.25 / ((1 + 0.25) / 2) = 0.6.
     """
@@ -132,8 +129,8 @@ def reliability(rewarded: Iterable[RewardedDiscussion]) -> float | None:
 
 
 def qualities(judged: Mapping[tuple[float, bool], int], *, threshold: float) -> Metrics:
-    """Return how well values tell the correct from others; ``judged`` counts the solutions by their
-    value and whether they are correct."""
+    """Return the quotients of ``reward_effectiveness``; ``judged`` counts the solutions by (reward,
+    whether correct)."""
     outcomes: Counter[tuple[bool, bool]] = Counter()
     for (reward, is_correct), count in judged.items():
         outcomes[reward >= threshold, is_correct] += count

@@ -1,4 +1,4 @@
-"""The metrics of a step, computed from its discussions and updates, under names with slashes."""
+"""The metrics of a step, from its discussions and updates."""
 
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -27,10 +27,9 @@ from comas.verification.forms import Verdict
 from comas.verification.solutions import Verdicts
 
 NO_VARIANCE = 1e-12
-"""Variances below this are the rounding of a mean."""
-
+"""Variances below this are rounding errors."""
 NO_ADVANTAGE = 1e-6
-"""Advantages below this are the rounding of a mean."""
+"""Advantages below this are rounding errors."""
 UPDATE_METRICS = {
     **{f"policy/{name}": name for name in ("kl", "entropy", "clip_fraction", "gradient_norm")},
     **{f"policy/{name}": name for name in ("learning_rate", "num_samples", "num_tokens")},
@@ -43,9 +42,9 @@ UPDATE_METRICS = {
     "rollout_mismatch/ratio_max": "rollout_ratio_max",
     "rollout_mismatch/corrected_share": "corrected_share",
 }
-"""Metric of an agent's policy -> the attribute of ``UpdateStats`` that holds it."""
+"""Metric of an agent's policy -> attribute of ``UpdateStats``."""
 LONG_STEP_S = 100
-"""From so many seconds on, a tenth of one says nothing."""
+"""Times from here on are shown without decimals."""
 
 
 def step_metrics(
@@ -56,7 +55,7 @@ def step_metrics(
     *,
     config: Config,
 ) -> Metrics:
-    """Return all metrics of a step but times; ``buffers`` are what policies were updated on."""
+    """Return all metrics of a step but times; ``buffers`` maps policies to trained samples."""
     discussions = [item.discussion for item in rewards.discussions]
     scheme = REWARD_SCHEMES[config.reward.scheme]
     return {
@@ -74,27 +73,27 @@ def step_metrics(
 
 
 class Stopwatch:
-    """Seconds of a step, phase by phase."""
+    """Measures the phases of a step, in seconds."""
 
     def __init__(self) -> None:
         self._start = self._last = time.monotonic()
         self._times: dict[str, float] = {}
 
     def lap(self, name: str) -> None:
-        """End the phase ``name``, or a part of it, which began when the one before ended."""
+        """End the phase ``name``, or a part of it; the next one begins."""
         now = time.monotonic()
         before = self._times.get(f"time/{name}", 0.0)
         self._times[f"time/{name}"] = before + now - self._last
         self._last = now
 
     def times(self) -> dict[str, float]:
-        """The phases so far, and the whole as ``time/step_s``."""
+        """Return the phases so far, and the total as ``time/step_s``."""
         return {**self._times, "time/step_s": time.monotonic() - self._start}
 
 
 def rollout_metrics(rewarded: Sequence[RewardedDiscussion], *, num_agents: int) -> Metrics:
-    """Rewards by role and agent, response lengths in tokens, and what went wrong, by count; nothing
-    of a role in which nobody spoke."""
+    """Return rewards by role and agent, response lengths in tokens, and counts of problems, for the
+    roles in which somebody spoke."""
     turns = [
         (turn, reward)
         for item in rewarded
@@ -133,11 +132,10 @@ def rollout_metrics(rewarded: Sequence[RewardedDiscussion], *, num_agents: int) 
 def variance_between_roles(
     samples: Sequence[TrainingSample], advantages: Sequence[Sequence[float]]
 ) -> float | None:
-    """Share of the variance of advantages that lies between roles: 0 where all roles have the same
-    mean, 1 where a response's advantage is its role's. None where there is no variance.
-
-    A response counts by the mean over its tokens. With one baseline for all roles, a role that
-    mostly wins is made likelier as a whole, whatever its responses say; this is that part.
+    """Return the share of the variance of advantages (means over a response's sampled tokens) that
+    lies between roles: 0 if all roles have the same mean, 1 if each role has one value, None
+    without variance. With one baseline for all roles, this part makes a role that mostly wins more
+    likely, whatever its responses say.
 
     Example: solutions with 1 and 0, scorings with 0 and -1: means 0.5 and -0.5 about 0, so 1 / 2.
     """
@@ -159,10 +157,8 @@ def update_metrics(
     *,
     policy_of_agent: Sequence[int],
 ) -> Metrics:
-    """Return what each agent's policy update did; nothing of policies that were not updated.
-
-    Agents that share a policy all have its numbers: ``num_samples`` are those of its buffer.
-    """
+    """Return the metrics of each agent's policy update, if any; agents that share a policy
+    have the same numbers."""
     metrics: Metrics = {}
     for agent, policy in enumerate(policy_of_agent):
         if policy not in stats:
@@ -179,7 +175,8 @@ def update_metrics(
 
 
 def accuracy_metrics(prefix: str, judged: Sequence[tuple[Domain, Verdict]]) -> Metrics:
-    """The ``accuracies``, and how many had no answer or failed, which count as not correct."""
+    """Return the ``accuracies``, the share of unanswered questions and the number of failures, both
+    of which count as incorrect."""
     verdicts = [verdict for _, verdict in judged]
     metrics = accuracies(prefix, judged)
     metrics[f"{prefix}/unanswered_rate"] = _share(verdicts, "unanswered")
@@ -188,7 +185,7 @@ def accuracy_metrics(prefix: str, judged: Sequence[tuple[Domain, Verdict]]) -> M
 
 
 def accuracies(prefix: str, judged: Sequence[tuple[Domain, Verdict]]) -> Metrics:
-    """Share of correct answers among all that were asked, in all and by domain."""
+    """Return the share of correct answers, over all and by domain."""
     metrics: Metrics = {f"{prefix}/accuracy": _share([verdict for _, verdict in judged], "correct")}
     for domain in ALL_DOMAINS:
         there = [verdict for of, verdict in judged if of == domain]
@@ -200,15 +197,14 @@ def accuracies(prefix: str, judged: Sequence[tuple[Domain, Verdict]]) -> Metrics
 def judged_solutions(
     discussions: Iterable[Discussion], verdicts: Verdicts
 ) -> list[tuple[Domain, Verdict]]:
-    """The domain and the verdict of every solution of a batch."""
     domains = {d.discussion_id: d.question.domain for d in discussions}
     return [(domains[discussion_id], v) for (discussion_id, _), v in verdicts.items()]
 
 
 def step_lines(step: int, num_steps: int, metrics: Mapping[str, float | None]) -> Iterator[str]:
-    """A step in lines of at most 80 columns: what was trained on, and what a validation found.
+    """Yield log lines of at most 80 columns for a training step and a validation.
 
-    ``valid`` is the share of scorings (or judgments, or ratings) that could be read. Example::
+    ``valid`` is the share of readable scorings (or judgments, or ratings). Example::
 
         step 12/50  acc 0.61  reward sol 0.58 eval 0.42  valid 99%  14 tok  2.8s
         step 12/50  held-out acc 0.66 (greedy 0.91, discussed 0.70)
@@ -247,9 +243,9 @@ def _figure(value: float | None, form: str) -> str:
 
 
 def reward_spread(rewarded: Iterable[RewardedDiscussion]) -> float | None:
-    """By how much rewards of one role differ in one round, where they do most.
+    """Return the largest difference between rewards of one role in one round; None without rewards.
 
-    Example: solutions paid 1 and 0.5, scorings paid 0 and 0: 0.5. None where nothing is paid.
+    Example: solutions paid 1 and 0.5, scorings paid 0 and 0: 0.5.
     """
     paid: dict[tuple[str, int], list[float]] = {}
     for item in rewarded:
@@ -260,7 +256,7 @@ def reward_spread(rewarded: Iterable[RewardedDiscussion]) -> float | None:
 
 
 def _without_advantage(stats: UpdateStats) -> float | None:
-    """Share of the samples that gained nothing over their group. None of pairs, or of nothing."""
+    """Share of samples with a zero advantage; None for updates on pairs or without samples."""
     return _mean(
         [
             float(max(map(abs, advantages), default=0.0) < NO_ADVANTAGE)
@@ -282,7 +278,6 @@ def _mean_reward(turns: Iterable[tuple[Turn, float | None]], role: str) -> float
 
 
 def _thinking_metrics(prefix: str, turns: Iterable[Turn]) -> Metrics:
-    """Return nothing where no model has thinking marks."""
     lengths = [
         (thinking, turn.generation.num_sampled_tokens, turn.generation.finish_reason)
         for turn in turns
@@ -300,7 +295,6 @@ def _thinking_metrics(prefix: str, turns: Iterable[Turn]) -> Metrics:
 
 
 def _tool_metrics(prefix: str, turns: Iterable[Turn]) -> Metrics:
-    """Return nothing where no turn had tools."""
     had = [turn.generation.calls for turn in turns if turn.generation.calls is not None]
     failed = [float(call.failed) for calls in had for call in calls]
     if not had:

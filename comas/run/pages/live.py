@@ -10,7 +10,6 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from comas.run.directory import end_of, noted_num_steps
 from comas.run.pages.details import read_details
 from comas.run.pages.discussions import discussion_files, read_threads
 from comas.run.pages.page import Details, PageSource
@@ -22,6 +21,7 @@ from comas.run.pages.run_report import (
     run_source,
 )
 from comas.run.records import METRICS, Row
+from comas.run.status import end_of, noted_num_steps
 
 RECENT_STEPS = 10
 """Latest steps by whose time that of the others is estimated."""

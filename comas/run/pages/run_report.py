@@ -14,7 +14,6 @@ from comas.config import changed_keys
 from comas.config.loading import read
 from comas.config.schema import Config
 from comas.run.checkpoints import step_name
-from comas.run.directory import best_step, end_of
 from comas.run.guards import lacking
 from comas.run.pages.details import NOT_WRITTEN, read_details
 from comas.run.pages.discussions import (
@@ -27,6 +26,7 @@ from comas.run.pages.page import Details, PageSource, PageTable, write_page
 from comas.run.provenance import PACKAGES, commit_of, read_processes, version_of
 from comas.run.records import LOG, METRICS, VALIDATIONS, Row, read_rows, read_warnings
 from comas.run.seals import CONFIG
+from comas.run.status import best_step, end_of
 from comas.utils.files import from_here, read_lines
 from comas.utils.invocation import start_of
 

@@ -1,8 +1,7 @@
-"""A fixed probe of the judges: planted solutions that they score at every validation.
+"""A fixed probe of the judges: at every validation they judge the same planted solutions.
 
-The rewards of a society that sees no answer say how much solvers and judges agree, not who is
-right. The probe says it: the same solutions with known mistakes, the same seeds, whatever the
-society has learnt. Nothing here reaches a reward.
+Rewards without reference answers show how much solvers and judges agree, not who is right. The
+probe does: its mistakes are known, and its prompts and seeds never change. No reward uses it.
 """
 
 from collections import defaultdict
@@ -30,24 +29,24 @@ class Query(NamedTuple):
 
     item: ProbeItem
     name: str
-    """``evaluation``, or ``scoring`` and what the scorer is shown: ``scoringtrue_accusation``."""
+    """``evaluation``, or ``scoring`` and the evaluation shown: ``scoringtrue_accusation``."""
     prompt: str
 
 
 def ask_probe(items: Sequence[ProbeItem], config: Config, *, generate: Generate) -> Metrics:
     """Ask every agent, as an evaluator and as a scorer, about every planted solution.
 
-    Shares of what each agent (``agent_0/probe/...``) and all of them (``probe/...``) said::
+    Returns shares, for each agent (``agent_0/probe/...``) and over all (``probe/...``)::
 
-        names                  of wrong solutions, the evaluation names the mistake
-        overlooks              of wrong solutions, the evaluation is an approval
-        accuses                of right solutions, the evaluation is none
-        accepts_true           of wrong solutions with the true accusation, the score is 1
-        accepts_false          of right solutions with a false accusation, the score is 1
-        accepts_approval       of wrong solutions with an approval, the score is not 1
+        names                  of wrong solutions: the evaluation names the mistake
+        overlooks              of wrong solutions: the evaluation approves
+        accuses                of right solutions: the evaluation does not approve
+        accepts_true           of wrong solutions with the true accusation: the score is 1
+        accepts_false          of right solutions with a false accusation: the score is 1
+        accepts_approval       of wrong solutions with an approval: the score is not 1
 
-    ``names`` and ``accepts_true`` also by kind of mistake (``probe/names/math/carry lost``). An
-    answer to a prompt over the limit is "", and a scoring without a score tells nothing.
+    ``names`` and ``accepts_true`` also by kind of mistake (``probe/names/math/carry lost``). The
+    answer to a prompt over the limit is "", and scorings without a score are left out.
     """
 
     async def answer(agent: int, query: Query) -> str:
@@ -55,7 +54,7 @@ def ask_probe(items: Sequence[ProbeItem], config: Config, *, generate: Generate)
             agent,
             query.prompt,
             turn=(f"probe/{query.item.id}", f"{query.name}/agent_{agent}"),
-            role="probe",  # an agent answers, also in place of a judge that is none
+            role="probe",  # the agents answer, even if society.judge does in training
             seed=sampling_seed(config.seed, "probe", query.item.id, query.name, agent),
         )
         generation = await generate(request)
@@ -85,7 +84,7 @@ def _queries_about(items: Sequence[ProbeItem], wording: Wording) -> Iterator[Que
 
 
 def _read(query: Query, text: str) -> Iterator[tuple[str, bool]]:
-    """Yield each measure that a response tells something of, and whether it holds."""
+    """Yield (measure, whether it holds) for each measure that the response counts for."""
     item = query.item
     kind = f"{item.task}/{item.mistake}"
     score = parse_score(text)
