@@ -1,2 +1,2 @@
-"""The cold start (``society.cold_start``): base models learn from demonstrations how their roles
-speak, before a run trains them."""
+"""The cold start (``society.cold_start``): supervised learning of the roles from demonstrations,
+before a run."""

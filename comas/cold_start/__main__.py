@@ -1,5 +1,5 @@
-"""The process that teaches one model: ``python -m comas.cold_start cpu``, or cuda, which reads the
-cold start from its standard input, as JSON."""
+"""The process that teaches one model: ``python -m comas.cold_start cpu`` (or cuda), with a
+``ColdStart`` as JSON on its standard input."""
 
 import json
 import logging
@@ -33,12 +33,12 @@ log = logging.getLogger("comas.cold_start")
 
 @command("comas")
 def main() -> int:
-    """Teach the model, unless another process just has; returns the exit status."""
+    """Teach the model, unless another process has just done so; returns the exit status."""
     said = json.load(sys.stdin)
     cold_start = ColdStart(**{**said, "lessons": [Lesson(*each) for each in said["lessons"]]})
     shelf = Path(cold_start.folder).parent
     with locked(shelf, remedy="it teaches one model at a time", waits=True):
-        # Whoever holds the lock is the only teacher, so these are what killed ones left.
+        # Only the holder of the lock writes here, so these are leftovers of killed processes.
         for leftover in shelf.glob(f"{PARTIAL}*"):
             remove(leftover)
         if not cold_start.is_done:
@@ -47,7 +47,7 @@ def main() -> int:
 
 
 def teach(cold_start: ColdStart, *, device: torch.device) -> None:
-    """Write the taught model into its folder, in Hugging Face format and with its licence."""
+    """Teach the model and write it, with its card, into its folder."""
     disable_progress_bar()  # transformers' own
     torch.set_num_threads(len(os.sched_getaffinity(0)))
     torch.set_float32_matmul_precision("high")  # TF32, on a GPU
@@ -79,8 +79,8 @@ def teach(cold_start: ColdStart, *, device: torch.device) -> None:
 
 
 def learn(model: ResponseModel, lessons: Sequence[Lesson], *, seed: int) -> Iterator[float]:
-    """Step the model's weights over all lessons, ``NUM_EPOCHS`` times, each in another order;
-    yields the loss of every step: minus the mean log-prob of its response tokens.
+    """Train on all lessons for ``NUM_EPOCHS``, shuffled; yields each step's loss, minus the mean
+    log-prob of its response tokens.
 
     Raises RuntimeError when it is not finite.
     """
@@ -105,7 +105,7 @@ def learn(model: ResponseModel, lessons: Sequence[Lesson], *, seed: int) -> Iter
 
 
 def _backward(model: ResponseModel, lessons: Sequence[Lesson]) -> float:
-    """Add up the gradient of the mean loss of all response tokens, which is returned."""
+    """Accumulate the gradient of the mean loss over all response tokens; returns that loss."""
     num_tokens = sum(lesson.num_learnt_tokens for lesson in lessons)
     total = 0.0
     [micro_batches] = divide_samples(

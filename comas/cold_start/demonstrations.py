@@ -1,4 +1,4 @@
-"""Demonstrations: turns as agents are to take them, in a file of the user's, and their tokens."""
+"""Demonstrations: a user's file of example turns, and their tokens."""
 
 import json
 from collections import Counter
@@ -16,7 +16,7 @@ from comas.interaction.wording import quoted_in, wording_of
 from comas.utils.chat import ChatEncoder, chat_messages
 
 SECTIONS = [section for section in SHIPPED if section != "history"]
-"""What a turn can be asked with: the roles, and the prompts of ablations."""
+"""Sections of prompts that a turn can have: the roles, and those of ablations."""
 _EXAMPLE = json.dumps(
     {
         "role": "evaluation",
@@ -30,15 +30,14 @@ _EXAMPLE = json.dumps(
 
 @dataclass(frozen=True)
 class Demonstration:
-    """A prompt, as the run asks it of an agent that has no discussion before it, and what the agent
-    is to say."""
+    """A prompt, with an empty discussion history, and the response to learn."""
 
     location: str
     """``line 3``"""
     role: str
     prompt: str
     response: Sequence[str]
-    """With calls of tools: what the agent says and what tools answer, in turn."""
+    """With tool calls: the agent's texts and the tools' answers, alternating."""
 
 
 class Lesson(NamedTuple):
@@ -46,20 +45,20 @@ class Lesson(NamedTuple):
 
     prompt_token_ids: Sequence[int]
     response_token_ids: Sequence[int]
-    """The end of the turn included."""
+    """Including the end of the turn."""
     sampled: Sequence[bool] | None = None
-    """As of a ``TrainingSample``: False for the answers of tools, which are not learnt."""
+    """As in ``TrainingSample``: False for tokens of tools' answers, which are not trained on."""
 
     @property
     def num_learnt_tokens(self) -> int:
-        """Tokens in the loss."""
+        """The number of tokens in the loss."""
         return len(self.response_token_ids) if self.sampled is None else sum(self.sampled)
 
 
 def load_demonstrations(config: Config) -> list[Demonstration]:
-    """Return the demonstrations of ``society.cold_start``, in the words of the run's prompts.
+    """Read the demonstrations of ``society.cold_start``, and fill in the run's prompts.
 
-    Raises DataError that names every faulty line, its key and what is allowed there.
+    Raises DataError that names every faulty line, its key and what is allowed.
     """
     path = config.society.cold_start
     assert path is not None
@@ -84,8 +83,7 @@ def load_demonstrations(config: Config) -> list[Demonstration]:
 def encode(
     demonstrations: Sequence[Demonstration], encoder: ChatEncoder, config: Config
 ) -> list[Lesson]:
-    """Return the tokens of demonstrations for the model of ``encoder``: those that a rollout asks
-    it with, and those that it is to answer.
+    """Encode demonstrations for a model: the prompts as in a rollout, and the responses.
 
     Raises DataError that names every line that is too long, or could not be sampled.
     """
@@ -109,7 +107,7 @@ def encode(
 
 
 def _lesson(prompt: Sequence[int], parts: Sequence[str], encoder: ChatEncoder) -> Lesson:
-    """Return a demonstration's tokens, as if each second part had been a tool's answer."""
+    """Encode a demonstration, whose every second part is a tool's answer."""
     response: list[int] = []
     sampled: list[bool] = []
     for number, part in enumerate(parts):
@@ -130,7 +128,7 @@ def in_words(demonstrations: Sequence[Demonstration]) -> str:
 
 
 def _quoted(role: str, domain: str) -> list[str]:
-    """Return the keys that a prompt quotes, which a user's wording does not change."""
+    """Return the keys that a prompt quotes, whatever its wording."""
     return [name for name in quoted_in(SHIPPED[role][domain]) if name != "discussion"]
 
 

@@ -1,5 +1,5 @@
-"""Base models, taught once from demonstrations: found in ``saves/cold_start``, or made there by a
-process of its own."""
+"""Base models taught from demonstrations, kept in ``saves/cold_start``; a separate process makes
+them."""
 
 import hashlib
 import json
@@ -21,17 +21,14 @@ from comas.utils.model_folder import description_of, file_digests, load_tokenize
 FOLDER = "cold_start"
 NUM_EPOCHS = 2
 MICRO_BATCH_TOKENS = 1024
-"""Tokens that go through the model at once; a longer lesson goes alone."""
+"""Tokens per micro batch; a longer lesson has one of its own."""
 _VERSIONED = ("torch", "transformers", "tokenizers")
 _PACKAGE_ROOT = Path(__file__).parents[2]
 
 
 def recipe(hidden_size: int) -> Optimization:
-    """Return how a model of this width learns.
-
-    The learning rate falls with the width, as in the maximal update parametrisation (arXiv
-    2203.03466): 2e-5 at 2048 (3B), 7e-5 at 576 (SmolLM2-135M).
-    """
+    """Return the optimiser settings for a model of this width. The learning rate falls with the
+    width, as in the maximal update parametrisation (arXiv 2203.03466): 2e-5 at 2048 (3B)."""
     return Optimization(
         train_batch_size=16,
         learning_rate=0.04 / hidden_size,
@@ -42,27 +39,27 @@ def recipe(hidden_size: int) -> Optimization:
 
 @dataclass(frozen=True)
 class ColdStart:
-    """A base model, what it is to learn, and where it is once it has."""
+    """A base model, its lessons, and the folder of the taught model."""
 
     base: str
     """Its folder or hub name."""
     folder: str
-    """``saves/cold_start/smollm2-1a2b3c4d5e6f``; it appears complete or not at all."""
+    """``saves/cold_start/smollm2-1a2b3c4d5e6f``, which appears only when complete."""
     lessons: Sequence[Lesson]
     dtype: str
-    """Number format of the taught weights: ``policy.dtype``."""
+    """Of the taught weights: ``policy.dtype``."""
     seed: int
     max_model_len: int
-    """Tokens that the run's rollout engines read at most."""
+    """Limit of the run's rollout engines, in tokens."""
 
     @property
     def is_done(self) -> bool:
-        """True if the model was taught before."""
+        """True if the taught model exists."""
         return Path(self.folder).is_dir()
 
     @property
     def longest(self) -> int:
-        """Tokens of the longest lesson."""
+        """The length of the longest lesson in tokens."""
         return max(len(prompt) + len(response) for prompt, response, _ in self.lessons)
 
     def __str__(self) -> str:
@@ -75,11 +72,10 @@ class ColdStart:
 def plan_cold_start(
     config: Config, name: str, base: str, demonstrations: Sequence[Demonstration]
 ) -> ColdStart:
-    """Return the cold start of the model ``name`` of ``society.models``, which lies in ``base``.
+    """Return the cold start of the model ``name`` of ``society.models``, which is in ``base``.
 
-    It learns the prompts of all trained policies that begin with it, should their chat templates
-    be told different things. What decides the weights names the folder, so that another run that
-    wants the same finds it.
+    Its lessons cover the chat template arguments of all trained policies that begin with it. Its
+    folder is named by a hash of all that affects the weights, so other runs can reuse it.
 
     Raises DataError that names every line that the model cannot learn.
     """
@@ -103,22 +99,21 @@ def plan_cold_start(
     }
     max_model_len = config.rollout.max_model_len
     if "short_factor" in (folder / "config.json").read_text():
-        decisive["max_model_len"] = max_model_len  # LongRoPE chooses its frequencies by it
+        decisive["max_model_len"] = max_model_len  # LongRoPE's frequencies depend on it
     digest = hashlib.sha256(json.dumps(decisive, sort_keys=True).encode()).hexdigest()
     taught = Path(config.saves, FOLDER, f"{Path(base).name}-{digest[:12]}").absolute()
     return ColdStart(base, str(taught), lessons, config.policy.dtype, config.seed, max_model_len)
 
 
 def teach(cold_start: ColdStart, *, device: Device) -> None:
-    """Make the folder of ``cold_start``, in a process that leaves memory and GPU free again, and
-    whose messages and progress bar go to standard error.
+    """Make the folder of ``cold_start``, in a process that frees memory and GPU when it ends.
 
     Raises RuntimeError when it fails.
     """
     command = [sys.executable, "-m", "comas.cold_start", device]
     said = json.dumps(asdict(cold_start))
-    # Threads that spin while they wait would be slowed down by whatever else runs; and unasked,
-    # DeepSpeed warns of every CPU.
+    # Spinning threads would be slow beside other processes, and without DS_ACCELERATOR, DeepSpeed
+    # warns on every CPU.
     environment = {**os.environ, "OMP_WAIT_POLICY": "PASSIVE", "DS_ACCELERATOR": device}
     done = subprocess.run(
         command,
@@ -127,7 +122,7 @@ def teach(cold_start: ColdStart, *, device: Device) -> None:
         cwd=_PACKAGE_ROOT,
         env=environment,
         check=False,
-        start_new_session=True,  # Ctrl-C reaches this process alone, which then kills that one
+        start_new_session=True,  # Ctrl-C reaches only this process, which then kills the other
     )
     if done.returncode != 0:
         why = "ended by signal 9, as when memory runs out" if done.returncode == -9 else "see above"
@@ -141,6 +136,6 @@ def teach(cold_start: ColdStart, *, device: Device) -> None:
 
 @cache
 def _identity(base: str) -> object:
-    """Return what changes with any file of the model: its files' digests, or the hub's commit."""
+    """Return the digests of the model's files, or the hub's commit."""
     folder = description_of(base)
     return file_digests(folder) if Path(base).is_dir() else [base, folder.name]

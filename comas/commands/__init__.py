@@ -18,22 +18,22 @@ MAINS = {
     "discuss": "comas.commands.discuss:main",
     "check-data": "comas.data.preparation.check:main",
 }
-"""Subcommand -> what it calls. Imported only then: vLLM and Ray take seconds."""
+"""Subcommand -> function, imported when called: vLLM and Ray take seconds."""
 
 NOT_INSTALLED_WITH_IT = ("openrlhf", "vllm")
-"""What training needs and a wheel cannot ask for: see setup.py."""
+"""Packages that training needs and a wheel cannot require (see setup.py)."""
 
 
 def main() -> NoReturn:
     """Run the subcommand that the command line names, and exit with its status."""
     end_at_ctrl_c()
-    from comas.utils.terminal import run_command  # what it imports takes a while, too
+    from comas.utils.terminal import run_command  # a slow import
 
     run_command(start)
 
 
 def start(arguments: Sequence[str]) -> int:
-    """Run the subcommand that ``arguments`` begin with; returns the process's exit status."""
+    """Run the subcommand that ``arguments`` begin with; returns the exit status."""
     from comas.utils.invocation import of_checkout
     from comas.utils.terminal import EXIT_FAULT
 
@@ -59,7 +59,7 @@ def start(arguments: Sequence[str]) -> int:
 
 
 def _line_about(command: str) -> str:
-    """The line below the usage in its help."""
+    """Return a subcommand's line in the help of ``comas``."""
     from comas.utils.invocation import help_of
 
     _, about, *_ = help_of(command).split("\n\n")

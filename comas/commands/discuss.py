@@ -1,4 +1,4 @@
-"""``comas discuss``: lets a society discuss a question on the terminal."""
+"""``comas discuss``: a society discusses a question on the terminal."""
 
 import argparse
 import logging
@@ -15,10 +15,7 @@ from pydantic import TypeAdapter
 
 from comas.reward_formulation.interaction_reward import parse_score
 from comas.types import ALL_DOMAINS, Domain
-from comas.utils.client import (
-    Client,
-    RequestOptions,
-)
+from comas.utils.client import Client, RequestOptions
 from comas.utils.endpoint import Endpoint
 from comas.utils.interrupts import run
 from comas.utils.invocation import CommandParser
@@ -34,17 +31,15 @@ from evaluation.setups import discussion
 from evaluation.types import Answer, BenchmarkTask, Call, Setup, role_of
 
 NUM_RETRIES = 2
-"""Somebody waits: after 2 s it is said what is wrong."""
+"""Few, as a person waits: errors show after 2 s."""
 INDENT = "    "
 
 log = logging.getLogger("discuss")
 
 
-@command(
-    *("discuss", "evaluation", "comas.utils.progress"),
-)
+@command("discuss", "evaluation", "comas.utils.progress")
 def main(arguments: Sequence[str]) -> int:
-    """Hold the discussion; returns the process's exit status."""
+    """Hold the discussion; returns the exit status."""
     logging.getLogger("evaluation.server").setLevel(logging.WARNING)  # ports and logs
     options = parser().parse_args(arguments)
     target = target_of(options)
@@ -57,7 +52,6 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def parser() -> argparse.ArgumentParser:
-    """The command line, as its help describes it."""
     arguments = CommandParser("discuss")
     arguments.add_argument("model", nargs="?")
     arguments.add_argument("question")
@@ -79,7 +73,7 @@ def _json_object(text: str) -> dict[str, Any]:
 
 
 def target_of(options: argparse.Namespace) -> Target:
-    """The models that are asked. Raises ValueError when they cannot be, or there is no question."""
+    """Find the models to ask. Raises ValueError for wrong or missing options."""
     if (options.model is None) == (options.base_url is None):
         raise ValueError("give either MODEL and QUESTION, or --base-url URL and QUESTION")
     if not options.question.strip():
@@ -94,7 +88,7 @@ def target_of(options: argparse.Namespace) -> Target:
 
 
 def discuss(target: Target, options: argparse.Namespace) -> None:
-    """Show what the society, or a single model that plays one, says and comes to."""
+    """Let the society, or a single model that plays one, discuss, and show it."""
     *_, everybody = target.subjects.values()
     config = EvaluationConfig()
     requests = RequestOptions(
@@ -133,11 +127,11 @@ async def discuss_question(
     show: Callable[[str], None],
     prompts: str | None = None,
 ) -> Answer:
-    """Let ``models`` discuss as in the setup ``discussion``, in the words of the file ``prompts``
-    where there is one; a single one plays four agents.
+    """Let ``models`` discuss as in the setup ``discussion``, with the prompts in the file
+    ``prompts`` if given; a single model plays four agents.
 
-    ``show`` gets each turn as soon as it is sampled, ready for a terminal. Returns the solution
-    with the best score, and all that was said.
+    ``show`` gets each turn as soon as it is sampled, as text. Returns the solution with the best
+    score, and all calls.
 
     Raises RequestError when a model gives no reply.
     """
@@ -151,18 +145,18 @@ async def discuss_question(
 
 
 def as_task(question: str, domain: Domain) -> BenchmarkTask:
-    """Return a question as setups get it."""
+    """Wrap a question as setups expect it."""
     return BenchmarkTask("question", domain, question, question, gold="")
 
 
 def setup_in(prompts: str | None) -> Setup:
-    """Return the setup ``discussion`` in the words of the file ``prompts``, or in its own."""
+    """Return the setup ``discussion``, with the prompts in the file ``prompts`` if given."""
     flow = partial(discussion.answer, rules=replace(discussion.RULES, prompts=prompts))
     return replace(discussion.DISCUSSION, flow=flow)
 
 
 def turn_text(turn_id: str, agent: int, text: str, *, thinking: str = "") -> str:
-    """A turn for the terminal; of what was thought, which no other agent reads, its length.
+    """Format a turn; of thinking, which no other agent reads, only the length.
 
     Example: ``turn_text("r0.s1.e0.t0", 0, "It holds. <score>1</score>")`` gives
     ``"round 0, agent 0: scoring of solution 1, score 1\\n    It holds. <score>1</score>"``
@@ -171,7 +165,7 @@ def turn_text(turn_id: str, agent: int, text: str, *, thinking: str = "") -> str
     role = role_of(turn_id)
     what = f"solution {solution[1:]}"
     if role != "solution":
-        what = f"{role} of {what}"  # one evaluation of each, and one scoring of that
+        what = f"{role} of {what}"  # each solution has one evaluation, with one scoring
     if role == "scoring":
         what += f", score {parse_score(text) or 'unreadable'}"
     heading = f"round {round_[1:]}, agent {agent}: {what}"
@@ -180,14 +174,13 @@ def turn_text(turn_id: str, agent: int, text: str, *, thinking: str = "") -> str
 
 
 def final_answer(solution: str, domain: Domain) -> str:
-    """Return what a solution answers: what it boxes, or the whole of a program and of one without a
-    box."""
+    """Return the boxed answer of a solution; all of it if it is a program or has no box."""
     boxed = None if domain == "coding" else last_boxed(solution)
     return solution if boxed is None else boxed
 
 
 def how_scored(calls: Sequence[Call]) -> str:
-    """Return what the judges make of the final answer, the solution with the best score."""
+    """Describe the score of the final answer, the solution with the best mean."""
     scores: dict[str, list[int]] = {}
     for call in calls:
         given = scores.setdefault(".".join(call.label.split(".")[:2]), [])
@@ -202,6 +195,6 @@ def how_scored(calls: Sequence[Call]) -> str:
 
 
 def show(text: str) -> None:
-    """Write at once, also where the output is no terminal; models may say anything."""
+    """Write at once, also to a pipe, with control characters escaped."""
     sys.stdout.write(f"{printable(text)}\n")
     sys.stdout.flush()

@@ -1,4 +1,4 @@
-"""``comas view``: writes runs, or the results of evaluations, as one page, or follows runs."""
+"""``comas view``: writes runs or evaluation results as one page, or follows live runs."""
 
 import argparse
 import logging
@@ -21,14 +21,14 @@ from evaluation.transcripts import results_source
 
 VIEW = "view.html"
 LARGE_MIB = 100
-"""Size from which browsers need seconds to open a page."""
+"""Browsers need seconds to open larger pages."""
 
 log = logging.getLogger("view")
 
 
 @dataclass(frozen=True)
 class Steps:
-    """Ranges of steps, which take no room for each: ``11 in Steps((range(10, 13),))``."""
+    """Ranges of steps: ``11 in Steps((range(10, 13),))``."""
 
     parts: tuple[range, ...]
 
@@ -38,7 +38,7 @@ class Steps:
 
 @command("view", progress.__name__)
 def main(arguments: Sequence[str]) -> int:
-    """Write or serve the page; returns the process's exit status."""
+    """Write or serve the page; returns the exit status."""
     parser = CommandParser("view")
     parser.add_argument("folders", type=Path, nargs="*")
     parser.add_argument("--steps", type=steps_of)
@@ -64,7 +64,7 @@ def main(arguments: Sequence[str]) -> int:
 def follow(folders: Sequence[Path], *, steps: Steps | None, port: int) -> None:
     """Serve the page of runs until Ctrl-C.
 
-    Raises ValueError when a folder is no run's, or the port cannot be had.
+    Raises ValueError when a folder is no run's, or the port is taken.
     """
     with progress_bar("reading the runs"):
         runs = [LiveRun(folder, steps=steps) for folder in folders]
@@ -83,7 +83,7 @@ def follow(folders: Sequence[Path], *, steps: Steps | None, port: int) -> None:
 
 
 def read_source(folder: Path, *, steps: Steps | None) -> PageSource:
-    """A run's folder has metrics.jsonl; any other is taken for results.
+    """Read a run, if the folder has metrics.jsonl, or else evaluation results.
 
     Raises ValueError when it is neither.
     """

@@ -1,6 +1,6 @@
-"""``python -m comas.reproduction``: what scripts/reproduce.sh starts."""
+"""``python -m comas.reproduction``, started by scripts/reproduce.sh."""
 
-if __name__ == "__main__":  # Ctrl-C during the imports below, which take seconds, is to end it
+if __name__ == "__main__":  # lets Ctrl-C end it during the slow imports below
     from comas.utils.interrupts import end_at_ctrl_c
 
     end_at_ctrl_c()
@@ -35,12 +35,9 @@ log = logging.getLogger("comas")
 QUICKSTART = "configs/studies/quickstart.yaml"
 
 
-@command(
-    "comas",
-    interrupted="interrupted; the same command goes on from here",
-)
+@command("comas", interrupted="interrupted; the same command goes on from here")
 def main(arguments: Sequence[str]) -> int:
-    """Run, list or report the study that the arguments name; returns the process's exit status."""
+    """Run, list or report the study that the arguments name; returns the exit status."""
     parser = argparse.ArgumentParser(prog="bash scripts/reproduce.sh", allow_abbrev=False)
     parser.add_argument("--list", action="store_true")
     parser.add_argument("--report", action="store_true")
@@ -68,11 +65,10 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def save_report(study: Study, runs: Sequence[PlannedRun], target: Path) -> Path:
-    """Write the numbers of the finished runs beside those that the folder ``target`` has of others,
-    and a report of all that the study would start so today; returns its path.
+    """Add the numbers of the finished runs to the folder ``target``, and write a report of all runs
+    there that the study would start the same way today; returns its path.
 
-    Raises:
-        ValueError: none is finished.
+    Raises ValueError if there are none.
     """
     made = defaultdict[str, list[RunResult]](list)
     for run in runs:
@@ -100,7 +96,7 @@ def save_report(study: Study, runs: Sequence[PlannedRun], target: Path) -> Path:
 
 
 def of_today(record: Record, study: Study) -> Record:
-    """Leave out of ``record``, and say so, what the study would start otherwise today."""
+    """Leave out runs that the study would start with other words today, and log how many."""
     fit = [
         run
         for run in record.runs

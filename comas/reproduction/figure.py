@@ -7,16 +7,16 @@ from xml.sax.saxutils import escape
 from comas.reproduction.intervals import interval
 
 LEFT, WIDTH, ROW, TOP = 190, 420, 22, 34
-"""Pixels: room for names, of the axis, of a row, and above the first."""
+"""Pixels: space for names, width of the axis, height of a row, space above the first."""
 GRID = 10
-"""Percent between two lines."""
+"""Percent between two grid lines."""
 
 
 def figure(values: Mapping[str, Sequence[float]], *, title: str) -> str:
-    """Return an SVG image with a row for each experiment: a dot for each of its ``values``, which
-    are in percent, the mean as an upright line, and across it the 95 % interval (Student's t).
+    """Return an SVG image with a row per experiment: a dot for each of its ``values`` (percent), a
+    vertical line at the mean, and a horizontal one for the 95 % interval (Student's t).
 
-    The axis holds all dots, from one multiple of ``GRID`` to another; intervals may leave it.
+    The axis spans multiples of ``GRID`` around all dots; intervals may exceed it.
 
     Example: if the values are 42 and 88, 40 is at ``LEFT`` and 90 at ``LEFT + WIDTH`` pixels.
     """

@@ -1,7 +1,7 @@
-"""What differences between runs of the same seed settle: an interval of their mean.
+"""Intervals of the mean difference between runs.
 
 Runs with the same seed begin with the same agents and questions, so they are compared seed by
-seed. What counts is the interval alone: a mean that is above zero is not a finding.
+seed. Only an interval that excludes zero is a finding.
 """
 
 from collections.abc import Sequence
@@ -13,11 +13,11 @@ from scipy.special import stdtrit
 
 CONFIDENCE = 0.95
 DIGITS = 9
-"""To which differences are rounded, so that equal ones differ by no error of floating point."""
+"""Differences are rounded to these, so that floating-point errors do not tell equal ones apart."""
 
 
 class Interval(NamedTuple):
-    """The mean of differences, and its interval."""
+    """A mean and its interval."""
 
     mean: float
     low: float
@@ -25,8 +25,8 @@ class Interval(NamedTuple):
 
     @property
     def excludes_zero(self) -> bool:
-        """True if the differences decide its sign. Equal ones (no width) do not: as multiples of
-        one question in a few hundred they are equal by chance, and tell nothing of their spread."""
+        """True if the interval excludes zero. One without width does not count: differences are
+        multiples of one question in a few hundred, and may be equal by chance."""
         return self.low < self.high and (self.low > 0 or self.high < 0)
 
     def __str__(self) -> str:
@@ -34,8 +34,8 @@ class Interval(NamedTuple):
 
 
 def interval(differences: Sequence[float], *, num_comparisons: int = 1) -> Interval:
-    """Return the two-sided 95 % interval of the mean (Student's t); endless of one difference. With
-    ``num_comparisons`` it is so much wider that all of them hold at once (Bonferroni).
+    """Return the two-sided 95 % interval of the mean (Student's t), infinite for one difference.
+    ``num_comparisons`` widens it so that all of them hold at once (Bonferroni).
 
     Example: 1, 2, 3 have the mean 2, the standard deviation 1 and t(0.975, 2) = 4.303, so the
     interval is 2 ± 4.303 / sqrt(3): -0.484 to 4.484.

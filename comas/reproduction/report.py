@@ -1,4 +1,4 @@
-"""The report of a study: what changed in each experiment, and by how much more than in another."""
+"""The report of a study: what changed in each experiment, compared with a reference."""
 
 import re
 from collections import Counter
@@ -25,7 +25,7 @@ the mean over seeds, its 95 % interval (Student's t), and one so wide that those
 hold at once (Bonferroni). Experiments are left out where {bound} gains nothing with one of their
 seeds."""
 SATURATED = 98.0
-"""Percent: where an experiment and the bound both end here or above, shares say nothing."""
+"""Percent from which on shares of the bound's gain mean nothing, if both end there."""
 LEGEND_OF_PARTS = f"""\
 The same of other accuracies, each with its own interval; *saturated* where both end at
 {SATURATED:.0f} % or more in the mean."""
@@ -37,14 +37,10 @@ other seeds would."""
 
 
 def write_report(study: Study, results: Results, records: Sequence[Record], target: Path) -> Path:
-    """Write the page into the folder ``target``, beside its figure where the first metric is a
-    share; returns the page's path.
+    """Write the page, and a figure if the first metric is a share, into the folder ``target``;
+    returns the page's path. ``records`` say where the runs were made.
 
-    Args:
-        records: where the runs were made.
-
-    Raises:
-        ValueError: all runs are finished, and none has one of the study's metrics.
+    Raises ValueError if all runs are finished, and none has one of the study's metrics.
     """
     is_whole = all(set(study.seeds) <= set(results.get(name, ())) for name in study.experiments)
     tables = []
@@ -82,14 +78,14 @@ def write_report(study: Study, results: Results, records: Sequence[Record], targ
 
 
 def has_metric(results: Results, metric: str) -> bool:
-    """True if a run has the metric at both of its ends."""
+    """True if some run has the metric at its beginning and its end."""
     runs = chain.from_iterable(by_seed.values() for by_seed in results.values())
     return any(run.change(metric) is not None for run in runs)
 
 
 def last_values(results: Results, metric: str) -> dict[str, list[float]]:
-    """Return a metric's values at the end of each experiment's runs, in percent; empty where it is
-    not a share."""
+    """Return experiment -> values at the end of its runs, in percent; empty unless the metric is a
+    share."""
     if scale_of(metric) == 1:
         return {}
     ends = {name: [run.after.get(metric) for run in by.values()] for name, by in results.items()}
@@ -98,9 +94,9 @@ def last_values(results: Results, metric: str) -> dict[str, list[float]]:
 
 
 def comparison_table(results: Results, metric: str, *, reference: str) -> str:
-    """Return the table of a metric, in Markdown: a row for each experiment; shares in percent.
+    """Return a Markdown table of a metric, with a row per experiment; shares in percent.
 
-    Raises ValueError when no run has it.
+    Raises ValueError when no run has the metric.
     """
     scale = scale_of(metric)
     rows = []
@@ -119,8 +115,7 @@ def comparison_table(results: Results, metric: str, *, reference: str) -> str:
 
 
 def share_table(results: Results, metric: str, *, bound: str) -> str:
-    """Return the table of shares of the bound's gain, in percent, by experiment; its seeds are
-    those that both have.
+    """Return a table of shares of the bound's gain, in percent, over the seeds that both have.
 
     Example: gains of 40 and 30 with two seeds, and 50 and 40 of the bound: shares of 80 and 75.
     """
@@ -135,7 +130,7 @@ def share_table(results: Results, metric: str, *, bound: str) -> str:
 
 
 def part_table(results: Results, metrics: Sequence[str], *, bound: str) -> str:
-    """Return the table of shares of the bound's gain in each of ``metrics``, in percent."""
+    """Return a table of shares of the bound's gain in each of ``metrics``, in percent."""
     ends = {metric: last_values(results, metric) for metric in metrics}
 
     def cell(metric: str, name: str) -> str:
@@ -152,8 +147,8 @@ def part_table(results: Results, metrics: Sequence[str], *, bound: str) -> str:
 
 
 def shares_of_gain(results: Results, metric: str, name: str, bound: str) -> list[float]:
-    """Return an experiment's gain over the bound's, in percent, with each seed that both have;
-    empty where the bound gained nothing with one of them."""
+    """Return an experiment's gain as a share of the bound's, in percent, for each seed that both
+    have; empty if the bound gained nothing with one of them."""
     changes = [
         (run.change(metric), whole.change(metric))
         for run, whole in paired_runs(results, name, bound)
@@ -163,7 +158,7 @@ def shares_of_gain(results: Results, metric: str, name: str, bound: str) -> list
 
 
 def question_table(results: Results, *, reference: str) -> str:
-    """Return the table of answers, question by question; empty where no run has kept them."""
+    """Return a table that compares answers question by question; empty if no run kept them."""
     rows = []
     for name, runs in results.items():
         shares = [shares_right(run) for run in runs.values() if run.right]
@@ -176,8 +171,8 @@ def question_table(results: Results, *, reference: str) -> str:
 
 
 def questions_more(results: Results, name: str, reference: str) -> Interval | None:
-    """Compare the shares of agents that answer each question right, in percent, over the seeds
-    that both have; None: there is none.
+    """Compare the percentage of agents that answer each question right, over the seeds that both
+    have; None if there is none.
 
     Example: of two agents, 2, 1 and 1 answer three questions right, and 1, 1 and 0 after the
     reference: the differences are 50, 0 and 50.
@@ -192,18 +187,18 @@ def questions_more(results: Results, name: str, reference: str) -> Interval | No
 
 
 def shares_right(run: RunResult) -> list[float]:
-    """Return the share of a run's agents that answer each held-out question right."""
+    """Return for each held-out question the share of agents that answer it right."""
     return [fmean(map(int, digits)) for digits in zip(*run.right, strict=True)]
 
 
 def markdown(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Return a table in Markdown."""
+    """Return a Markdown table."""
     lines = [heads, ["---"] * len(heads), *rows]
     return "\n".join("| " + " | ".join(cells) + " |" for cells in lines)
 
 
 def rises_more(results: Results, metric: str, name: str, reference: str) -> Interval | None:
-    """Compare by how much ``metric`` rose with each seed; None: two seeds at least are compared."""
+    """Compare by how much ``metric`` rose with each seed; None below two common seeds."""
     changes = [
         (one.change(metric), two.change(metric))
         for one, two in paired_runs(results, name, reference)
@@ -213,7 +208,7 @@ def rises_more(results: Results, metric: str, name: str, reference: str) -> Inte
 
 
 def scale_of(metric: str) -> float:
-    """Return 100 for a share, which is shown in percent, and 1 for all else."""
+    """Return 100 for shares, which are shown in percent, and 1 for other metrics."""
     units = {each.unit for each in meanings() if re.fullmatch(as_regex(each.pattern), metric)}
     return 100.0 if units == {"share"} else 1.0
 
@@ -225,7 +220,7 @@ def mean_and_spread(values: Iterable[float]) -> str:
 
 
 def _origin(study: Study, results: Results, records: Sequence[Record]) -> str:
-    """Where, when and by which code the runs were made, and which are missing."""
+    """Describe where, when and by which code the runs were made, and which are missing."""
     made = Counter(run.machine for by_seed in results.values() for run in by_seed.values())
     where = "; ".join(
         f"{made[each.machine]} on {each.machine}, {each.date}"

@@ -1,4 +1,4 @@
-"""The numbers of finished runs, and those of a study as a file for each machine."""
+"""The numbers of finished runs; those of a study are kept in a file per machine."""
 
 import json
 import re
@@ -19,67 +19,64 @@ from comas.types import Metrics
 from comas.utils.files import read_json, read_lines, write_text
 
 WINDOW = 10
-"""Steps at either end of a run whose mean stands for its beginning and its end."""
+"""Steps whose mean is the value at the beginning or the end of a run."""
 
 
 @dataclass(frozen=True)
 class RunResult:
-    """What one experiment showed with one seed."""
+    """The result of one experiment with one seed."""
 
     experiment: str
     seed: int
     num_steps: int
     before: Metrics
-    """The study's metrics at the beginning, see ``ends``; None: a metric that the run lacks."""
+    """The study's metrics at the beginning (see ``ends``); None if the run lacks one."""
     after: Metrics
     """The same at the end."""
     commits: list[str] = field(default_factory=list)
-    """Of the code that made it, as of ``commits_of``."""
+    """See ``commits_of``."""
     right: list[str] = field(default_factory=list)
-    """For each agent, a digit for each held-out question, by its id: 1 if its likeliest answer was
-    right at the last validation, else 0. Empty: the run did not keep them."""
+    """A string per agent, with a digit per held-out question (sorted by id): 1 if its last greedy
+    answer was right. Empty if the run did not keep them."""
     words: list[str] = field(default_factory=list)
-    """``Study.words`` of its experiment. Empty: not noted, as before 0.17."""
+    """``Study.words`` of its experiment; empty before 0.17."""
     machine: str = ""
-    """Of its record, see ``pooled``."""
+    """That of its record (see ``pooled``)."""
 
     def is_as(self, other: "RunResult") -> bool:
-        """True if experiment, seed and, where they are noted, words are those of ``other``."""
+        """True if experiment, seed and, if known, words are those of ``other``."""
         ours = (self.experiment, self.seed, self.words or other.words)
         return ours == (other.experiment, other.seed, other.words)
 
     def change(self, metric: str) -> float | None:
-        """Return by how much ``metric`` rose from the beginning to the end; None: it lacks it."""
+        """Return by how much ``metric`` rose; None if the run lacks it."""
         before, after = self.before.get(metric), self.after.get(metric)
         return None if before is None or after is None else after - before
 
 
 @dataclass(frozen=True)
 class Record:
-    """The numbers that one machine has made of a study."""
+    """The results of a study on one machine."""
 
     machine: str
     date: str
-    """When it was written last."""
+    """When it was last written."""
     runs: list[RunResult]
 
     @property
     def file(self) -> str:
-        """The name of its file.
-
-        Example: ``amd-epyc-9r14-bfloat16.json``
-        """
+        """The name of its file: ``amd-epyc-9r14-bfloat16.json``"""
         return f"{re.sub(r'[^a-z0-9]+', '-', self.machine.lower()).strip('-')}.json"
 
 
 _RECORD = TypeAdapter(Record)
 
 Results: TypeAlias = Mapping[str, Mapping[int, RunResult]]
-"""Experiment -> seed -> numbers."""
+"""Experiment -> seed -> result."""
 
 
 def read_result(folder: Path, experiment: str, *, seed: int, metrics: Sequence[str]) -> RunResult:
-    """Read the numbers of the finished run in ``folder``."""
+    """Read the result of the finished run in ``folder``."""
     rows = read_rows(folder / METRICS)
     both = {metric: ends(rows, metric) for metric in metrics}
     return RunResult(
@@ -97,7 +94,7 @@ def right_answers(folder: Path) -> list[str]:
     """Read ``RunResult.right`` of the run in ``folder``."""
     files = sorted((folder / VALIDATIONS).glob("step_*.jsonl"), key=lambda p: (len(p.name), p.name))
     records = read_lines(files[-1], json.loads, remedy="Bring it back") if files else []
-    # Where validations are greedy alone, they have no second prefix.
+    # Validations that are only greedy have the prefix SAMPLED.
     sampling = GREEDY if any(each["sampling"] == GREEDY for each in records) else SAMPLED
     by_agent: dict[int, dict[str, str]] = {}
     for each in records:
@@ -111,11 +108,8 @@ def right_answers(folder: Path) -> list[str]:
 
 
 def ends(rows: Sequence[Row], metric: str) -> tuple[float | None, float | None]:
-    """Return a metric of a run at its beginning and at its end.
-
-    One that is measured before the first step, as those of validations are, has its first and its
-    last value there. Any other has the means over the first and the last ``WINDOW`` steps.
-    """
+    """Return a metric at the beginning and the end of a run: the first and last value if it was
+    measured before step 1, as by validations, else the means over ``WINDOW`` steps."""
     values = [(row["step"], row[metric]) for row in rows if row.get(metric) is not None]
     if values and values[0][0] == 0:
         return values[0][1], values[-1][1]
@@ -128,7 +122,7 @@ def ends(rows: Sequence[Row], metric: str) -> tuple[float | None, float | None]:
 
 
 def machine_of(folder: Path) -> str:
-    """The GPU on which the run in ``folder`` was finished; without one, the processor."""
+    """Return the GPU on which the run in ``folder`` was finished, or the CPU if it used none."""
     process = read_processes(folder)[-1]
     uses_gpus = load(Config, folder / "config.yaml", []).cluster.device != "cpu"
     gpus: list[str] = process["gpus"] if uses_gpus else []
@@ -136,7 +130,7 @@ def machine_of(folder: Path) -> str:
 
 
 def write_record(folder: Path, record: Record) -> None:
-    """Write the numbers of a machine, so that those of several can stand in one report."""
+    """Write the results of a machine into the folder of a study."""
     numbers = asdict(record)
     for run in numbers["runs"]:
         del run["machine"]  # the record's
@@ -144,16 +138,13 @@ def write_record(folder: Path, record: Record) -> None:
 
 
 def read_records(folder: Path) -> list[Record]:
-    """Read the numbers of every machine in ``folder``.
-
-    Raises FileError when one is damaged.
-    """
+    """Read the results of every machine in ``folder``. Raises FileError when one is damaged."""
     remedy = "Restore it, or leave it out"
     return [read_json(path, _RECORD, remedy=remedy) for path in sorted(folder.glob("*.json"))]
 
 
 def pooled(records: Sequence[Record], experiments: Iterable[str], seeds: Sequence[int]) -> Results:
-    """Return the runs of a study by experiment and seed; of a run on two machines the first's."""
+    """Return the runs by experiment and seed; of a run on two machines, the first record's."""
     runs = {
         (run.experiment, run.seed): replace(run, machine=each.machine)
         for each in reversed(records)
@@ -167,8 +158,8 @@ def pooled(records: Sequence[Record], experiments: Iterable[str], seeds: Sequenc
 
 
 def paired_runs(results: Results, name: str, other: str) -> list[tuple[RunResult, RunResult]]:
-    """Return the runs of two experiments that began alike: with one seed, on one machine. Models
-    that the quick-start teaches on two machines differ before their first step."""
+    """Pair the runs of two experiments by seed, if they were made on the same machine: models that
+    the quick-start teaches on two machines differ."""
     ours, theirs = results.get(name, {}), results.get(other, {})
     both = [(run, theirs[seed]) for seed, run in ours.items() if seed in theirs]
     return [(one, two) for one, two in both if one.machine == two.machine]

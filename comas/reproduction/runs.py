@@ -1,4 +1,4 @@
-"""The runs of a study: which there are, which are missing, and making those."""
+"""The runs of a study: planning them, and making those that are missing."""
 
 import logging
 import re
@@ -22,19 +22,19 @@ from comas.run.status import trained_steps
 log = logging.getLogger(__name__)
 
 SETTLED = ("policy.zero_stage", "policy.adam_offload", "cluster.cpu_threads")
-"""Keys that a run may leave to its machine, as null; its own configuration has what was chosen."""
+"""Keys that may be null; the run's own configuration then has the values chosen for its machine."""
 
 
 @dataclass(frozen=True)
 class PlannedRun:
-    """One experiment with one seed: what it is started with, and where it is."""
+    """One experiment with one seed."""
 
     experiment: str
     seed: int
     saves: Path
     config: Path
     settings: tuple[str, ...] = ()
-    """``key=value``, of the experiment and of the study."""
+    """``key=value`` of the experiment and of the study."""
 
     @property
     def label(self) -> str:
@@ -48,12 +48,12 @@ class PlannedRun:
 
     @property
     def overrides(self) -> list[str]:
-        """What it is started with beside its configuration."""
+        """All settings on its command line."""
         return [*self.settings, f"seed={self.seed}", f"name={self.name}", f"saves={self.saves}"]
 
     @property
     def folder(self) -> Path | None:
-        """The run's folder, where it has begun."""
+        """The run's folder, if it has begun."""
         pattern = re.compile(rf"\d{{8}}-\d{{6}}-{re.escape(self.name)}(-\d+)?")
         found = [path for path in self.saves.glob("*/") if pattern.fullmatch(path.name)]
         begun = [path for path in found if (path / "config.yaml").is_file()]
@@ -73,14 +73,10 @@ class PlannedRun:
 
 
 def plan_runs(study: Study, saves: Path, folder: Path | None = None) -> list[PlannedRun]:
-    """Return every run of the study, seed by seed.
+    """Return every run of the study, seed by seed. Their folders are in ``saves``; configurations
+    are searched first in ``folder``, which holds the study's file.
 
-    Args:
-        saves: where they are.
-        folder: that of the study's file, in which configurations are looked for first.
-
-    Raises:
-        ValueError: a configuration is wrong, or a run was made with other settings.
+    Raises ValueError when a configuration is wrong, or a run was made with other settings.
     """
     commands = {name: study.words(name) for name in study.chosen}
     runs = [
@@ -94,16 +90,15 @@ def plan_runs(study: Study, saves: Path, folder: Path | None = None) -> list[Pla
 
 
 def _check(run: PlannedRun) -> None:
-    """Refuse a configuration that is wrong, and a run that would be made otherwise today."""
+    """Raise ValueError if the configuration is wrong, or the run was made with another one."""
     config = load_config(run.config, run.overrides)
     folder = run.folder
     if folder is None:
         return
     remedy = "remove that folder to make the run again, or set saves= to another folder"
     before = load(Config, folder / "config.yaml", [])
-    # Where the folder lies, and by which path it is named, changes nothing.
+    # Its location makes no difference.
     changes = changed_keys(replace(before, saves=config.saves), config)
-    # What is left to the machine is decided in the run's own configuration.
     changed = [
         f"{key}: {old} -> {new}"
         for key, (old, new) in changes.items()
@@ -120,18 +115,15 @@ def _check(run: PlannedRun) -> None:
 
 
 def _is_users_own(path: Path) -> bool:
-    """True of plug-ins and prompts, if they are not of the package, whose commit a run notes."""
+    """True for plug-ins and prompts outside of the package, whose commit a run records."""
     return path.is_absolute() and not path.is_relative_to(REPOSITORY / "comas")
 
 
 def make_runs(runs: Sequence[PlannedRun], *, metric: str) -> None:
-    """Train what is not finished, one run after the other, in processes of their own.
+    """Train the unfinished runs one after another, each in its own process, and log ``metric``. The
+    output of each is kept beside its folder.
 
-    What each of them prints is kept beside its folder; ``metric`` is told of each.
-
-    Raises:
-        RuntimeError: a run failed.
-        KeyboardInterrupt: asked for; the run under way has stopped where it can be resumed.
+    Raises RuntimeError when a run failed. After Ctrl-C, the current run can be resumed.
     """
     missing = [run for run in runs if run.finished is None]
     for number, run in enumerate(missing, start=1):
@@ -143,7 +135,6 @@ def make_runs(runs: Sequence[PlannedRun], *, metric: str) -> None:
 
 
 def _make(run: PlannedRun) -> None:
-    """Train ``run`` to its end."""
     run.saves.mkdir(parents=True, exist_ok=True)
     output = run.saves / f"{run.name}.log"
     begun = run.folder
@@ -153,11 +144,11 @@ def _make(run: PlannedRun) -> None:
             [sys.executable, "-m", "comas", *what],
             stdout=file,
             stderr=subprocess.STDOUT,
-            process_group=0,  # Ctrl-C reaches it through us, once
+            process_group=0,  # gets Ctrl-C from us alone, once
         )
         try:
             process.wait()
-        finally:  # whatever ends us: as Ctrl-C does, and nothing where it has ended
+        finally:  # interrupts it, whatever ends us; no effect if it has ended
             process.send_signal(signal.SIGINT)
             process.wait()
     if process.returncode != 0:

@@ -11,46 +11,46 @@ from comas.config.keys import FOLDER_NAME, FOLDER_NAME_IN_WORDS, key
 
 @dataclass
 class Study:
-    """Experiments, each trained with every seed, and what of them is compared."""
+    """Experiments that are trained with every seed, and the metrics to compare."""
 
     about: str = key("")
     """The beginning of the report, in Markdown."""
     experiments: dict[str, Any] = key({}, example={"mine": "mine.yaml algorithm.kl_coef=0.1"})
-    """Name -> what would follow ``scripts/train_comas.sh``: a configuration, then settings."""
+    """Name -> arguments of ``scripts/train_comas.sh``: a configuration, then settings."""
     compare_with: str | None = key(None, example="comas")
-    """The experiment that all others are compared with; null: the first."""
+    """The reference experiment; null: the first."""
     bound: str | None = key(None, example="verifier")
-    """The experiment whose gain the others' gains are told as a share of; null: none."""
+    """The experiment of whose gain the others' are shown as shares; null: none."""
     metrics: list[str] = key(["validation/greedy/accuracy", "validation/accuracy"])
-    """What is compared, by its name in metrics.jsonl."""
+    """Names in metrics.jsonl."""
     seeds: list[int] = key([0, 1, 2, 3, 4])
-    """Each experiment is run once with each."""
+    """Each experiment is run once per seed."""
     only: list[str] | None = key(None, example=["comas", "muted"])
-    """Names of experiments; null: all."""
+    """Names of experiments to run; null: all."""
     settings: str = key("")
-    """What every experiment adds: ``training.num_steps=5``, say, to try the study out."""
+    """Settings for every experiment, such as ``training.num_steps=5`` to try the study out."""
     saves: str | None = key(None, leads_to="new folder", example="saves/mine")
-    """Folder of the runs; null: saves/studies/ and the name of the study's file."""
+    """Folder of the runs; null: saves/studies/<name of the study's file>."""
     results: str | None = key(None, leads_to="new folder", example="results/mine")
-    """Folder of the numbers and the report; null: results/studies/ and that name."""
+    """Folder of the results; null: results/studies/<name of the study's file>."""
 
     @property
     def chosen(self) -> list[str]:
-        """The experiments that ``only`` leaves, in their order."""
+        """The experiments that ``only`` selects, in order."""
         return [name for name in self.experiments if self.only is None or name in self.only]
 
     @property
     def reference(self) -> str:
-        """The experiment that all others are compared with."""
+        """The experiment with which the others are compared."""
         return self.compare_with or next(iter(self.experiments))
 
     def words(self, experiment: str) -> list[str]:
-        """What its runs are started with, beside seed, name and folder."""
+        """Return the arguments of its runs but seed, name and folder."""
         return [*words_of(self.experiments[experiment]), *words_of(self.settings)]
 
 
 def find_conflicts(study: Study) -> Iterator[Conflict]:
-    """Find what is wrong with the keys beside types and bounds of single values."""
+    """Find errors beyond the types and bounds of single keys."""
     known = ", ".join(study.experiments)
     if not study.experiments:
         yield Conflict(("experiments",), "names none", 'write experiments.mine="mine.yaml"')
@@ -77,13 +77,13 @@ def find_conflicts(study: Study) -> Iterator[Conflict]:
 
 
 def _named(study: Study) -> dict[str, list[str | None]]:
-    """Key -> experiments that it names."""
+    """Return key -> experiments that it names."""
     only: list[str | None] = [*(study.only or [])]
     return {"only": only, "compare_with": [study.compare_with], "bound": [study.bound]}
 
 
 def words_of(command: Any) -> list[str]:
-    """Split a command as a shell does; empty where it is none."""
+    """Split a command as a shell does; empty if it is invalid."""
     try:
         return shlex.split(command) if isinstance(command, str) else []
     except ValueError:  # a quote is not closed

@@ -1,4 +1,4 @@
-"""The records of a run, and all that a resume needs: ``saves/<date>-<time>-<name>/``."""
+"""A run's records, checks and validation, and all that a resume needs."""
 
 from comas.run.directory import RunDirectory
 

@@ -27,21 +27,20 @@ RECIPE = (
     *("seed", "society", "interaction", "reward", "rollout", "policy"),
     *("algorithm", "optimization", "training"),
 )
-"""Sections of the configuration that decide what is learnt from given questions."""
+"""Sections of the configuration shown as the recipe."""
 OWN_LICENCE = {"license": "mit"}
-"""Licence of the quick-start's models, which this code makes from nothing."""
+"""For the quick-start's models, which this code makes from scratch."""
 LICENCE_KEYS = ("license", "license_name", "license_link")
-"""Keys of a card's metadata."""
 QUESTION = "What is 48 + 23?"
 
 
 def write_model_cards(
     folder: Path, prepared: Prepared, *, rows: Sequence[Row], num_steps: int
 ) -> None:
-    """Write ``folder/agent_<i>/README.md`` of every agent that was trained.
+    """Write ``folder/agent_<i>/README.md`` for every trained agent.
 
-    ``rows`` are the run's metrics, a validation before training and one after among them. Folders
-    on this machine are called by the last part of their path alone.
+    ``rows`` are the run's metrics, with validations before and after training. Local folders are
+    shown by the last part of their path.
     """
     config, process, datasets = prepared.config, describe_process(), _datasets(prepared)
     installed = process["packages"]
@@ -96,7 +95,7 @@ def _facts_of_run(prepared: Prepared) -> dict[str, Any]:
 
 
 def _facts_of_use(config: Config, agent: int) -> dict[str, Any]:
-    """Return what the card's code asks the model, and how."""
+    """Return the variables of the card's example code."""
     told = config.chat_template_kwargs[config.policy_of_agent[agent]]
     body = {"chat_template_kwargs": told}
     messages = '{"role": "user", "content": PROMPT}'
@@ -118,9 +117,9 @@ def _shown(name: str) -> str:
 
 
 def licence_of(model: str) -> dict[str, Any]:
-    """Return the licence that the card of a model on this machine states, under the hub's keys.
+    """Return the licence in a local model's card, under the hub's keys; empty if it states none.
 
-    Example: ``{"license": "other", "license_name": "qwen-research"}``; empty: it states none.
+    Example: ``{"license": "other", "license_name": "qwen-research"}``
     """
     inside = Path(model) / CARD
     path = inside if Path(model).is_dir() else huggingface_hub.try_to_load_from_cache(model, CARD)
@@ -139,7 +138,7 @@ def _licence_in_words(licence: Mapping[str, Any]) -> str:
 
 
 def _datasets(prepared: Prepared) -> list[dict[str, Any]]:
-    """Return the datasets behind the training questions, as far as they are known."""
+    """Return the datasets behind the training questions, if known."""
     train = prepared.config.data.train
     if train.startswith(HUB):
         return [{"dataset": source_of(train)}]
@@ -149,8 +148,8 @@ def _datasets(prepared: Prepared) -> list[dict[str, Any]]:
 
 
 def _results(rows: Sequence[Row], *, num_agents: int) -> list[tuple[str, ...]]:
-    """(what, greedy before and after, sampled before and after): the mean of the agents, by domain,
-    and each agent's. Where temperature 0 was not measured apart, its columns hold "-"."""
+    """Return rows (what, greedy before and after, sampled before and after): the agents' mean, by
+    domain, and each agent's. Missing values are "-"."""
     validations = [row for row in rows if row.get(f"{SAMPLED}/accuracy") is not None]
     ends = (validations[0], validations[-1])
     keys = {"all agents": f"{SAMPLED}/accuracy"}

@@ -6,10 +6,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import chain
+from typing import TYPE_CHECKING
 
 from comas.config.schema import Config
 from comas.data import QuestionSet
-from comas.engines.cluster.agents import Agents
 from comas.interaction.prompts import SHIPPED, SOLUTION, Wording, fill
 from comas.interaction.schedules import equipped, run_discussions
 from comas.interaction.wording import wording_of
@@ -34,6 +34,9 @@ from comas.verification import Verifier
 from comas.verification.forms import Verdict
 from comas.verification.solutions import Verdicts, verify_solutions
 
+if TYPE_CHECKING:  # imports Ray
+    from comas.engines.cluster.agents import Agents
+
 SAMPLED, GREEDY = "validation", "validation/greedy"
 """Prefixes of the metrics of agents' own answers, at ``validation.temperature`` and at 0."""
 DISCUSSIONS = "validation/discussion"
@@ -42,7 +45,7 @@ DISCUSSIONS = "validation/discussion"
 
 def validate_agents(
     prepared: Prepared,
-    agents: Agents,
+    agents: "Agents",
     verifier: Verifier,
     *,
     keep: Callable[[Sequence[Record]], object] = lambda records: None,

@@ -1,4 +1,4 @@
-"""Prompts and responses of a run's agents, token by token, in readable form."""
+"""Prompts and responses of a run's agents as text, token by token."""
 
 from collections.abc import Iterable
 from functools import cache
@@ -17,17 +17,17 @@ NOT_WRITTEN = "the run's folder has no tokens/"
 def read_details(
     run: Path, config: Config, threads: Iterable[Thread], *, steps: Iterable[int] | None = None
 ) -> dict[str, Details]:
-    """Prompts and tokens of ``threads`` by step, from the files of ``tokens/`` of ``steps`` (None:
-    of all); nothing where the run wrote none.
+    """Return the prompts and tokens of ``threads`` by step, read from ``tokens/`` for ``steps``
+    (None: all), as far as the run wrote them.
 
-    Raises ValueError when the tokenizer of an agent is found no more.
+    Raises ValueError when an agent's tokenizer is gone.
     """
     records = read_tokens(run / TOKENS, steps=steps)
     locations = read_inputs(run)
     bases = [config.models[policy] for policy in config.policy_of_agent]
 
     def tokenizer(agent: int) -> Any:
-        """Return that of the trained agent, or before it is saved of its base model."""
+        """Load the tokenizer of the saved agent, or else of its base model."""
         saved = run / "models" / f"agent_{agent}"
         base = locations.get(bases[agent], bases[agent])
         return _load_tokenizer(saved if saved.is_dir() else folder_of(base))
@@ -52,6 +52,6 @@ def read_details(
 
 @cache
 def _load_tokenizer(folder: Path) -> Any:
-    from transformers import AutoTokenizer  # which takes seconds
+    from transformers import AutoTokenizer  # takes seconds
 
     return AutoTokenizer.from_pretrained(folder)

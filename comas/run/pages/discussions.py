@@ -15,40 +15,34 @@ from comas.utils.files import read_lines
 from comas.verification.science import RELATIVE_TOLERANCE, is_exact
 
 APPROVALS, ACCUSATIONS = (3, "correct"), (1, "incorrect")
-"""Decisions of judges: scores, and judgments where nobody scores."""
+"""Scores, or judgments if nobody scores."""
 UNREADABLE = "unreadable"
-"""Stands for the score of a scoring in which there is none."""
+"""Shown in place of a missing score."""
 
 DISCUSSIONS = "discussions"
-"""The folder of discussions within a run's."""
-
 NEAR = f"within {RELATIVE_TOLERANCE * 100:g} %"
-"""Marks a solution that is correct because of the tolerance for decimal numbers."""
+"""Sign of a solution that is correct only within the tolerance for decimal numbers."""
 
 Record = Mapping[str, Any]
 """A line of a file in ``discussions/``, or one of its turns."""
 
 
 def discussion_files(run: Path) -> dict[int, Path]:
-    """Step -> the file of its discussions, in order."""
+    """Return step -> file of its discussions, in order."""
     return dict(steps_in(run / DISCUSSIONS))
 
 
 def read_threads(step: int, path: Path) -> list[Thread]:
-    """The discussions of a step."""
+    """Read the discussions of a step."""
     records = read_lines(path, json.loads, remedy="Delete the line to see the others")
-    # One whose scorings were all left out is of a scored run nevertheless.
-    is_scored = any(map(_has_scoring, records))
+    # Of the step, not of each discussion, whose scorings may all have been left out.
+    is_scored = any(turn["role"] == "scoring" for record in records for turn in record["turns"])
     return [thread_of(record, step=step, is_scored=is_scored) for record in records]
 
 
-def _has_scoring(record: Record) -> bool:
-    return any(turn["role"] == "scoring" for turn in record["turns"])
-
-
 def thread_of(record: Record, *, step: int, is_scored: bool = True) -> Thread:
-    """Return a discussion whose turns have the verdict on their solution and the scores they led
-    to; where it ``is_scored``, what evaluations decide by themselves does not count."""
+    """Convert the record of a discussion. If it ``is_scored``, only scorings decide; otherwise the
+    judgments or ratings in its evaluations."""
     turns: Sequence[Record] = record["turns"]
     scores = {turn["turn_id"]: _own_score(turn, is_scored=is_scored) for turn in turns}
     verdicts = {turn["turn_id"]: turn["verdict"] for turn in turns if "verdict" in turn}
@@ -87,13 +81,13 @@ def thread_of(record: Record, *, step: int, is_scored: bool = True) -> Thread:
         labels={},
         chunk=str(step),
         turns=tuple(map(page_turn, turns)),
-        gold=record.get("gold", ""),  # where there is none
+        gold=record.get("gold", ""),
     )
 
 
 def disagreements(run: Path, *, limit: int = 5) -> list[Thread]:
-    """Return the latest discussions in which a reward says of a solution what the verdict denies,
-    each about another question."""
+    """Return the latest discussions in which the reward of a solution contradicts its verdict, at
+    most one per question."""
     found: dict[str, Thread] = {}
     for step, path in reversed(discussion_files(run).items()):
         for thread in read_threads(step, path):
@@ -112,18 +106,18 @@ def _is_contradicted(turn: PageTurn) -> bool:
 
 
 def _own_score(turn: Record, *, is_scored: bool) -> int | str | None:
-    """A score, or where nobody scores a judgment or a rating; None: the turn decides nothing."""
+    """Return a turn's score, judgment or rating; None if it decides nothing."""
     if turn["role"] == "scoring":
         return parse_score(turn["response"]) or UNREADABLE
     if turn["role"] == "evaluation" and not is_scored:
-        rating = parse_rating(turn["response"])  # in words: no score of 1 to 3
+        rating = parse_rating(turn["response"])  # shown as "4 of 5", unlike a score of 1 to 3
         decided = parse_judgment(turn["response"]) if rating is None else f"{rating} of 5"
         return decided or UNREADABLE
     return None
 
 
 def _calls_of(turn: Record) -> tuple[tuple[int, int], ...]:
-    """Return where calls of tools begin and end, in the units in which browsers count."""
+    """Return start and end of tool calls, in UTF-16 units, as browsers count."""
 
     def units(end: int) -> int:
         return len(turn["response"][:end].encode("utf-16-le", "surrogatepass")) // 2
@@ -134,7 +128,7 @@ def _calls_of(turn: Record) -> tuple[tuple[int, int], ...]:
 def _signs(
     turn: Record, verdict: str | None, *, decided: int | str | None, record: Record
 ) -> tuple[str, ...]:
-    """Return what of a turn of the discussion ``record`` somebody may look for."""
+    """Return the signs of a turn of the discussion ``record``, by which readers filter."""
     is_unanswered = turn["parent_turn_id"] is None and verdict == "unanswered"
     is_near = verdict == "correct" and record["domain"] == "science" and "verdict" in turn
     signs = {

@@ -1,4 +1,4 @@
-"""Runs under way: what is new of them, and how long they still take."""
+"""Live runs: their new steps, and how long they still take."""
 
 import hashlib
 import json
@@ -24,31 +24,28 @@ from comas.run.records import METRICS, Row
 from comas.run.status import end_of, noted_num_steps
 
 RECENT_STEPS = 10
-"""Latest steps by whose time that of the others is estimated."""
+"""Steps whose median time is the estimate for later ones."""
 
 
 class LiveRun:
-    """A run that is followed while it makes its steps.
-
-    Raises ValueError when the folder is no run's.
-    """
+    """A run that may be under way. Raises ValueError when the folder is no run's."""
 
     def __init__(self, run: Path, *, steps: Container[int] | None = None) -> None:
-        """``steps``: those whose discussions are shown; None: all."""
-        self._run = run.resolve()  # which saves/latest points at now
+        """``steps``: whose discussions to show; None: all."""
+        self._run = run.resolve()  # saves/latest may point elsewhere later
         self._steps = steps
         self.source()
 
     def source(self) -> PageSource:
-        """Return the run as it is by now."""
+        """Return the run as it is now."""
         source = run_source(self._run, steps=self._steps, with_details=False)
-        # Discussions are there before the row of their step.
+        # Discussions are written before the row of their step.
         last = source.rows[-1]["step"] if source.rows else -1
         threads = [each for each in source.threads if (each.step or 0) <= last]
         return replace(source, threads=threads, live=self._live(source.rows))
 
     def news(self, mark: str) -> dict[str, Any] | None:
-        """Return what came after ``mark``; None: the run went back behind it, or is another one."""
+        """Return what came after ``mark``; None if the run no longer has that row."""
         rows = rounded_rows(self._run)
         known = next((n for n in range(len(rows), -1, -1) if mark_of(rows[:n]) == mark), None)
         if known is None:
@@ -69,7 +66,7 @@ class LiveRun:
         }
 
     def _report(self) -> dict[str, Any]:
-        """Return what the report says beside curves, which changes with every step."""
+        """Return the parts of the report that change with every step, besides curves."""
         report = report_source(self._run)
         return {
             "tables": list(map(asdict, report.tables)),
@@ -82,7 +79,7 @@ class LiveRun:
         config = kept_config(self._run)
         path = discussion_files(self._run).get(step)
         threads = [] if path is None else read_threads(step, path)
-        # Where policies are updated more rarely, advantages are in the file of a later step.
+        # With society.update_every > 1, advantages are in the file of a later step.
         steps = range(step, step + max(1, *config.update_every))
         return read_details(self._run, config, threads, steps=steps).get(str(step), {})
 
@@ -97,7 +94,7 @@ class LiveRun:
 
 
 def mark_of(rows: Sequence[Row]) -> str:
-    """The number of rows and a digest of the last, which tells whether the run has gone back."""
+    """Return the number of rows and a digest of the last, which shows whether the run went back."""
     last = json.dumps(rows[-1:], sort_keys=True).encode()
     return f"{len(rows)}-{hashlib.sha256(last).hexdigest()[:16]}"
 
@@ -109,7 +106,7 @@ def progress_in_words(
     validate_every: int,
     age_s: float,
 ) -> str:
-    """Return where a run under way is and how long it still takes.
+    """Describe the position of a live run and the time left.
 
     Example: ``step 12 of 60, about 14 min left; step 12 ended 5 s ago``
     """
@@ -125,11 +122,9 @@ def progress_in_words(
 def seconds_left(
     rows: Sequence[Row], *, num_steps: int | None, validate_every: int
 ) -> float | None:
-    """Return the time of the steps and validations to come, by the medians of the latest ones;
-    None: not known.
+    """Estimate the time left by the medians of steps and validations; None if unknown.
 
-    Example: after step 3 of 10 with steps of 6 s, and validations of 4 s every 5 steps: steps 4 to
-    10 and two validations, 7 * 6 + 2 * 4 = 50.
+    Example: after step 3 of 10, steps of 6 s, validations of 4 s every 5 steps: 7 * 6 + 2 * 4 = 50.
     """
     step_s = [row["time/step_s"] for row in rows if row.get("time/step_s")][-RECENT_STEPS:]
     if num_steps is None or not step_s:
@@ -149,7 +144,7 @@ def duration(seconds: float) -> str:
 
 
 def news_of(runs: Sequence[LiveRun], marks: Sequence[str]) -> Mapping[str, Any]:
-    """Return what is new of each run since its mark, or that the page has to be loaded again."""
+    """Return what is new since each run's mark, or that the page has to be reloaded."""
     if len(marks) != len(runs):
         return {"reload": True}
     news = [run.news(mark) for run, mark in zip(runs, marks, strict=True)]

@@ -1,4 +1,4 @@
-"""The one page: what it is made of, and how it is written."""
+"""The data of the page, and writing it as one HTML file."""
 
 import base64
 import gzip
@@ -24,7 +24,7 @@ TEMPLATES = Environment(
 
 @dataclass(frozen=True)
 class PageTurn:
-    """A turn of a discussion, or a call of an evaluation, as the page shows and filters it.
+    """A turn of a discussion, or a call of an evaluation.
 
     Example: the scoring of a correct solution: ``PageTurn("r0.s0.e0.t0", "r0.s0.e0", "scoring", 1,
     0, "<score>3</score>", 0.0, "correct", (3,), "stop", 40, 4)``
@@ -34,25 +34,25 @@ class PageTurn:
     parent: str | None
     role: str
     agent: int | None
-    """None: no agent said it."""
+    """None if no agent said it."""
     round: int | None
     text: str
     reward: float | None
     verdict: str | None
-    """On the solution that the turn is, or is about."""
+    """The verdict on the solution that the turn is, or is about."""
     scores: tuple[int | str | None, ...]
-    """Scores that the turn gave or was given; None: one that could not be read."""
+    """Scores that the turn gave or was given."""
     finish: str
     num_prompt_tokens: int
     num_response_tokens: int
     thinking: str = ""
     """The thinking before ``text``."""
     calls: tuple[tuple[int, int], ...] = ()
-    """Where calls of tools with their answers begin and end in ``text``, in UTF-16 units."""
+    """Start and end in ``text`` of each tool call with its answer, in UTF-16 units."""
     signs: tuple[str, ...] = ()
-    """Properties to filter by, such as ``"truncated"`` (``comas.run.pages.discussions``)."""
+    """Properties to filter by, such as ``"truncated"`` (``_signs`` in ``discussions.py``)."""
     author: str = ""
-    """The model that said it, where that is no agent; empty where none did: it was given."""
+    """The model that said it, if that is no agent; empty for given turns."""
 
 
 @dataclass(frozen=True)
@@ -63,16 +63,16 @@ class Thread:
     """Unique within its source."""
     step: int | None
     question_key: str
-    """Equal where the same question was asked, in another run as well."""
+    """The same wherever the same question was asked, also in other runs."""
     question: str
     domain: str | None
     labels: Mapping[str, str]
-    """Further properties that tell it from others, such as ``{"setup": "debate"}``."""
+    """Further properties, such as ``{"setup": "debate"}``."""
     chunk: str
-    """The key in ``PageSource.details`` that has its prompts and tokens."""
+    """Key of its prompts and tokens in ``PageSource.details``."""
     turns: tuple[PageTurn, ...]
     gold: str = ""
-    """The reference answer; empty: it is not known."""
+    """The reference answer, if known."""
 
 
 @dataclass(frozen=True)
@@ -85,8 +85,8 @@ class PageTable:
 
 
 Details = dict[str, dict[str, dict[str, Any]]]
-"""Thread id -> turn id -> ``prompt``, and where they are known ``tokens``, ``logprobs`` and
-``advantages``, one for each token of the response."""
+"""Thread id -> turn id -> ``prompt`` and, if known, the response's ``tokens``, ``logprobs`` and
+``advantages``."""
 
 
 @dataclass(frozen=True)
@@ -98,23 +98,23 @@ class PageSource:
     threads: Sequence[Thread]
     tables: Sequence[PageTable] = ()
     featured: Sequence[str] = ()
-    """Threads that the report points at."""
+    """Ids of the threads that the report links to."""
     without_details: str = ""
-    """Why prompts and tokens are not there, where they are not."""
+    """Why there are no prompts and tokens, if there are none."""
     details: Mapping[str, Details] = field(default_factory=dict)
-    """By chunk: each is decompressed by the browser when it is looked at."""
+    """Chunk -> details; the browser decompresses a chunk when it is opened."""
     rows: Sequence[dict[str, Any]] = ()
-    """The metrics of a run, of which the page draws curves."""
+    """The metrics of a run, shown as curves."""
     result: str = ""
-    """The result of a run, in a sentence."""
+    """The result of a run, in one sentence."""
     notes: Sequence[str] = ()
-    """What a reader of the result has to know first: how a run ended, and its warnings."""
+    """Shown above the result: how the run ended, and its warnings."""
     live: Mapping[str, Any] | None = None
-    """Of a run that is followed: ``mark`` (up to where it is known) and ``progress``."""
+    """``mark`` (the last known row) and ``progress`` of a live run."""
 
 
 LIBRARIES = ("marked.umd.js", "katex.min.js")
-"""What the page shows Markdown and LaTeX with; each begins with its licence."""
+"""For Markdown and LaTeX; each begins with its licence."""
 
 
 def write_page(path: Path, sources: Sequence[PageSource]) -> None:
@@ -123,7 +123,7 @@ def write_page(path: Path, sources: Sequence[PageSource]) -> None:
 
 
 def page_text(sources: Sequence[PageSource]) -> str:
-    """The HTML, in which all data is compressed."""
+    """Return the HTML, with all data compressed."""
     data: dict[str, Any] = {
         "page-data": [_without_details(source) for source in sources],
         "page-meanings": [[as_regex(each.pattern), each.tooltip] for each in meanings()],
@@ -152,6 +152,6 @@ def _without_details(source: PageSource) -> dict[str, Any]:
 
 
 def _packed(value: Any) -> str:
-    """``value`` as JSON, gzip and base64."""
+    """Encode ``value`` as JSON, gzip and base64."""
     content = json.dumps(value, ensure_ascii=False, allow_nan=False).encode()
     return base64.b64encode(gzip.compress(content, mtime=0)).decode()

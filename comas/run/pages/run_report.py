@@ -1,4 +1,4 @@
-"""The report of a run: curves, what was set, with what it ran, and where rewards were wrong."""
+"""The report of a run: curves, settings, sizes, versions, and where rewards were wrong."""
 
 import json
 import logging
@@ -34,27 +34,25 @@ log = logging.getLogger("view")
 
 REPORT = "report.html"
 BASE = Path("configs/comas.yaml")
-"""The configuration that a run's settings are compared with."""
+"""The configuration with which a run's settings are compared."""
 RESULTS = {
     "validation/greedy/accuracy": "Greedy held-out accuracy",
     "validation/accuracy": "Held-out accuracy",
     "train/accuracy": "Accuracy in training",
 }
-"""Measures of what a run came to, the best first."""
+"""Metrics for the result of a run, the most telling first."""
 
 
 def report(run: Path) -> Path:
-    """Write report.html into the folder of a run; returns its path.
-
-    The page holds no discussions but those in which rewards and verdicts disagree.
-    """
+    """Write report.html, with only the discussions in which rewards and verdicts disagree, into the
+    folder of a run; returns its path."""
     path = run / REPORT
     write_page(path, [report_source(run)])
     return path
 
 
 def report_source(run: Path) -> PageSource:
-    """Return the run with its report, and the threads that the report points at.
+    """Return the report of a run, with the threads that it links to.
 
     Raises ValueError when ``run`` is no run's folder.
     """
@@ -78,8 +76,8 @@ def report_source(run: Path) -> PageSource:
 def run_source(
     run: Path, *, steps: Container[int] | None = None, with_details: bool = True
 ) -> PageSource:
-    """Return the run with the discussions of ``steps`` (None: of all), with their prompts and
-    tokens unless they are left out, and those of its report.
+    """Return the report of a run and the discussions of ``steps`` (None: all), with prompts and
+    tokens if ``with_details``.
 
     Raises ValueError when ``run`` is no run's folder, or holds none of ``steps``.
     """
@@ -95,20 +93,20 @@ def run_source(
     why = NOT_WRITTEN
     try:
         details = read_details(run, kept_config(run), threads) if with_details else {}
-    except ValueError as error:  # copied elsewhere before it has saved models of its own
+    except ValueError as error:  # a run that was copied elsewhere before it saved its models
         why = f"their tokenizer is not found ({error})"
         log.warning("the page has no prompts and tokens: %s", why)
     return replace(report, threads=threads, without_details=why, details=details)
 
 
 def kept_config(run: Path) -> Config:
-    """Return the configuration of a run; an older version may have had other keys."""
+    """Return the configuration of a run, whose version may have had other keys."""
     return read(Config, run / CONFIG, [])[0]
 
 
 def notes_on(run: Path, rows: Sequence[Row]) -> list[str]:
-    """Return what is to be known before the result: that a run stopped early, that it had nothing
-    to learn from, and what else it warned of."""
+    """Return what to read before the result: whether the run stopped early or had nothing to learn
+    from, and its other warnings."""
     end = end_of(run) or ""
     stopped = f"The run {end}" if end.startswith("stopped") else ""
     return [*filter(None, [stopped, lacking(rows)]), *read_warnings(run / LOG)]
@@ -117,8 +115,8 @@ def notes_on(run: Path, rows: Sequence[Row]) -> list[str]:
 def result_in_words(
     rows: Sequence[Row], *, num_questions: Callable[[str, int], int] = lambda metric, step: 0
 ) -> str:
-    """Return what a run came to, by the best measure there is; empty: nothing was measured twice.
-    ``num_questions`` tells of how many a metric of a step is (0: not known).
+    """Return the result of a run in a sentence; empty if nothing was measured twice.
+    ``num_questions(metric, step)`` is how many questions a value is based on (0: unknown).
 
     Example: ``Greedy held-out accuracy rose from 18 % [15, 22] to 80 % [76, 83] in 60 steps (500
     questions; 95 % intervals).``
@@ -145,7 +143,7 @@ def result_in_words(
 
 
 def _percent(share: float, num_questions: int) -> str:
-    """``"18 % [15, 22]"``, or without its interval where ``num_questions`` is 0."""
+    """``"18 % [15, 22]"``, without the interval if ``num_questions`` is 0."""
     if not num_questions:
         return f"{100 * share:.0f} %"
     low, high = interval(share, num_questions)
@@ -153,8 +151,8 @@ def _percent(share: float, num_questions: int) -> str:
 
 
 def interval(share: float, num_questions: int) -> tuple[float, float]:
-    """Return Wilson's 95 % interval of a share of correct answers. Those of several agents to one
-    question are alike, so it is the questions that count.
+    """Return Wilson's 95 % interval of a share of correct answers. It counts questions, as several
+    agents' answers to one are alike.
 
     Example: none of 4: the centre is (1.96^2 / 8) / (1 + 1.96^2 / 4) = 0.245, and so is the half
     width: 0 to 0.49.
@@ -167,7 +165,7 @@ def interval(share: float, num_questions: int) -> tuple[float, float]:
 
 
 def num_questions(run: Path, metric: str, step: int) -> int:
-    """Return of how many questions a metric of a step is; 0: the run did not keep them."""
+    """Return how many questions a metric of a step is based on; 0 if the run did not keep them."""
     folder = DISCUSSIONS if metric.startswith("train/") else VALIDATIONS
     path = run / folder / f"{step_name(step)}.jsonl"
     records = read_lines(path, json.loads, remedy="Delete the line") if path.is_file() else ()
@@ -175,7 +173,7 @@ def num_questions(run: Path, metric: str, step: int) -> int:
 
 
 def rounded_rows(run: Path) -> list[Row]:
-    """The metrics with six digits of each number, which are more than a curve shows."""
+    """Return the metrics, rounded to six digits, which suffice for curves."""
     return [
         {k: float(f"{v:.6g}") if isinstance(v, float) else v for k, v in row.items()}
         for row in read_rows(run / METRICS)
@@ -183,14 +181,14 @@ def rounded_rows(run: Path) -> list[Row]:
 
 
 def settings_table(config: Config) -> PageTable:
-    """Return what was set otherwise than in the paper's run."""
+    """Return the settings that differ from the paper's run."""
     base = read(Config, BASE, [])[0]
     changes = [(name, *values) for name, values in changed_keys(base, config).items()]
     return PageTable(f"Settings that differ from {BASE}", ("key", str(BASE), "this run"), changes)
 
 
 def _sizes(run: Path, config: Config, rows: Sequence[Row]) -> PageTable:
-    """Return what the steps were on; the discussions are counted in the last one."""
+    """Return the run's sizes; discussions are counted in the last step."""
     facts: list[tuple[str, Any]] = [("steps", rows[-1]["step"] if rows else 0)]
     if (metric := config.training.keep_best) is not None:
         facts.append((f"step of the best {metric}", best_step(rows, metric)))
@@ -208,7 +206,7 @@ def _sizes(run: Path, config: Config, rows: Sequence[Row]) -> PageTable:
 
 
 def versions_table(run: Path) -> PageTable:
-    """One column per process that worked on the run."""
+    """Return the versions, a column per process that worked on the run."""
     described = [_described(process) for process in read_processes(run)]
     header = ("", *(f"process {number}" for number in range(1, len(described) + 1)))
     rows = [(name, *(of[name] for of in described)) for name in described[0]]

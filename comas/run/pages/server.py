@@ -1,4 +1,4 @@
-"""Serves the page of runs under way: on the loopback interface, behind a key in its address."""
+"""Serves the page of live runs: on the loopback interface, behind a key in its address."""
 
 import hmac
 import json
@@ -16,13 +16,13 @@ log = logging.getLogger(__name__)
 
 HOST = "127.0.0.1"
 HOSTS = {HOST, "localhost"}
-"""Names under which a browser on this machine, or at the end of a tunnel, asks. Any other is a
-page elsewhere that had its own name resolved to this machine (DNS rebinding)."""
+"""Allowed ``Host`` headers, also through a tunnel. Others come from pages elsewhere whose names
+resolve to this machine (DNS rebinding)."""
 KEY_BYTES = 24
 TIMEOUT_S = 60.0
-"""For how long a browser may ask, or take an answer, as through a slow tunnel."""
+"""For one request or answer, possibly through a slow tunnel."""
 ANSWERS = ("", "new", "details")
-"""The last part of an address, after the key."""
+"""The part of an address after the key."""
 HEADERS = {
     "Cache-Control": "no-store",
     "Referrer-Policy": "no-referrer",
@@ -34,12 +34,10 @@ HEADERS = {
 
 class LiveServer(ThreadingHTTPServer):
     """Answers ``/KEY/`` with the page of ``runs``, ``/KEY/new`` with what came since,
-    ``/KEY/details`` with the tokens of a step, and anything else with 404: who does not know the
-    key, such as another user of the machine, sees nothing.
+    ``/KEY/details`` with the tokens of a step, and anything else with 404: without the key, other
+    users of the machine see nothing. Connections have threads of their own, so none blocks others.
 
-    Each connection has a thread, so a browser that goes away or takes its time holds up no other.
-
-    Raises OSError when ``port`` is taken; 0 is any that is free.
+    Raises OSError when ``port`` is taken; 0 chooses a free one.
     """
 
     daemon_threads = True
@@ -50,18 +48,18 @@ class LiveServer(ThreadingHTTPServer):
         super().__init__((HOST, port), _Handler)
 
     def handle_error(self, request: object, client_address: object) -> None:
-        """A browser that went away amid an answer is no error of ours."""
+        """Log browsers that close a connection as debug messages."""
         log.debug("an answer was not taken", exc_info=True)
 
     @property
     def address(self) -> str:
-        """Return what to open in a browser."""
+        """The address to open in a browser."""
         return f"http://{HOST}:{self.server_address[1]}/{self.key}/"
 
     def answer(self, name: str, query: Mapping[str, Sequence[str]]) -> tuple[str, str]:
-        """Return the kind and the text of one of ``ANSWERS``.
+        """Return (MIME type, text) of one of ``ANSWERS``.
 
-        Raises ValueError when the ``run`` or ``step`` that is asked for is none.
+        Raises ValueError for a wrong ``run`` or ``step``.
         """
         if name == "":
             return "text/html", page_text([run.source() for run in self.runs])
@@ -86,14 +84,14 @@ class _Handler(BaseHTTPRequestHandler):
             return
         try:
             kind, text = self.server.answer(asked[0], parse_qs(query))
-        except (OSError, ValueError) as error:  # as when a resume moves files away meanwhile
+        except (OSError, ValueError) as error:  # a resume may move files away meanwhile
             log.warning("%s", error)
             self._answer(HTTPStatus.SERVICE_UNAVAILABLE, "text/plain", "try again")
             return
         self._answer(HTTPStatus.OK, kind, text)
 
     def _is(self, path: str, name: str) -> bool:
-        """True if this is the path of ``name``, in a time that does not tell how much of it is."""
+        """True for the path of ``name``, compared in constant time."""
         return hmac.compare_digest(path.encode(), f"/{self.server.key}/{name}".encode())
 
     def _answer(self, status: HTTPStatus, kind: str, text: str) -> None:
@@ -107,4 +105,4 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(content)
 
     def log_message(self, format: str, *args: object) -> None:
-        """Nothing: the lines would hold the key."""
+        """Log nothing: the lines would hold the key."""
