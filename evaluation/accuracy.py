@@ -19,7 +19,7 @@ MEAN_PART = "agents"
 MAX_DENOMINATOR = 10_000
 """Shares of correct answers are fractions of the number of seeds times that of agents."""
 DIGITS = 12
-"""To which differences are rounded, so that thirds which cancel leave exactly 0."""
+"""Decimal places of differences, so that thirds which cancel give exactly 0."""
 
 SIGNIFICANCE_LEVEL = 0.05
 
@@ -27,7 +27,7 @@ TaskKey = tuple[str, str]
 """(task_id, fingerprint of its question)"""
 
 CellKey = tuple[Grader, Column]
-"""Which number of a row: by which grader, in which column."""
+"""Identifies a number in a row: its grader and column."""
 
 
 @dataclass(frozen=True)
@@ -38,12 +38,12 @@ class Accuracy:
     """
 
     shares: Mapping[TaskKey, float]
-    """For each task the share of its answers that are correct, over seeds and over agents."""
+    """Task -> share of correct answers, over seeds and agents."""
     repeats: tuple[float, ...]
     """The accuracy of each seed, or of each agent."""
     passes: Mapping[int, Mapping[TaskKey, float]]
-    """k -> for each task pass@k (``pass_at_k``), over agents the mean: for k = 1, 2, 4, ... below
-    the number of seeds n, and n."""
+    """k -> task -> pass@k (``pass_at_k``), averaged over agents, for k = 1, 2, 4, ... below the
+    number of seeds n, and for n."""
     num_judged: int
     """Answers with a verdict. The others count as not correct."""
     num_asked: int
@@ -72,8 +72,8 @@ class Difference:
     low: float
     high: float
     p_value: float
-    """Of the exact test ``sign_flip_p_value``. It decides, and not the interval: the bootstrap's is
-    too narrow where few tasks differ."""
+    """By the exact test ``sign_flip_p_value``, which decides significance: the bootstrap interval
+    is too narrow if few tasks differ."""
     num_common: int
 
     @property
@@ -83,10 +83,8 @@ class Difference:
 
 @dataclass(frozen=True)
 class Row:
-    """A line of a table: a subject, or the mean over the agents of a run.
-
-    Compared with another row, it also has the differences.
-    """
+    """A line of a table: a subject, or the mean over a run's agents, and its differences from the
+    row that it is compared with."""
 
     part: str
     """``agent_0``, ``society``, ``agents`` (their mean), or "" for a single model."""
@@ -94,13 +92,13 @@ class Row:
     """Run and part: ``quickstart/agent_0``."""
     accuracies: Mapping[CellKey, Accuracy]
     reference: "Row | None" = None
-    """None for a row that is a reference itself, or has no counterpart."""
+    """None for references, and for rows without a counterpart."""
     differences: Mapping[CellKey, Difference] = field(default_factory=dict)
-    """Where both have a task in common."""
+    """Only where both rows have a task in common."""
 
 
 def accuracy_of(evaluation: Evaluation, grader: Grader) -> Accuracy:
-    """The accuracy of one subject.
+    """Return the accuracy of one subject.
 
     Example: two seeds, "a" correct in both, "b" in one: shares 1 and 1/2, accuracy 3/4.
     """
@@ -125,8 +123,8 @@ def accuracy_of(evaluation: Evaluation, grader: Grader) -> Accuracy:
 
 
 def pass_at_k(k: int, *, num_samples: int, num_correct: int) -> float:
-    """Return the unbiased estimate, from n samples of which c are correct, of the probability that
-    one of k samples is (Chen et al. 2021, arXiv 2107.03374, eq. 1)::
+    """Return the unbiased estimate of the probability that at least one of k samples is correct,
+    from n samples of which c are correct (Chen et al. 2021, arXiv 2107.03374, eq. 1)::
 
         pass@k = 1 - C(n - c, k) / C(n, k)
 
@@ -136,7 +134,7 @@ def pass_at_k(k: int, *, num_samples: int, num_correct: int) -> float:
 
 
 def rows_of(name: str, subjects: Sequence[Subject]) -> list[Row]:
-    """A row for each subject of the folder ``name``, and after the agents one for their mean."""
+    """Return a row for each subject of the folder ``name``, and one for the mean of the agents."""
     rows = [
         Row(
             part=subject.part,
@@ -157,10 +155,10 @@ def rows_of(name: str, subjects: Sequence[Subject]) -> list[Row]:
 
 
 def compare_rows(rows: Sequence[Row], references: Sequence[Row]) -> list[Row]:
-    """Each row with its differences from its counterpart: the only reference, or the same part
-    of the other run (agent 0 with agent 0, society with society).
+    """Add to each row its differences from its counterpart: the only reference, or the same part of
+    the other run (agent 0 with agent 0, society with society).
 
-    Raises ValueError when no row has a counterpart, or none has a task in common with it.
+    Raises ValueError if no row has a counterpart, or none has a task in common with it.
     """
     compared = []
     for row in rows:
@@ -191,7 +189,7 @@ def compare_rows(rows: Sequence[Row], references: Sequence[Row]) -> list[Row]:
 
 
 def paired_difference(accuracy: Accuracy, *, reference: Accuracy) -> Difference | None:
-    """``accuracy`` minus ``reference`` with its interval; None when they have no task in common.
+    """Return ``accuracy`` minus ``reference`` with its interval, or None without common tasks.
 
     Each task gives one difference, between its shares of correct answers. Tasks are resampled,
     not answers: the answers to one task under several seeds are not independent.
@@ -206,12 +204,12 @@ def paired_difference(accuracy: Accuracy, *, reference: Accuracy) -> Difference 
 
 
 def sign_flip_p_value(differences: Sequence[float]) -> float:
-    """Return the exact two-sided p-value of paired ``differences``, one for each task: the share of
-    all 2^n choices of their signs whose sum is at least as far from 0 as the observed one.
+    """Return the exact two-sided p-value of paired ``differences``, one per task: the share of all
+    2^n sign assignments whose sum is at least as far from 0 as the observed one.
 
     With one answer to each task the differences are 1, 0 and -1, and this is McNemar's exact test.
 
-    Example: three tasks better and none worse: 2 of 8 choices of signs, 0.25.
+    Example: three tasks better and none worse: 2 of 8 sign assignments, 0.25.
     """
     fractions = [Fraction(each).limit_denominator(MAX_DENOMINATOR) for each in differences]
     unit = math.lcm(*(each.denominator for each in fractions))
@@ -226,11 +224,10 @@ def sign_flip_p_value(differences: Sequence[float]) -> float:
 
 
 def bootstrap_interval(values: Sequence[float]) -> tuple[float, float]:
-    """95 % percentile interval of the mean of ``values`` over 10,000 bootstrap resamples.
+    """Return the 95 % percentile interval of the mean over 10,000 bootstrap resamples.
 
-    Only the count of each distinct value in a resample matters, and the counts are a multinomial
-    draw: the same distribution as drawing one by one, for a fraction of the work. The seed is
-    fixed, so the same results always have the same interval.
+    The counts of distinct values in a resample are drawn from a multinomial distribution, which is
+    equivalent to drawing values one by one, but faster. The seed is fixed.
     """
     distinct, counts = np.unique(np.round(values, DIGITS), return_counts=True)
     size = len(values)
@@ -242,12 +239,12 @@ def bootstrap_interval(values: Sequence[float]) -> tuple[float, float]:
 
 
 def columns_of(rows: Iterable[Row]) -> set[Column]:
-    """The columns that any of the rows has."""
+    """Return the columns that any of the rows has."""
     return {column for row in rows for _, column in row.accuracies}
 
 
 def _mean_row(name: str, agents: Sequence[Row]) -> Row:
-    """The mean over agents, where all of them were asked the same tasks."""
+    """Return the mean over agents, in columns where all were asked the same tasks."""
     means = {}
     for key, first in agents[0].accuracies.items():
         all_ = [a.accuracies[key] for a in agents if key in a.accuracies]

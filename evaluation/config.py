@@ -1,4 +1,4 @@
-"""The keys of an evaluation, and how its command line is read."""
+"""The keys of an evaluation, and its command line."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -23,58 +23,58 @@ class EvaluationConfig:
     """What is evaluated, how models are asked, and where they are served."""
 
     benchmarks: list[str] | None = key(None, leads_to="plug-in", example=["gsm8k", "math-500"])
-    """Names, or plug-ins; null: the paper's seven; of a quick-start run, its held-out questions."""
+    """Names or plug-ins. null: the paper's seven or, for a quick-start run, its held-out
+    questions."""
     setups: list[str] | None = key(None, leads_to="plug-in", example=["vanilla", "debate"])
-    """Names, or plug-ins; null: all that are shipped."""
+    """Names or plug-ins. null: all built-in setups."""
     limit: int | None = key(None, ge=1, example=50)
-    """Tasks of each benchmark, at most; null: as in the paper (500)."""
+    """Maximum number of tasks per benchmark. null: as in the paper (500)."""
     seeds: int = key(1, ge=1)
-    """How often everything is asked: with the seeds 0, 1, ..."""
+    """Number of answers per task, with the seeds 0, 1, ..."""
     temperature: float = key(0.7, ge=0)
     """Sampling temperature; 0 is greedy."""
     generation_config: Literal["model", "none"] = key("model")
-    """Whether the sampling values of the model's own generation_config.json (top-p, top-k,
-    repetition penalty) apply beside the temperature, as vLLM's server has it by default."""
+    """Whether top-p, top-k and repetition penalty of the model's generation_config.json apply, as
+    is the default of vLLM's server."""
     max_tokens: int = key(2048, ge=1)
-    """Tokens of a reply, at most. Models with a short context get less (see models.py)."""
+    """Maximum number of tokens per reply; less for models with a short context (see models.py)."""
     chat_template_kwargs: dict[str, Any] = key({}, example={"enable_thinking": False})
-    """Further variables of the chat template, over those that a run's agents were trained with."""
+    """Variables of the chat template, in addition to those of a run's training."""
     concurrency: int = key(32, ge=1)
-    """Requests of a subject in flight."""
+    """Maximum number of requests in flight per subject."""
     timeout_s: float = key(600.0, gt=0)
-    """Limit on a reply, in seconds."""
+    """Time limit of a reply, in seconds."""
 
     base_url: str | None = key(None)
-    """An OpenAI-compatible endpoint to evaluate, in place of PATH; no server is started then."""
+    """An OpenAI-compatible endpoint to evaluate instead of PATH; no server is started."""
     model: str | None = key(None)
-    """The model's name at ``base_url``; null: the only one that the endpoint lists."""
+    """The model's name at ``base_url``. null: the only one that the endpoint lists."""
     extra_body: dict[str, Any] = key(
         {}, example={"max_completion_tokens": 4096, "max_tokens": None, "temperature": None}
     )
-    """What requests to ``base_url`` hold besides, or otherwise; null leaves a name out of them."""
+    """Fields to add to requests to ``base_url`` or replace there; null removes a field."""
     weights: Literal["trained", "untrained", "best"] = key("trained")
-    """Which models of a run directory: those that it made, those of its best checkpoint (written
-    by --export-best), or those that it began with."""
+    """Which models of a run: the final ones, those of the best checkpoint (written by
+    --export-best), or the initial ones."""
 
     baseline: str | None = key(None)
-    """NAME of earlier results that the summary compares these with."""
+    """NAME of earlier results to compare with in the summary."""
     results: str = key("results", leads_to="new folder")
     """Folder of all results."""
     data: str = key("data", leads_to="file")
-    """Where scripts/prepare_data.sh built the benchmarks."""
+    """Folder of the benchmarks, built by scripts/prepare_data.sh."""
 
     sandbox: Literal["require_namespaces", "allow_degraded"] | None = key(
         None, example="require_namespaces"
     )
-    """How the programs that models write are isolated: see ``verification.sandbox`` of a
-    training run."""
+    """Isolation of model-written programs, as ``verification.sandbox`` of a training run."""
 
     tensor_parallel_size: int = key(1, ge=1)
-    """GPUs that serve a model together (ignored on CPU)."""
+    """Number of GPUs per server (ignored on CPU)."""
     gpu_memory_utilization: float = key(0.9, gt=0, le=1)
-    """Share of a GPU's memory that all servers on it may fill together (ignored on CPU)."""
+    """Share of a GPU's memory for all servers on it together (ignored on CPU)."""
     cpu_kv_cache_mib: int = key(512, ge=16)
-    """KV cache of a server on CPU, in MiB, or more if the longest request needs it (ignored on
+    """KV cache of a server on CPU, in MiB; more if the longest request needs it (ignored on
     GPU)."""
 
 

@@ -1,4 +1,4 @@
-"""Results in the form of lm-evaluation-harness's ``results_*.json``, for what reads those files."""
+"""Write results as ``results_*.json`` of lm-evaluation-harness."""
 
 import json
 import math
@@ -12,12 +12,12 @@ from evaluation.accuracy import Accuracy, Row
 
 
 def write_harness_results(folder: Path, row: Row, *, sampling: Mapping[str, Any]) -> None:
-    """Write ``results_NAME.json`` into the folder of the subject that ``row`` is of.
+    """Write ``results_NAME.json`` to a subject's ``folder``.
 
-    A task is a benchmark under a setup (``gsm8k_vanilla``), as its prompts are not the harness's
-    own; a metric's filter is the grader: ``acc,strict``, with the standard error over tasks,
-    ``acc_stderr,strict``, "N/A" of a single task. Shares, 0 to 1. The keys are those of
-    ``lm_eval.result_schema`` 0.4.13.
+    A task is a benchmark under a setup (``gsm8k_vanilla``), since prompts differ from the
+    harness's. A metric's filter is the grader: ``acc,strict`` with ``acc_stderr,strict``, the
+    standard error over tasks ("N/A" for a single task). Values are shares (0 to 1), and keys those
+    of ``lm_eval.result_schema`` 0.4.13.
     """
     results: dict[str, dict[str, Any]] = {}
     counts: dict[str, dict[str, int]] = {}
@@ -44,6 +44,6 @@ def write_harness_results(folder: Path, row: Row, *, sampling: Mapping[str, Any]
 
 
 def _standard_error(accuracy: Accuracy) -> float | str:
-    """Standard error of the mean over tasks, each the share of its answers that are correct."""
+    """Return the standard error of the mean over the tasks' shares of correct answers."""
     shares = list(accuracy.shares.values())
     return stdev(shares) / math.sqrt(len(shares)) if len(shares) > 1 else "N/A"

@@ -1,7 +1,7 @@
-"""The answers to one benchmark under one setup, on the disk as they come in.
+"""Store the answers to one benchmark under one setup as they arrive.
 
-A folder holds inference.jsonl (per line an answer with its whole transcript), failures.jsonl
-(the tasks that failed in the last session).
+A folder holds inference.jsonl (an answer with its transcript per line) and failures.jsonl (the
+tasks that failed in the last session).
 """
 
 from dataclasses import dataclass
@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Failure:
-    """A task that got no answer; the next session asks it again."""
+    """A task without an answer, which the next session asks again."""
 
     task_id: str
     seed: int
@@ -38,26 +38,26 @@ _FAILURE = TypeAdapter(Failure)
 
 
 def read_inference(path: Path) -> list[Answer]:
-    """The answers in the order in which they came in; none if there is no file.
+    """Return the answers in order of arrival, [] if there is no file. A partial last line is
+    ignored.
 
-    A last line that a kill cut off is ignored. Raises ValueError with the file and the line when
-    any other line cannot be read.
+    Raises ValueError with the file and line if any other line is damaged.
     """
     return _read(path, _ANSWER)
 
 
 def read_failures(path: Path) -> dict[AnswerKey, str]:
-    """The failures of the last session with their errors; otherwise as ``read_inference``."""
+    """Return the errors of the last session; otherwise as ``read_inference``."""
     return {(f.task_id, f.seed): f.error for f in _read(path, _FAILURE)}
 
 
 def append_answer(folder: Path, answer: Answer) -> None:
-    """Return when the answer is on the disk. Raises FileError when it cannot be written."""
+    """Append an answer and sync it to the disk. Raises FileError if it cannot be written."""
     append_lines(folder / ANSWERS, [_ANSWER.dump_json(answer)])
 
 
 def append_failure(folder: Path, failure: Failure) -> None:
-    """Record a failed task; not synced, as losing it does no harm."""
+    """Append a failed task, without a sync, as its loss does no harm."""
     append_lines(folder / FAILURES, [_FAILURE.dump_json(failure)], sync=False)
 
 

@@ -1,4 +1,4 @@
-"""The plan of an evaluation, found and checked before anything is started."""
+"""Plan an evaluation, and check the plan before anything starts."""
 
 from collections.abc import Coroutine, Iterable, Iterator, Mapping, Sequence
 from dataclasses import astuple, dataclass, field, replace
@@ -36,10 +36,10 @@ from evaluation.tasks import DRAW_SEED, HELD_OUT, benchmark_tasks, choose_benchm
 from evaluation.types import BenchmarkTask, Setup
 
 SHORT_CONTEXT = 4096
-"""Tokens that every server reads if its model does: as many as vLLM on a CPU always computes with
-at once, so that fewer would save little."""
+"""Minimum context length of a server, in tokens (or the model's, if that is shorter). vLLM on a CPU
+always computes with as many at once, so less would save little."""
 REPLY = "\N{OBJECT REPLACEMENT CHARACTER}"
-"""Ends each reply in a rehearsal, so that those that are quoted in a prompt can be counted."""
+"""Ends each reply in a rehearsal, to count the replies that a prompt quotes."""
 
 
 @dataclass(frozen=True)
@@ -59,9 +59,9 @@ class EvaluationPlan:
     identity: Identity
     baseline: Path | None
     isolation: Isolation | None
-    """How model-written programs are isolated; None where no task asks for one."""
+    """How model-written programs are isolated; None without coding tasks."""
     notes: tuple[str, ...]
-    """What is done differently from what the command says, and why."""
+    """Deviations from the command's settings, with reasons."""
 
     def columns_of(self, subject: str) -> list[Column]:
         """A society leaves out setups with one speaker: its agents have those results."""
@@ -84,10 +84,10 @@ class EvaluationPlan:
 
 
 def make_plan(command: Command) -> EvaluationPlan:
-    """Find all that the command names.
+    """Find and check everything that the command names.
 
-    Raises ValueError or OSError when something is missing or does not fit together, when the
-    results folder holds the results of another model, or when the baseline has nothing to compare.
+    Raises ValueError or OSError if something is missing or inconsistent, if the results folder
+    belongs to another model, or if the baseline has nothing in common with this evaluation.
     """
     config = command.config
     kwargs = config.chat_template_kwargs
@@ -135,7 +135,7 @@ def make_plan(command: Command) -> EvaluationPlan:
 
 
 def _check_counterparts(plan: EvaluationPlan, reference: Results) -> None:
-    """Raise ValueError where nothing that is asked, or was before, can be compared with it."""
+    """Raise ValueError if no result, planned or existing, can be compared with the baseline."""
     theirs = {subject.part: subject.evaluations for subject in reference.subjects}
     ours: list[tuple[str, Column, Mapping[str, str]]] = [
         (subject.strip("."), column, questions_of(plan.tasks[column.benchmark]))
@@ -159,7 +159,7 @@ def _check_counterparts(plan: EvaluationPlan, reference: Results) -> None:
 
 
 def describe(plan: EvaluationPlan) -> str:
-    """The plan as one line for the terminal."""
+    """Return the plan as one line for the terminal."""
     subjects = [name for name in plan.target.subjects if name != "."]
     what = f"{plan.target.title} ({', '.join(subjects)})" if subjects else plan.target.title
     sizes = ", ".join(f"{name} ({len(tasks)} tasks)" for name, tasks in plan.tasks.items())
@@ -173,7 +173,7 @@ def describe(plan: EvaluationPlan) -> str:
 
 @dataclass
 class _Rehearsal:
-    """Answers each call with its label and ``REPLY``, and keeps what was said to whom."""
+    """Answers each call with its label and ``REPLY``, and records the chats."""
 
     num_models: int
     chats: list[tuple[int, Sequence[Message]]] = field(default_factory=list)
@@ -186,8 +186,8 @@ class _Rehearsal:
 def rehearse(
     setup: Setup, task: BenchmarkTask, *, num_models: int
 ) -> list[tuple[int, Sequence[Message]]]:
-    """Return all calls of a setup for a task if nobody ends a conversation early: the index of the
-    model that is asked, and the chat."""
+    """Return all calls of a setup for a task, if no conversation ends early: the index of the
+    model, and the chat."""
     rehearsal = _Rehearsal(num_models)
     with blaming_plugins():
         answering: Any = setup.flow(task, rehearsal)
@@ -201,10 +201,7 @@ def rehearse(
 
 
 def _check_templates(plan: EvaluationPlan) -> None:
-    """Raise ValueError when a model's chat template does not take what a setup says to it.
-
-    What endpoints take is only seen when they are asked.
-    """
+    """Raise ValueError if a local model's chat template cannot render the chats of a setup."""
     task, tokenizer_of = next(iter(plan.tasks.values()))[0], cache(load_tokenizer)
 
     def faults_of(setup: Setup) -> Iterator[str]:
@@ -232,9 +229,9 @@ def with_needed_context(
     tasks: Iterable[Sequence[BenchmarkTask]],
     requests: RequestOptions,
 ) -> Target:
-    """Return ``target`` with models that are served for no more tokens than a prompt of these
-    setups and its reply can have, when every reply is as long as it may be: the whole context of a
-    model may need more memory for keys and values than a server has."""
+    """Limit the context length of each model to the longest prompt of these setups plus its reply,
+    if all replies have maximum length: the KV cache for the whole context of a model may not fit
+    into a server's memory."""
     setups, tasks, needed = [*setups], [*tasks], SHORT_CONTEXT
     for index, model in enumerate(target.models):
         if not isinstance(model, LocalModel) or model.context_length <= needed:

@@ -1,5 +1,5 @@
-"""What a results folder holds: whose results they are (subject.json), so that another model or
-other settings do not add to them, and its subjects, each with an evaluation.json per column."""
+"""Read and write a results folder: subject.json identifies the model and settings, so that others
+cannot add to it, and each subject has an evaluation.json per column."""
 
 import hashlib
 import json
@@ -23,7 +23,7 @@ SUMMARY = "summary.md"
 GRADERS: tuple[Grader, ...] = get_args(Grader)
 IDENTITY = "subject.json"
 FORMAT_KEY, FORMAT = "format", 3
-"""Incremented whenever the files of a results folder change their keys, or a setup its prompts."""
+"""Incremented when keys of the files, or the prompts of a setup, change."""
 TASKS = "tasks"
 TITLE = "title"
 SAMPLING = "sampling"
@@ -31,9 +31,9 @@ SETUP_FILES = "setup_files"
 MAY_GROW = (TASKS, SETUP_FILES)
 
 Identity = Mapping[str, Any]
-"""All that determines the answers, as JSON values: "tasks" holds a fingerprint of each benchmark,
-"sampling" how the models are asked, "setup_files" the SHA-256 of the files of setups that are
-plug-ins, and "title" says, for people, where the models were found."""
+"""Everything that determines the answers, as JSON values: "tasks" has a fingerprint per benchmark,
+"sampling" the request options, "setup_files" the SHA-256 of plug-in setups, and "title" the place
+of the models, for people to read."""
 
 PART_NAME = re.compile(r"agent_\d+|society")
 
@@ -56,12 +56,12 @@ class GradedAnswer:
     task_id: str
     seed: int
     response: str | None
-    """Fingerprint of the graded text. None, as are the verdicts, if there is no answer: the
-    request failed or was not made yet."""
+    """Fingerprint of the graded text. Like the verdicts, it is None if there is no answer yet, or
+    the request failed."""
     strict: Verdict | None
     published: Verdict | None
     math_verify: Verdict | None = None
-    """None also where it was graded before version 0.15.0."""
+    """None if it was graded before version 0.15.0."""
 
     def verdict(self, grader: Grader) -> Verdict | None:
         """Return the verdict of ``grader``."""
@@ -71,7 +71,7 @@ class GradedAnswer:
 
 @dataclass(frozen=True)
 class Tally:
-    """The verdicts of one grader, counted. Accuracies are shares (0 to 1) of the tasks asked."""
+    """Counts of one grader's verdicts. Accuracies are shares (0 to 1) of the tasks asked."""
 
     accuracy: float
     correct: int
@@ -88,7 +88,7 @@ class Tally:
 
 @dataclass(frozen=True)
 class Cost:
-    """The cost of all answers on the disk."""
+    """The total cost of all stored answers."""
 
     calls: int
     prompt_tokens: int
@@ -106,16 +106,15 @@ class Evaluation:
     num_asked: int
     """Tasks times seeds, the denominator of accuracy."""
     num_done: int
-    """How many of those have an answer."""
+    """Number of stored answers."""
     num_failures: int
-    """How many of those without an answer failed; the others were not asked yet."""
+    """Number of failed requests; other missing answers were not asked for yet."""
     graders: Mapping[Grader, Tally]
     cost: Cost
     questions: Mapping[str, str]
-    """task_id -> fingerprint of form, query and gold. Subjects are compared on the questions that
-    they have in common."""
+    """task_id -> fingerprint of form, query and gold. Comparisons use the common questions."""
     answers: tuple[GradedAnswer, ...]
-    """One for every task and seed asked."""
+    """One per task and seed."""
     graded_by: str = ""
     """Fingerprint of the graders; "" before version 0.11.0."""
 
@@ -141,22 +140,22 @@ def write_evaluation(path: Path, evaluation: Evaluation) -> None:
 
 @dataclass(frozen=True)
 class Subject:
-    """One model, or one society, with all that was evaluated of it."""
+    """One model or society with all its evaluations."""
 
     part: str
     """``agent_0``, ``society``, or "" for a folder that holds a single model."""
     evaluations: Mapping[Column, Evaluation]
 
     def label(self, name: str) -> str:
-        """Its name in tables, for results folder ``name``: ``quickstart/agent_0``."""
+        """Return its name in tables of results folder ``name``: ``quickstart/agent_0``."""
         return f"{name}/{self.part}" if self.part else name
 
 
 def read_subjects(folder: Path) -> list[Subject]:
-    """The subjects of ``results/NAME``, agents first, or the one of a subject's own folder.
+    """Return the subjects of ``results/NAME``, agents first, or the one of a subject's own folder.
 
-    Raises ValueError when nothing is graded there, with the names of the folders beside it, or
-    when an evaluation.json is damaged.
+    Raises ValueError if nothing is graded there, listing the folders beside it, or if an
+    evaluation.json is damaged.
     """
     parts = [path for path in _folders(folder) if PART_NAME.fullmatch(path.name)]
     # agent_9 before agent_10, the society last
@@ -201,7 +200,7 @@ def check_identity(folder: Path, identity: Identity) -> None:
 
 
 def write_identity(folder: Path, identity: Identity) -> None:
-    """Claim ``folder``, new or not; the benchmarks and setups in it stay claimed."""
+    """Write the identity to ``folder``, keeping benchmarks and setups that are already there."""
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / IDENTITY
     before = _read(path) if path.is_file() else {}
@@ -220,12 +219,12 @@ def read_sampling(folder: Path) -> Mapping[str, Any]:
 
 
 def fingerprint(value: object) -> str:
-    """Equal for equal JSON values; 64 bits, enough to notice a change."""
+    """Return a 64-bit hash of a JSON value."""
     return hashlib.blake2b(json.dumps(value).encode(), digest_size=8).hexdigest()
 
 
 def questions_of(tasks: Iterable[BenchmarkTask]) -> dict[str, str]:
-    """The fingerprint of each task's question and answer, by its id."""
+    """Return task_id -> fingerprint of its question and answer."""
     return {task.task_id: fingerprint([task.form, task.query, task.gold]) for task in tasks}
 
 
@@ -234,8 +233,7 @@ _REMEDY = "Choose another NAME, or delete that folder. Nothing was changed."
 
 
 def _read(path: Path) -> dict[str, Any]:
-    """The identity in subject.json. Raises ValueError when it is damaged, or its format is not
-    ours."""
+    """Read subject.json. Raises ValueError if it is damaged or has another format."""
     identity = read_json(path, _KEPT, remedy=_REMEDY)
     found = identity.pop(FORMAT_KEY, 1)
     if found != FORMAT:

@@ -1,4 +1,4 @@
-"""Runs a setup over the tasks of a benchmark, and resumes where it was stopped."""
+"""Run a setup over the tasks of a benchmark, and resume an interrupted run."""
 
 import logging
 from collections.abc import Callable, Iterator, Sequence
@@ -26,11 +26,11 @@ from evaluation.types import Answer, BenchmarkTask, Call, Setup
 log = logging.getLogger(__name__)
 
 MAX_FAILURES_IN_A_ROW = 32
-"""Or twice the number of requests in flight, if that is more: an outage fails many at once."""
+"""At least; or twice the requests in flight, as an outage fails many at once."""
 
 
 class EndpointError(RuntimeError):
-    """A model's server no longer gives usable replies."""
+    """A model's server no longer returns usable replies."""
 
 
 async def run_inference(
@@ -42,14 +42,13 @@ async def run_inference(
     options: RequestOptions,
     folder: Path,
 ) -> None:
-    """Answer every task under every seed, and keep the answers in ``folder``.
+    """Answer every task under every seed, and store the answers in ``folder``.
 
-    Tasks that have their answer there already are not asked again. A task without a usable reply
-    is recorded as failed, and asked again by the next call. Whatever stops this process, all
-    finished answers are in ``folder`` (see inference_log).
+    Tasks with a stored answer are skipped. A task without a usable reply is recorded as failed, and
+    asked again by the next call. Finished answers survive any interruption (see inference_log).
 
-    Raises FileError when ``folder`` is damaged or cannot be written, EndpointError when so many
-    tasks fail in a row that the others would as well.
+    Raises FileError if ``folder`` is damaged or not writable, and EndpointError if too many tasks
+    fail in a row.
     """
     assert models and len({task.task_id for task in tasks}) == len(tasks)
     name = "/".join(folder.parts[-3:])  # subject, benchmark, setup
@@ -65,8 +64,8 @@ async def run_inference(
             max_in_a_row = max(MAX_FAILURES_IN_A_ROW, 2 * options.concurrency)
             run = _Run(setup, client, folder, bar, max_in_a_row)
             queue = iter(pending)
-            # More workers than requests in flight would make all tasks of many calls end late,
-            # with little on the disk until then.
+            # More workers than requests in flight would delay the end of tasks with many calls,
+            # and store little until then.
             num_workers = min(options.concurrency, len(pending))
             await run_all(run.work_off(queue) for _ in range(num_workers))
     num_failed = len(run.failures)
@@ -80,7 +79,7 @@ async def run_inference(
 
 @dataclass
 class _Run:
-    """The state that the workers of one session share."""
+    """State shared by the workers of one session."""
 
     setup: Setup
     client: Client
@@ -91,7 +90,7 @@ class _Run:
     failures: list[Failure] = field(default_factory=list)
 
     async def work_off(self, queue: Iterator[tuple[BenchmarkTask, int]]) -> None:
-        """Answer tasks from the queue, which is shared with other workers, until it is empty."""
+        """Answer tasks from the shared queue until it is empty."""
         for task, seed in queue:
             try:
                 answer = await answer_task(task, seed=seed, setup=self.setup, client=self.client)
@@ -100,7 +99,7 @@ class _Run:
                 append_failure(self.folder, failure)
                 self.failures.append(failure)
                 self.bar.set_postfix(failed=len(self.failures), refresh=False)
-                # Prompts that are too long, or filtered, are the task's fault, not the server's.
+                # An overlong or filtered prompt says nothing about the server.
                 self.num_in_a_row += not isinstance(error, RefusedPromptError)
                 self._stop_if_hopeless()
             else:
@@ -125,9 +124,9 @@ async def answer_task(
     client: Client,
     on_call: Callable[[Call], object] = lambda call: None,
 ) -> Answer:
-    """Put one task through a setup; ``on_call`` gets every call as soon as it is answered.
+    """Answer one task with a setup; ``on_call`` receives every call as soon as it is answered.
 
-    Raises RequestError when a call gets no usable reply.
+    Raises RequestError if a call gets no usable reply.
     """
     transcript = _Transcript(client, task.task_id, seed, on_call)
     response = await setup.flow(task, transcript)
@@ -137,7 +136,7 @@ async def answer_task(
 
 @dataclass
 class _Transcript:
-    """Makes the calls of one task, and keeps all that is said."""
+    """Makes the calls of one task, and records them."""
 
     client: Client
     task_id: str
@@ -162,8 +161,6 @@ class _Transcript:
 
 
 def request_seed(seed: int, *, task_id: str, label: str) -> int:
-    """The sampling seed of one request.
-
-    It does not depend on the setup: two that make the same request get the same reply.
-    """
+    """Return the sampling seed of a request. It does not depend on the setup: the same request gets
+    the same reply in all setups."""
     return sampling_seed(seed, task_id, label)

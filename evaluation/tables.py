@@ -1,4 +1,4 @@
-"""Results as Markdown tables, laid out like the paper's Table 1; readable in a terminal too."""
+"""Format results as Markdown tables like the paper's Table 1, also for the terminal."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import astuple
@@ -39,7 +39,7 @@ def accuracy_table(rows: Sequence[Row], *, grader: Grader) -> str:
 
 
 def difference_table(rows: Sequence[Row]) -> str:
-    """Every difference with its interval, by each grader, and the number of tasks in common."""
+    """Return a table of all differences with intervals, for each grader."""
     body = [
         [*column, row.label, row.reference.label, *cells]
         for column in _columns_in_order(rows)
@@ -51,7 +51,7 @@ def difference_table(rows: Sequence[Row]) -> str:
 
 
 def pass_table(rows: Sequence[Row]) -> str:
-    """pass@k of every row that was asked under several seeds, with intervals."""
+    """Return a table of pass@k with intervals, for rows with several seeds."""
     found = [
         (column, row.label, accuracy)
         for column in _columns_in_order(rows)
@@ -73,7 +73,7 @@ def pass_table(rows: Sequence[Row]) -> str:
 
 
 def cost_table(name: str, subjects: Sequence[Subject]) -> str:
-    """Calls and tokens of each setup, over all benchmarks."""
+    """Return a table of the calls and tokens of each setup, over all benchmarks."""
     body = []
     setups = {setup for subject in subjects for setup, _ in subject.evaluations}
     for setup in _in_order(setups, known=list(SETUPS)):
@@ -87,7 +87,7 @@ def cost_table(name: str, subjects: Sequence[Subject]) -> str:
 
 
 def shortcomings(name: str, subjects: Sequence[Subject]) -> list[str]:
-    """Return what is missing from the results of folder ``name``, one sentence per column."""
+    """Return one sentence per incomplete column of the results in folder ``name``."""
     found = []
     for subject in subjects:
         for (setup, benchmark), evaluation in subject.evaluations.items():
@@ -97,8 +97,8 @@ def shortcomings(name: str, subjects: Sequence[Subject]) -> list[str]:
 
 
 def unreadable(name: str, subjects: Sequence[Subject]) -> list[str]:
-    """Return where most replies hold no answer in the form asked for, one sentence per column:
-    accuracy then tells of the form, and hardly of what is known."""
+    """Return one sentence per column in which most replies lack an answer in the requested form:
+    its accuracy then measures the form rather than knowledge."""
     return [
         f"{subject.label(name)}, {setup}, {benchmark}: {tally.unanswered} of {tally.num_judged} "
         "replies; see its transcripts, and raise max_tokens if they are cut off"
@@ -112,7 +112,7 @@ def unreadable(name: str, subjects: Sequence[Subject]) -> list[str]:
 def markdown_table(
     header: Sequence[str], body: Sequence[Sequence[str]], *, num_left_aligned: int
 ) -> str:
-    """Columns padded to equal width; all but the first ``num_left_aligned`` align to the right."""
+    """Return a padded Markdown table; columns after ``num_left_aligned`` are right-aligned."""
     columns = []
     for i, texts in enumerate(zip(header, *body, strict=True)):
         width = max(map(len, texts))
@@ -124,7 +124,7 @@ def markdown_table(
 
 
 def _accuracy_cell(row: Row, key: CellKey) -> str:
-    """``84.60 ± 1.14 [497/500] (+3.20*)``, without the parts that do not apply."""
+    """Return ``84.60 ± 1.14 [497/500] (+3.20*)``, without parts that do not apply."""
     if (accuracy := row.accuracies.get(key)) is None:
         return NOTHING
     text = f"{100 * accuracy.value:.2f}"
@@ -138,8 +138,8 @@ def _accuracy_cell(row: Row, key: CellKey) -> str:
 
 
 def _difference_cells(row: Row, reference: Row, column: Column) -> list[str]:
-    """``+3.20 [+0.40, +6.00]*`` per grader, and the number of tasks; none if one of the two lacks
-    the column."""
+    """Return ``+3.20 [+0.40, +6.00]*`` per grader and the number of tasks, or [] if one of the rows
+    lacks the column."""
     if any((GRADERS[0], column) not in each.accuracies for each in (row, reference)):
         return []
     cells, num_common = [], 0
@@ -176,7 +176,7 @@ def _points(share: float) -> str:
 
 
 def _columns_in_order(rows: Iterable[Row]) -> list[Column]:
-    """The setups of all rows, each with the benchmarks of all rows, in the project's order."""
+    """Return all setups with all benchmarks of the rows, in the project's order."""
     found = columns_of(rows)
     benchmarks = _in_order({c.benchmark for c in found}, known=list(BENCHMARKS))
     setups = _in_order({c.setup for c in found}, known=list(SETUPS))
@@ -184,5 +184,5 @@ def _columns_in_order(rows: Iterable[Row]) -> list[Column]:
 
 
 def _in_order(names: set[str], *, known: Sequence[str]) -> list[str]:
-    """Known names in their order, then others alphabetically."""
+    """Return known names in their order, then others alphabetically."""
     return [*(name for name in known if name in names), *sorted(names.difference(known))]

@@ -1,4 +1,4 @@
-"""The answers of an evaluation as threads of a page: every call to a model, with its prompt."""
+"""Show the calls of an evaluation, with their prompts, as threads of a page."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -12,9 +12,9 @@ from evaluation.types import Answer, Call, role_of
 
 
 def results_source(folder: Path) -> PageSource:
-    """The transcripts of a results folder, as scripts/evaluate_model.sh writes it.
+    """Return the transcripts of a results folder.
 
-    Raises ValueError when nothing is graded there, or a file is damaged.
+    Raises ValueError if nothing is graded there, or a file is damaged.
     """
     subjects = read_subjects(folder)
     threads: list[Thread] = []
@@ -67,7 +67,7 @@ def _thread(
 
 
 def _turns(calls: Sequence[Call], verdict: str | None) -> Iterator[PageTurn]:
-    """One per call, each under the call that it answers where labels say so (``r0.s0.e0``)."""
+    """Yield one turn per call, below its parent call if labels have that form (``r0.s0.e0``)."""
     labels = {call.label for call in calls}
     for call in calls:
         parent = call.label.rpartition(".")[0]

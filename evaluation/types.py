@@ -1,7 +1,7 @@
-"""The nouns of an evaluation: tasks, setups, calls and answers.
+"""Data types of an evaluation.
 
-A ``Setup`` turns a ``BenchmarkTask`` into an ``Answer`` by ``Call``s to models; graders then judge
-the answer.
+A ``Setup`` makes ``Call``s to models to turn a ``BenchmarkTask`` into an ``Answer``, which graders
+judge.
 """
 
 from collections.abc import Awaitable, Callable, Sequence
@@ -16,7 +16,7 @@ ROLE_OF_LETTER = {letter: role for role, letter in ROLE_LETTERS.items()}
 
 @dataclass(frozen=True)
 class BenchmarkTask:
-    """One item of a benchmark, as models get it and graders judge it.
+    """One item of a benchmark.
 
     Example: ``BenchmarkTask("gsm8k/17", "math", "What is 48 + 23?", "What is 48 + 23?\\n\\n...
     Put the final answer in \\\\boxed{}.", "71")``
@@ -25,9 +25,9 @@ class BenchmarkTask:
     task_id: str
     form: AnswerForm
     question: str
-    """The bare question, for setups with prompts of their own."""
+    """The bare question, for setups with their own prompts."""
     query: str
-    """The question with the sentence that asks for a form of answer."""
+    """The question with a closing sentence on the form of the answer."""
     gold: str
 
 
@@ -36,17 +36,17 @@ class Call:
     """One request to a model and its reply."""
 
     label: str
-    """Its position in the setup's flow, unique per task: "sample 2", "round 1, agent 0".
-    Sorted alphabetically, the labels of a setup follow its flow."""
+    """Position in the setup's flow, unique per task: "sample 2", "round 1, agent 0". Alphabetical
+    order is the order of the flow."""
     speaker: int
-    """Which part of the setup this is; see ``Setup``."""
+    """Index of the speaker in the setup; see ``Setup``."""
     messages: tuple[Message, ...]
     response: str
     finish_reason: str
     prompt_tokens: int
     completion_tokens: int
     thinking: str = ""
-    """What the model thought, which is no part of ``response``."""
+    """The model's thinking, which ``response`` excludes."""
 
 
 @dataclass(frozen=True)
@@ -57,24 +57,23 @@ class Answer:
     seed: int
     response: str
     calls: tuple[Call, ...]
-    """Sorted by label: concurrent calls end in any order."""
+    """Sorted by label, since concurrent calls end in any order."""
 
 
 def role_of(label: str) -> str:
-    """Return the role of a call: ``r0.s0.e0`` is an evaluation; in other setups, ``sample 2`` is a
-    sample."""
+    """Return the role of a call: evaluation for ``r0.s0.e0``, or sample for ``sample 2``."""
     last = label.rpartition(".")[2]
     return ROLE_OF_LETTER.get(last[0], "") if "." in label else label.split()[0]
 
 
 class Ask(Protocol):
-    """Asks the model of a speaker for a setup, which never learns where that model runs."""
+    """Asks the model of a speaker, wherever it runs."""
 
     num_models: int
-    """How many models share the speakers' parts."""
+    """Number of models that the speakers share."""
 
     async def __call__(self, messages: Sequence[Message], *, label: str, speaker: int = 0) -> str:
-        """The reply's text. Raises RequestError when none comes in spite of all retries."""
+        """Return the reply's text. Raises RequestError if all retries fail."""
         ...
 
 
@@ -82,11 +81,11 @@ class Ask(Protocol):
 class Setup:
     """A way to answer a task with one or more calls.
 
-    Speaker i is played by model i modulo the number of models: a single model plays every
-    speaker, in a society each is another agent.
+    Model ``i % num_models`` plays speaker i: a single model plays all speakers, and in a society
+    each speaker is another agent.
     """
 
     flow: Callable[[BenchmarkTask, Ask], Awaitable[str]]
-    """Who is asked what, and in which order; returns the response that is graded."""
+    """Makes the calls, and returns the response to grade."""
     num_speakers: int
-    """Where this depends on the size of the society: the speakers of a single model."""
+    """Number of speakers; if it depends on the society's size, that for a single model."""

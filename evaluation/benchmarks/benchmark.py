@@ -1,4 +1,4 @@
-"""A benchmark: a dataset, the form of its answers, how many tasks are drawn."""
+"""A benchmark: a dataset, the form of its answers, and the number of tasks."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -38,9 +38,9 @@ class Benchmark(RecordSet):
 
     @property
     def closing_sentence(self) -> str:
-        """Asks for the form of the answer, after the prompt of a record."""
+        """The sentence after a record's prompt that asks for the form of the answer."""
         return CLOSING_SENTENCES[self.form]
 
     def records_path(self, data: Path) -> Path:
-        """The file that ``scripts/prepare_data.sh`` builds in the folder ``data``."""
+        """Return the file that ``scripts/prepare_data.sh`` builds in the folder ``data``."""
         return data / benchmark_file(self.name)

@@ -12,8 +12,8 @@ def convert_humaneval(row: Row) -> Item | LeftOut:
 
     The gold answer is ``def check(candidate)`` with the tests, and its call.
 
-    As in its own evaluation, the code that the prompt has before the function (imports; an encoder,
-    for a decoder) comes before the program, and before the tests, of which some use it.
+    As in its own evaluation, code that precedes the function in the prompt (imports, helpers) is
+    put before the program and the tests, some of which use it.
     """
     prompt, entry_point = row["prompt"], row["entry_point"]
     before = _code_before(entry_point, prompt)

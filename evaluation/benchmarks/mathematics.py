@@ -1,4 +1,4 @@
-"""Benchmarks whose answers are mathematics, or a number."""
+"""Benchmarks with mathematical or numeric answers."""
 
 import re
 

@@ -1,7 +1,6 @@
-"""The setups: ways to answer a task. A new one is one file and an entry here.
+"""Setups, ways to answer a task. A new one is one file and an entry here.
 
-Unless it says otherwise, a setup sends the task as a single user message without a system
-prompt; the server's chat template does the rest.
+By default, a setup sends the task as a single user message without a system prompt.
 """
 
 from comas.config.plugins import Registry, check_call

@@ -1,8 +1,9 @@
-"""Discussion: the solve / criticise / score of CoMAS at inference; the best score answers.
+"""Discussion: CoMAS's solve / criticise / score at inference; the best-scored solution is the
+answer.
 
-Schedule and prompts are those that the agents are trained with (``comas.interaction``), the
-rounds those of the released code: in each of 2 rounds every agent solves, every solution is
-evaluated by one agent, and the evaluation scored by another draw (6 l calls per task for l agents).
+Schedule and prompts are those of training (``comas.interaction``), rounds those of the released
+code: in each of 2 rounds, every agent solves, one agent evaluates each solution, and another draw
+scores the evaluation (6 l calls per task for l agents).
 """
 
 from random import Random
@@ -18,7 +19,7 @@ from comas.utils.replies import RefusedPromptError
 from evaluation.types import Ask, BenchmarkTask, Setup
 
 NUM_AGENTS_OF_ONE_MODEL = 4
-"""A society discusses among its own agents; a single model plays as many as the paper has."""
+"""A single model plays as many agents as the paper has; a society has its own number."""
 
 RULES = Interaction(schedule="parallel", num_rounds=2, num_evaluations=1, horizon=2)
 
@@ -33,11 +34,11 @@ async def answer(task: BenchmarkTask, ask: Ask, *, rules: Interaction = RULES) -
             text = await ask(chat, label=label, speaker=request.agent_index)
         except RefusedPromptError:
             return None
-        # Nobody is trained on this: of a response, only its text is read.
+        # This is not trained on: only the text of a response is used.
         return Generation((), (), text, (), "stop", policy_version=0)
 
     opened = OpenDiscussion(
-        # The prompts of the form say themselves what answer is wanted.
+        # The prompts of the form already say what answer is wanted.
         Question(task.task_id, task.form, task.question),
         discussion_id=task.task_id,
         seed_text=task.task_id,
@@ -51,13 +52,13 @@ async def answer(task: BenchmarkTask, ask: Ask, *, rules: Interaction = RULES) -
 
 
 def best_solution(discussion: Discussion) -> str:
-    """The solution with the highest mean score.
+    """Return the solution with the highest mean score.
 
-    A scoring without a valid score counts for nothing, and a solution without any valid score
-    comes after all that have one. Of equals, that of the latest round is taken, since it was
-    written in the light of the others, and in that round the first.
+    Invalid scores are ignored, and a solution without valid scores ranks last. On ties, the latest
+    round wins, since its solutions were written with the others in view, then the first solution.
 
-    Raises RefusedPromptError when there is no solution, as the question itself was too long, say.
+    Raises RefusedPromptError if there is no solution, for example because the question was too
+    long.
     """
     solutions = discussion.solutions()
     if not solutions:

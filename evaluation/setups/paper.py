@@ -21,12 +21,12 @@ ASSISTANT, USER_PROXY = range(2)
 
 
 async def vanilla(task: BenchmarkTask, ask: Ask) -> str:
-    """Return the reply to the task, as it is (1 call per task)."""
+    """Return the reply to the task (1 call per task)."""
     return await ask([user(task.query)], label="answer")
 
 
 async def consistency(task: BenchmarkTask, ask: Ask) -> str:
-    """Return the final answer that another call makes of five independent samples (6 calls per
+    """Return a final answer that another call derives from five independent samples (6 calls per
     task)."""
     messages = [user(task.query)]
     samples = await run_all(
@@ -37,8 +37,8 @@ async def consistency(task: BenchmarkTask, ask: Ask) -> str:
 
 
 async def debate(task: BenchmarkTask, ask: Ask) -> str:
-    """Have three agents answer, see each other's answers and answer again, which repeats the task;
-    return what one call makes of the answers of the last round (7 calls per task)."""
+    """Let three agents answer, read each other's answers and answer again; return the answer that
+    one call derives from the last round (7 calls per task)."""
     dialogues = [debate_opening(task.query) for _ in range(DEBATE_AGENTS)]
     answers: list[str] = []
     for round_index in range(DEBATE_ROUNDS):
@@ -53,12 +53,12 @@ async def debate(task: BenchmarkTask, ask: Ask) -> str:
 
 
 async def autogen(task: BenchmarkTask, ask: Ask) -> str:
-    """Have an assistant and a user proxy talk until one says TERMINATE (1 to 5 calls per task);
+    """Let an assistant and a user proxy talk until one says TERMINATE (1 to 5 calls per task);
     return the assistant's last message.
 
-    The proxy opens with the task; it is a model too. What the assistant is told follows the
-    published runs: also for programming tasks, it is to write no code; and a last message that is
-    only ``TERMINATE`` holds no answer.
+    The proxy, a model too, opens with the task. The assistant's instructions follow the published
+    runs: it is told to write no code, even for programming tasks, and a last message that is only
+    ``TERMINATE`` has no answer.
     """
     dialogue = [user(task.query)]
     for turn in range(AUTOGEN_TURNS):
