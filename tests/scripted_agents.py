@@ -16,16 +16,15 @@ from comas.types import Generation, Metrics, Request, TrainingSample, UpdateStat
 
 
 class ScriptedAgents:
-    """Two agents that answer with a turn's seed and with the weights that were synced last; weights
-    are the number of updates."""
+    """Two agents that answer with the turn's seed and the number of updates at the last sync."""
 
     def __init__(self, recoveries: Recoveries) -> None:
         self.recoveries = recoveries
         self.weights = 0
         self.served = 0
-        """What answers: the weights of the last sync."""
+        """The weights of the last sync."""
         self.loaded: list[int] = []
-        """The steps of the checkpoints."""
+        """The steps of the loaded checkpoints."""
 
     def __enter__(self) -> Self:
         return self
@@ -76,7 +75,7 @@ class ScriptedAgents:
 
 
 class KilledAgents(ScriptedAgents):
-    """A society whose process is killed in the update of a step."""
+    """A society that is interrupted in the update of a step."""
 
     def __init__(self, killed_in: int | None = None) -> None:
         super().__init__(Recoveries(0))
@@ -91,7 +90,7 @@ class KilledAgents(ScriptedAgents):
 
 
 def play(monkeypatch: pytest.MonkeyPatch, config: Config, agents: KilledAgents) -> Path:
-    """Let a scripted society run, as the command would; returns its folder."""
+    """Run a scripted society, as the command would; return its folder."""
     monkeypatch.setattr(driver, "agents_of", lambda *_: agents)
     prepared = prepare(config)
     with (RunDirectory.open if config.resume else RunDirectory.create)(prepared.config) as run:

@@ -1,8 +1,5 @@
-"""An OpenAI-compatible server whose model follows a script: a double of the model alone.
-
-It speaks real HTTP, from a thread, so clients of this and of other processes can be tested
-with nothing replaced in them. It can also fail in the ways in which servers fail.
-"""
+"""An OpenAI-compatible server whose model follows a script. It speaks real HTTP, from a thread, and
+can fail as servers do."""
 
 import asyncio
 import threading
@@ -16,31 +13,25 @@ from aiohttp import web
 Body = dict[str, Any]
 """The JSON of a request."""
 
-Model = Callable[[Body], str]
-"""What is replied to a request."""
-
 Fault = Callable[[web.Request], Awaitable[web.StreamResponse]]
-"""What happens instead of a reply."""
-
-FaultOf = Callable[[Body, int], Fault | None]
-"""The fault that strikes a request, by how often the same request was made before."""
+"""Replaces a reply."""
 
 
 class ScriptedServer:
-    """A context manager that serves ``model`` at ``base_url``.
+    """A context manager that serves ``model``, request -> reply, at ``base_url``.
 
-    Each reply comes after ``delay_s``, and none before ``gather`` requests are there at once.
+    ``fault_of`` returns the fault of a request, given how often it was made before. Each reply
+    takes ``delay_s``, and waits until ``gather`` requests are in flight.
     """
 
     def __init__(self, model, *, fault_of=lambda body, attempt: None, delay_s=0.0, gather=1):
         self.requests: list[Body] = []
-        """All that came, in order."""
         self.headers: list[dict[str, str]] = []
-        """Of these, and of whoever asked for the list of models."""
+        """Of these requests, and of requests for the list of models."""
         self.listing: Body | None = {"data": [{"id": "scripted"}]}
-        """The list of models; None for a server that has none."""
+        """The list of models; None for a server without one."""
         self.list_by: Fault | None = None
-        """What happens instead of the list."""
+        """Replaces the list."""
         self.max_in_flight = 0
         self._num_in_flight = 0
         self._model = model
@@ -48,7 +39,7 @@ class ScriptedServer:
         self._delay_s = delay_s
         self._gather = gather
         self.port = 0
-        """Where it listens; 0: at any that is free."""
+        """0: any free port."""
         self._are_gathered = asyncio.Event()
         self._attempts: Counter[str] = Counter()
         self._loop = asyncio.new_event_loop()
@@ -66,7 +57,7 @@ class ScriptedServer:
         self._loop.close()
 
     def wait_for_requests(self, count: int, *, timeout_s: float = 30.0) -> None:
-        """Return when ``count`` requests have come in all."""
+        """Return when ``count`` requests have arrived."""
         deadline = time.monotonic() + timeout_s
         while len(self.requests) < count:
             assert time.monotonic() < deadline, f"{len(self.requests)} of {count} requests came"
@@ -80,7 +71,6 @@ class ScriptedServer:
         app.router.add_post("/v1/chat/completions", self._complete)
         app.router.add_post("/v1/completions", self._complete)
         app.router.add_get("/v1/models", self._list)
-        # Handlers are cancelled when their client is gone, as those of a killed runner are.
         self._runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=0.1)
         await self._runner.setup()
         site = web.TCPSite(self._runner, "127.0.0.1", self.port)
@@ -114,14 +104,14 @@ class ScriptedServer:
 
 
 def completion(text: str) -> web.Response:
-    """The part of a reply in OpenAI's format that is read."""
+    """A reply in OpenAI's format, as far as clients read it."""
     choice = {"message": {"role": "assistant", "content": text}, "finish_reason": "stop"}
     usage = {"prompt_tokens": 7, "completion_tokens": 3}
     return web.json_response({"choices": [choice], "usage": usage})
 
 
 def status(code: int, message: str = "scripted", *, retry_after: str | None = None) -> Fault:
-    """An error reply, with the pause it asks for."""
+    """An error reply."""
     headers = {} if retry_after is None else {"Retry-After": retry_after}
 
     async def fail(request: web.Request) -> web.StreamResponse:
@@ -141,7 +131,7 @@ def replies(text: str, *, content_type: str = "application/json") -> Fault:
 
 
 def redirects(address: str) -> Fault:
-    """Another address is to be asked, with the same body."""
+    """A redirection that keeps the body."""
 
     async def redirect(request: web.Request) -> web.StreamResponse:
         return web.Response(status=307, headers={"Location": address})
@@ -150,7 +140,7 @@ def redirects(address: str) -> Fault:
 
 
 async def drips(request: web.Request) -> web.StreamResponse:
-    """A byte comes every tenth of a second."""
+    """A reply of one byte every 0.1 s."""
     response = web.StreamResponse()
     await response.prepare(request)
     for _ in range(600):
@@ -160,7 +150,7 @@ async def drips(request: web.Request) -> web.StreamResponse:
 
 
 async def cuts_the_reply_off(request: web.Request) -> web.StreamResponse:
-    """The connection ends in the middle of the reply."""
+    """A connection that ends in the middle of the reply."""
     response = web.StreamResponse(headers={"content-length": "1000"})
     await response.prepare(request)
     await response.write(b'{"choices": [')
@@ -170,6 +160,6 @@ async def cuts_the_reply_off(request: web.Request) -> web.StreamResponse:
 
 
 async def never_replies(request: web.Request) -> web.StreamResponse:
-    """Nothing comes until the client gives up."""
+    """A server that is silent until the client gives up."""
     await asyncio.sleep(600)
     return web.Response()

@@ -162,13 +162,13 @@ def test_an_adapter_that_is_sent_holds_itself_alone(qwen2, zero_stage, dtype):
 def test_a_saved_adapter_opens_in_peft_as_the_trained_one(qwen2, tmp_path):
     family = make_family(qwen2)
     family.update(BUFFERS, step=0)
-    family.save_model(1, tmp_path / "adapter")
-    opened = PeftModel.from_pretrained(load_plain(qwen2), tmp_path / "adapter")
+    family.save_model(1, tmp_path)
+    opened = PeftModel.from_pretrained(load_plain(qwen2), tmp_path)
     with torch.no_grad():
         expected = plain_logprobs(opened, BUFFERS[1][0])
     [logprobs] = logprobs_of(family.trainers[1], BUFFERS[1][:1])
     assert torch.allclose(logprobs, expected, atol=1e-5)
-    assert (tmp_path / "adapter" / "tokenizer.json").is_file()
+    assert (tmp_path / "tokenizer.json").is_file()
 
 
 def test_layers_that_the_model_lacks_are_an_error_that_names_those_it_has(qwen2):

@@ -1,5 +1,5 @@
-"""Attention over packed samples: what a GPU's kernel is asked for, with stand-ins that check it as
-PyTorch's own does and compute it on a CPU."""
+"""Attention over packed samples: the calls of a GPU's kernel, with stand-ins that have its
+signature and compute on a CPU."""
 
 import inspect
 
@@ -53,7 +53,7 @@ def of_torch_2_11(
 
 
 class OnGpu(torch.Tensor):
-    """A tensor of a CPU that says that it is on a GPU."""
+    """A CPU tensor that claims to be on a GPU."""
 
     is_cuda = True
 
@@ -89,12 +89,9 @@ def test_a_gpus_kernel_is_asked_rightly_and_gives_a_cpus_numbers(
 
 
 def test_the_stand_ins_take_what_the_installed_kernel_takes():
-    installed = inspect.signature(varlen_attn).parameters
+    installed = {
+        name: parameter.replace(annotation=inspect.Parameter.empty)
+        for name, parameter in inspect.signature(varlen_attn).parameters.items()
+    }
     for kernel in (of_torch_2_11, of_torch_2_13):
-        assert (
-            inspect.signature(kernel).parameters.items()
-            <= {
-                name: parameter.replace(annotation=inspect.Parameter.empty)
-                for name, parameter in installed.items()
-            }.items()
-        )
+        assert inspect.signature(kernel).parameters.items() <= installed.items()

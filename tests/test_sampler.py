@@ -1,4 +1,4 @@
-"""The driver's side of rollout engines: batches, answers, cancelling, limits, losses."""
+"""The driver's side of rollout engines: batches, answers, cancelling, limits, lost engines."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
@@ -32,8 +32,7 @@ def die(number: int, asked: Request) -> None:
 
 
 class ScriptedEngine:
-    """Stands for the actor: answers each message of orders with one of answers, after
-    ``num_heartbeats`` signs of life that are 0.05 s apart."""
+    """In place of the actor: answers each message after ``num_heartbeats``, 0.05 s apart."""
 
     def __init__(self, *, policy: int = 0, answer: Answer | None = echo, num_heartbeats: int = 0):
         self.name = f"rollout engine 0 of policy {policy}"
@@ -150,7 +149,7 @@ def test_a_dead_engine_fails_every_waiting_request_by_the_turn_s_own_name():
     for turn, error in zip(("r0.s0", "r1.s0"), errors, strict=True):
         assert f"{NAME} failed while generating d {turn}: " in str(error)
         assert isinstance(error.__cause__, ActorDiedError)
-    # Whoever asks afterwards hears of it as well.
+    # Later requests fail as well.
     assert isinstance(asyncio.run(ask_all(client, "c"))[0], LostEngineError)
 
 
@@ -167,7 +166,7 @@ def test_whoever_does_not_know_the_password_is_turned_away():
 
 
 def test_a_stranger_who_says_nothing_holds_up_no_end():
-    """From Python 3.12 on, a server waits for whoever is still connected."""
+    """Since Python 3.12, closing a server waits for its connections."""
 
     class Visited(ScriptedEngine):
         async def serve(self, endpoint: Endpoint) -> None:
@@ -197,7 +196,7 @@ def sampler_of(engines, *, policy_of_agent, restart=unexpected) -> Sampler:
 
 
 def ask_agents(sampler: Sampler, *agents: int) -> list[Any]:
-    """Of each agent a response, all at once."""
+    """Ask each agent for a response, all at once."""
     asked = (
         sampler.generate(request(f"of agent {agent}", agent=agent, turn_id=f"r0.s{i}"))
         for i, agent in enumerate(agents)
@@ -207,7 +206,7 @@ def ask_agents(sampler: Sampler, *agents: int) -> list[Any]:
 
 @pytest.mark.parametrize("num_lost", [1, 2])
 def test_what_a_lost_engine_left_unanswered_is_asked_of_the_one_in_its_place(num_lost):
-    """Of the second as well, which is lost at the same time."""
+    """Also for two engines lost at the same time."""
     lost = [ScriptedEngine(policy=policy, answer=die) for policy in range(num_lost)]
     sound = ScriptedEngine(policy=2, num_heartbeats=4)
     new: list[ScriptedEngine] = []
