@@ -1,7 +1,6 @@
-"""``comas evaluate NAME PATH [key=value ...]``, or ``comas evaluate compare A B ...``; or
-``python -m evaluation``."""
+"""``comas evaluate NAME PATH [key=value ...]``, or ``comas evaluate compare A B ...``."""
 
-if __name__ == "__main__":  # Ctrl-C during the imports below, which take seconds, is to end it
+if __name__ == "__main__":  # obey Ctrl-C during the imports below, which take seconds
     from comas.utils.interrupts import end_at_ctrl_c
 
     end_at_ctrl_c()
@@ -26,12 +25,9 @@ COMPARE = "compare"
 TO_RESUME = "Rerun the command to resume."
 
 
-@command(
-    *("evaluation", "comas"),
-    interrupted=f"interrupted. {TO_RESUME}",
-)
+@command("evaluation", "comas", interrupted=f"interrupted. {TO_RESUME}")
 def main(arguments: Sequence[str]) -> int:
-    """Evaluate or compare as the arguments say; returns the process's exit status."""
+    """Evaluate or compare; return the exit status."""
     if arguments[:1] == [COMPARE]:
         _compare(arguments[1:])
     else:

@@ -1,4 +1,4 @@
-"""Accuracies, their spread, and differences between subjects on the same tasks."""
+"""Accuracies, their spread, and paired differences between subjects."""
 
 import math
 from collections import Counter
@@ -17,9 +17,9 @@ BOOTSTRAP_SEED = 0
 CONFIDENCE = 0.95
 MEAN_PART = "agents"
 MAX_DENOMINATOR = 10_000
-"""Shares of correct answers are fractions of the number of seeds times that of agents."""
+"""Limit of the number of seeds times that of agents, by which correct answers are divided."""
 DIGITS = 12
-"""Decimal places of differences, so that thirds which cancel give exactly 0."""
+"""Decimals of differences, so that thirds cancel to exactly 0."""
 
 SIGNIFICANCE_LEVEL = 0.05
 
@@ -27,30 +27,27 @@ TaskKey = tuple[str, str]
 """(task_id, fingerprint of its question)"""
 
 CellKey = tuple[Grader, Column]
-"""Identifies a number in a row: its grader and column."""
+"""A cell of a row."""
 
 
 @dataclass(frozen=True)
 class Accuracy:
-    """The accuracy of one subject, or the mean of several, in one column by one grader.
-
-    Accuracies are shares, 0 to 1.
-    """
+    """The accuracy (0 to 1) of a subject, or the mean of several, in a column by a grader."""
 
     shares: Mapping[TaskKey, float]
     """Task -> share of correct answers, over seeds and agents."""
     repeats: tuple[float, ...]
     """The accuracy of each seed, or of each agent."""
     passes: Mapping[int, Mapping[TaskKey, float]]
-    """k -> task -> pass@k (``pass_at_k``), averaged over agents, for k = 1, 2, 4, ... below the
-    number of seeds n, and for n."""
+    """k -> task -> pass@k (``pass_at_k``), averaged over agents; k = 1, 2, 4, ... up to the number
+    of seeds n, and n."""
     num_judged: int
-    """Answers with a verdict. The others count as not correct."""
+    """Answers with a verdict; the others count as not correct."""
     num_asked: int
 
     @property
     def value(self) -> float:
-        """Correct answers divided by answers asked for."""
+        """Correct answers divided by requested answers."""
         return fmean(self.repeats)
 
     @property
@@ -59,21 +56,21 @@ class Accuracy:
         return stdev(self.repeats) if len(self.repeats) > 1 else None
 
     def pass_at(self, k: int) -> tuple[float, float, float]:
-        """Return pass@k, the mean over tasks, and its 95 % interval, by a bootstrap over tasks."""
+        """Return the mean pass@k over tasks, and its 95 % interval by a bootstrap over tasks."""
         each = list(self.passes[k].values())
         return (fmean(each), *bootstrap_interval(each))
 
 
 @dataclass(frozen=True)
 class Difference:
-    """One accuracy minus another on the tasks that both have, in shares."""
+    """The difference of two accuracies on their common tasks."""
 
     value: float
     low: float
     high: float
     p_value: float
-    """By the exact test ``sign_flip_p_value``, which decides significance: the bootstrap interval
-    is too narrow if few tasks differ."""
+    """By ``sign_flip_p_value``. It decides significance: bootstrap intervals are too narrow if few
+    tasks differ."""
     num_common: int
 
     @property
@@ -83,8 +80,7 @@ class Difference:
 
 @dataclass(frozen=True)
 class Row:
-    """A line of a table: a subject, or the mean over a run's agents, and its differences from the
-    row that it is compared with."""
+    """A line of a table: a subject, or the mean over the agents of a run."""
 
     part: str
     """``agent_0``, ``society``, ``agents`` (their mean), or "" for a single model."""
@@ -92,13 +88,13 @@ class Row:
     """Run and part: ``quickstart/agent_0``."""
     accuracies: Mapping[CellKey, Accuracy]
     reference: "Row | None" = None
-    """None for references, and for rows without a counterpart."""
+    """The row it is compared with, if any."""
     differences: Mapping[CellKey, Difference] = field(default_factory=dict)
-    """Only where both rows have a task in common."""
+    """For cells with common tasks."""
 
 
 def accuracy_of(evaluation: Evaluation, grader: Grader) -> Accuracy:
-    """Return the accuracy of one subject.
+    """Return a subject's accuracy.
 
     Example: two seeds, "a" correct in both, "b" in one: shares 1 and 1/2, accuracy 3/4.
     """
@@ -123,8 +119,8 @@ def accuracy_of(evaluation: Evaluation, grader: Grader) -> Accuracy:
 
 
 def pass_at_k(k: int, *, num_samples: int, num_correct: int) -> float:
-    """Return the unbiased estimate of the probability that at least one of k samples is correct,
-    from n samples of which c are correct (Chen et al. 2021, arXiv 2107.03374, eq. 1)::
+    """Estimate, without bias, the probability that one of k samples is correct, from n samples of
+    which c are (Chen et al. 2021, arXiv 2107.03374, eq. 1)::
 
         pass@k = 1 - C(n - c, k) / C(n, k)
 
@@ -134,7 +130,7 @@ def pass_at_k(k: int, *, num_samples: int, num_correct: int) -> float:
 
 
 def rows_of(name: str, subjects: Sequence[Subject]) -> list[Row]:
-    """Return a row for each subject of the folder ``name``, and one for the mean of the agents."""
+    """Return a row for each subject of the folder ``name``, and one for the mean of its agents."""
     rows = [
         Row(
             part=subject.part,
@@ -155,10 +151,10 @@ def rows_of(name: str, subjects: Sequence[Subject]) -> list[Row]:
 
 
 def compare_rows(rows: Sequence[Row], references: Sequence[Row]) -> list[Row]:
-    """Add to each row its differences from its counterpart: the only reference, or the same part of
-    the other run (agent 0 with agent 0, society with society).
+    """Add to each row the differences from its counterpart: the only reference, or the same part of
+    the other run.
 
-    Raises ValueError if no row has a counterpart, or none has a task in common with it.
+    Raises ValueError when no row has a counterpart with common tasks.
     """
     compared = []
     for row in rows:
@@ -189,10 +185,9 @@ def compare_rows(rows: Sequence[Row], references: Sequence[Row]) -> list[Row]:
 
 
 def paired_difference(accuracy: Accuracy, *, reference: Accuracy) -> Difference | None:
-    """Return ``accuracy`` minus ``reference`` with its interval, or None without common tasks.
+    """Return ``accuracy`` minus ``reference`` with its interval; None without common tasks.
 
-    Each task gives one difference, between its shares of correct answers. Tasks are resampled,
-    not answers: the answers to one task under several seeds are not independent.
+    Tasks are resampled, not answers: a task's answers under several seeds are not independent.
     """
     common = accuracy.shares.keys() & reference.shares.keys()
     if not common:
@@ -205,9 +200,9 @@ def paired_difference(accuracy: Accuracy, *, reference: Accuracy) -> Difference 
 
 def sign_flip_p_value(differences: Sequence[float]) -> float:
     """Return the exact two-sided p-value of paired ``differences``, one per task: the share of all
-    2^n sign assignments whose sum is at least as far from 0 as the observed one.
+    2^n sign choices whose sum is at least as far from 0 as the observed sum.
 
-    With one answer to each task the differences are 1, 0 and -1, and this is McNemar's exact test.
+    With one answer per task (differences 1, 0 and -1) this is McNemar's exact test.
 
     Example: three tasks better and none worse: 2 of 8 sign assignments, 0.25.
     """
@@ -226,8 +221,8 @@ def sign_flip_p_value(differences: Sequence[float]) -> float:
 def bootstrap_interval(values: Sequence[float]) -> tuple[float, float]:
     """Return the 95 % percentile interval of the mean over 10,000 bootstrap resamples.
 
-    The counts of distinct values in a resample are drawn from a multinomial distribution, which is
-    equivalent to drawing values one by one, but faster. The seed is fixed.
+    Resamples are drawn as multinomial counts of the distinct values, which is equivalent and much
+    faster. The seed is fixed.
     """
     distinct, counts = np.unique(np.round(values, DIGITS), return_counts=True)
     size = len(values)
@@ -239,12 +234,12 @@ def bootstrap_interval(values: Sequence[float]) -> tuple[float, float]:
 
 
 def columns_of(rows: Iterable[Row]) -> set[Column]:
-    """Return the columns that any of the rows has."""
+    """Return the columns of all rows."""
     return {column for row in rows for _, column in row.accuracies}
 
 
 def _mean_row(name: str, agents: Sequence[Row]) -> Row:
-    """Return the mean over agents, in columns where all were asked the same tasks."""
+    """Return the mean over agents, for cells in which all have the same tasks."""
     means = {}
     for key, first in agents[0].accuracies.items():
         all_ = [a.accuracies[key] for a in agents if key in a.accuracies]

@@ -20,7 +20,7 @@ USAGE = f"write it like: {start_of('evaluate')} NAME PATH [key=value ...]"
 
 @dataclass
 class EvaluationConfig:
-    """What is evaluated, how models are asked, and where they are served."""
+    """What is evaluated, how models are asked, and how they are served."""
 
     benchmarks: list[str] | None = key(None, leads_to="plug-in", example=["gsm8k", "math-500"])
     """Names or plug-ins. null: the paper's seven or, for a quick-start run, its held-out
@@ -37,7 +37,7 @@ class EvaluationConfig:
     """Whether top-p, top-k and repetition penalty of the model's generation_config.json apply, as
     is the default of vLLM's server."""
     max_tokens: int = key(2048, ge=1)
-    """Maximum number of tokens per reply; less for models with a short context (see models.py)."""
+    """Maximum tokens of a reply; fewer if a model's context is short."""
     chat_template_kwargs: dict[str, Any] = key({}, example={"enable_thinking": False})
     """Variables of the chat template, in addition to those of a run's training."""
     concurrency: int = key(32, ge=1)
@@ -52,10 +52,10 @@ class EvaluationConfig:
     extra_body: dict[str, Any] = key(
         {}, example={"max_completion_tokens": 4096, "max_tokens": None, "temperature": None}
     )
-    """Fields to add to requests to ``base_url`` or replace there; null removes a field."""
+    """Additional or replaced fields of requests to ``base_url``; null removes a field."""
     weights: Literal["trained", "untrained", "best"] = key("trained")
-    """Which models of a run: the final ones, those of the best checkpoint (written by
-    --export-best), or the initial ones."""
+    """Which models of a run directory: the trained ones, those of its best checkpoint (written by
+    --export-best), or those that it began with."""
 
     baseline: str | None = key(None)
     """NAME of earlier results to compare with in the summary."""
@@ -74,8 +74,7 @@ class EvaluationConfig:
     gpu_memory_utilization: float = key(0.9, gt=0, le=1)
     """Share of a GPU's memory for all servers on it together (ignored on CPU)."""
     cpu_kv_cache_mib: int = key(512, ge=16)
-    """KV cache of a server on CPU, in MiB; more if the longest request needs it (ignored on
-    GPU)."""
+    """KV cache of a server on CPU, in MiB; more if the longest request needs it."""
 
 
 @dataclass(frozen=True)
@@ -143,7 +142,7 @@ def _conflicts(config: EvaluationConfig) -> Iterator[Conflict]:
 def _name_conflicts(
     key: str, names: list[str] | None, registry: Registry[Any], *, others: list[str]
 ) -> Iterator[Conflict]:
-    """Names that are there twice or lead to nothing; folders and tables have their labels."""
+    """Find names that are repeated or unknown (folders and tables use their labels)."""
     if names is None:
         return
     found = [registry.find(name) for name in names]

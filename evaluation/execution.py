@@ -1,4 +1,4 @@
-"""Carrying out a plan: servers started, every task asked, every answer graded, summarised."""
+"""Carries out a plan: starts servers, asks every task, grades the answers, writes the summary."""
 
 import asyncio
 import logging
@@ -34,15 +34,13 @@ IN_USE = "wait for it, stop it, or choose another name for the results"
 
 
 def evaluate(plan: EvaluationPlan) -> str:
-    """Carry out the plan, resuming where an earlier session stopped; returns the summary.
-
-    Nobody else writes to its folder meanwhile.
+    """Carry out or resume the plan, with its folder locked; return the summary.
 
     Raises:
         ServerError: a server cannot be started, or has died.
-        EndpointError: one no longer gives usable replies.
-        ValueError: another evaluation is under way there, or was since the plan was made.
-        RuntimeError: there is no answer at all, since every task failed.
+        EndpointError: a server no longer gives usable replies.
+        ValueError: another evaluation is using the folder, or has changed it.
+        RuntimeError: every task failed.
     """
     with ExitStack() as stack:
         stack.enter_context(locked(plan.folder, remedy=IN_USE))
@@ -56,7 +54,7 @@ def evaluate(plan: EvaluationPlan) -> str:
         note_process(plan.folder)
         agents = [subject for subject in plan.target.subjects if subject != SOCIETY]
         society = [subject for subject in plan.target.subjects if subject == SOCIETY]
-        # Agents have servers of their own, all of which the society uses.
+        # Agents run side by side, each on its own server; the society uses all servers.
         for together in filter(None, (agents, society)):
             for column in plan.columns_of(together[0]):
                 if servers is not None:
@@ -73,7 +71,7 @@ def evaluate(plan: EvaluationPlan) -> str:
 
 
 def _has_open_tasks(plan: EvaluationPlan) -> bool:
-    """Return True if anything is left to ask; otherwise no server is needed."""
+    """True if anything is left to ask, so that servers are needed."""
     for subject, column in plan.cells:
         answers = read_inference(plan.answers_folder(subject, column) / ANSWERS)
         done = {(answer.task_id, answer.seed) for answer in answers}
@@ -85,11 +83,10 @@ def _has_open_tasks(plan: EvaluationPlan) -> bool:
 
 @contextmanager
 def served(target: Target, *, logs: Path, config: EvaluationConfig) -> Iterator[Servers]:
-    """The servers of the target's models: somebody else's, or ours while the block runs.
+    """Provide the servers of the target's models: remote endpoints, or our own during the block.
 
-    Each of ours logs below the folder ``logs``, into that of the first subject with its model.
-
-    Raises ServerError when one of ours cannot be started.
+    Our own log to ``logs/SUBJECT``, for the first subject with the model. Raises ServerError when
+    one cannot be started.
     """
     remote = [model.endpoint for model in target.models if isinstance(model, RemoteModel)]
     if remote:
@@ -114,7 +111,7 @@ def served(target: Target, *, logs: Path, config: EvaluationConfig) -> Iterator[
 async def _answer(
     plan: EvaluationPlan, subjects: Sequence[str], column: Column, *, servers: Servers
 ) -> None:
-    """One column of several subjects, side by side."""
+    """Ask one column of several subjects, side by side."""
     work = run_all(
         run_inference(
             plan.tasks[column.benchmark],
@@ -131,7 +128,7 @@ async def _answer(
 
 
 async def watched(work: Coroutine[Any, Any, T], servers: Servers) -> T:
-    """Return the result of ``work``. Raises ServerError when a server of ours dies."""
+    """Return the result of ``work``. Raises ServerError when one of our servers dies."""
     working = asyncio.ensure_future(work)
     watching = asyncio.ensure_future(servers.watch())
     try:

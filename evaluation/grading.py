@@ -1,4 +1,4 @@
-"""From answers to evaluation.json: every grader judges every answer, once."""
+"""Grades answers, each once by every grader, and writes evaluation.json."""
 
 import logging
 import sys
@@ -33,7 +33,7 @@ LIBRARIES = (
     *("math-verify", "latex2sympy2-extended", "antlr4-python3-runtime", "sympy", "mpmath"),
     *("pint", "markdown-it-py"),
 )
-"""Those that decide what the answer is, and whether two are equal."""
+"""Libraries that extract and compare answers."""
 
 
 def _fingerprint_of_graders() -> str:
@@ -41,16 +41,14 @@ def _fingerprint_of_graders() -> str:
     code = {
         str(path.relative_to(package)): path.read_text("utf-8")
         for path in package.rglob("*")
-        if path.suffix in (".py", ".yaml")  # words that graders know, too
+        if path.suffix in (".py", ".yaml")
     }
-    python = [*sys.version_info[:2]]  # as programs, too, are judged
+    python = [*sys.version_info[:2]]  # it runs the programs
     return fingerprint([python, [version(name) for name in LIBRARIES], sorted(code.items())])
 
 
 GRADERS_FINGERPRINT = _fingerprint_of_graders()
-"""Changes with the graders' code, and with the version of a library that they compare with.
-
-Taken with the import: code that comes to the disk while an evaluation runs has judged nothing."""
+"""Changes with the graders' code and libraries. Computed at import: later edits do not judge."""
 
 
 def grade_folder(
@@ -58,9 +56,8 @@ def grade_folder(
 ) -> Evaluation:
     """Judge the answers in ``folder``, ``<benchmark>/<setup>``, and write its evaluation.json.
 
-    ``verifier`` gets only answers that were not judged before by the present graders, whose text
-    or question has changed since, or on which a grader failed. Answers to tasks or seeds that are
-    no longer asked for stay in inference.jsonl and count only in the cost.
+    Verdicts of the same graders on the same answer and question are kept, unless a grader failed.
+    Answers to tasks or seeds no longer asked for stay in inference.jsonl and count only as cost.
 
     Raises ValueError when a file in ``folder`` is damaged.
     """
@@ -104,10 +101,8 @@ def grade_folder(
 
 
 def tally(graded: Sequence[GradedAnswer], *, grader: Grader, seeds: Sequence[int]) -> Tally:
-    """Count verdicts. Missing answers are in no count, but accuracy divides by them as well.
-
-    Example: 4 tasks with correct, correct, wrong and no answer have accuracy 2 / 4.
-    """
+    """Count verdicts. Missing answers count only in the denominator of accuracy: 4 tasks with
+    correct, correct, wrong and no answer have accuracy 2 / 4."""
     counts = Counter(answer.verdict(grader) for answer in graded)
     correct = Counter(a.seed for a in graded if a.verdict(grader) == "correct")
     num_tasks = len(graded) // len(seeds)
@@ -125,7 +120,7 @@ def tally(graded: Sequence[GradedAnswer], *, grader: Grader, seeds: Sequence[int
 def _judged_before(
     path: Path, *, questions: Mapping[str, str], responses: Mapping[AnswerKey, str]
 ) -> dict[AnswerKey, GradedAnswer]:
-    """The verdicts in evaluation.json that still hold: same answer, question and graders."""
+    """Return the verdicts in evaluation.json that still hold."""
     if not path.exists():
         return {}
     before = read_evaluation(path)
@@ -150,7 +145,7 @@ def _judge(
     verifier: Verifier,
 ) -> dict[AnswerKey, GradedAnswer]:
     items = [(asked[key].form, responses[key], asked[key].gold) for key in keys]
-    # The verifier judges equal items once, and here what two graders share as strict alone.
+    # Forms that two graders judge alike are judged by strict only.
     todo = {
         grader: [
             item

@@ -1,4 +1,4 @@
-"""Write results as ``results_*.json`` of lm-evaluation-harness."""
+"""Results in the format of lm-evaluation-harness's ``results_*.json``."""
 
 import json
 import math
@@ -12,12 +12,11 @@ from evaluation.accuracy import Accuracy, Row
 
 
 def write_harness_results(folder: Path, row: Row, *, sampling: Mapping[str, Any]) -> None:
-    """Write ``results_NAME.json`` to a subject's ``folder``.
+    """Write ``results_NAME.json`` into the folder of the row's subject, with the keys of
+    ``lm_eval.result_schema`` 0.4.13.
 
-    A task is a benchmark under a setup (``gsm8k_vanilla``), since prompts differ from the
-    harness's. A metric's filter is the grader: ``acc,strict`` with ``acc_stderr,strict``, the
-    standard error over tasks ("N/A" for a single task). Values are shares (0 to 1), and keys those
-    of ``lm_eval.result_schema`` 0.4.13.
+    A task is a benchmark under a setup (``gsm8k_vanilla``); a metric's filter is the grader:
+    ``acc,strict`` (0 to 1), and ``acc_stderr,strict`` over tasks ("N/A" for a single task).
     """
     results: dict[str, dict[str, Any]] = {}
     counts: dict[str, dict[str, int]] = {}
@@ -44,6 +43,6 @@ def write_harness_results(folder: Path, row: Row, *, sampling: Mapping[str, Any]
 
 
 def _standard_error(accuracy: Accuracy) -> float | str:
-    """Return the standard error of the mean over the tasks' shares of correct answers."""
+    """Return the standard error of the mean over tasks."""
     shares = list(accuracy.shares.values())
     return stdev(shares) / math.sqrt(len(shares)) if len(shares) > 1 else "N/A"

@@ -1,8 +1,5 @@
-"""Store the answers to one benchmark under one setup as they arrive.
-
-A folder holds inference.jsonl (an answer with its transcript per line) and failures.jsonl (the
-tasks that failed in the last session).
-"""
+"""The answers to one benchmark under one setup, written as they arrive: inference.jsonl (an answer
+with its transcript per line), and failures.jsonl (tasks that failed in the last session)."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,7 +23,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Failure:
-    """A task without an answer, which the next session asks again."""
+    """A task without an answer, to be asked again by the next session."""
 
     task_id: str
     seed: int
@@ -38,10 +35,10 @@ _FAILURE = TypeAdapter(Failure)
 
 
 def read_inference(path: Path) -> list[Answer]:
-    """Return the answers in order of arrival, [] if there is no file. A partial last line is
-    ignored.
+    """Return the answers in order of arrival; empty if there is no file.
 
-    Raises ValueError with the file and line if any other line is damaged.
+    A partial last line is ignored. Raises ValueError, with file and line, when another line cannot
+    be read.
     """
     return _read(path, _ANSWER)
 
@@ -52,12 +49,12 @@ def read_failures(path: Path) -> dict[AnswerKey, str]:
 
 
 def append_answer(folder: Path, answer: Answer) -> None:
-    """Append an answer and sync it to the disk. Raises FileError if it cannot be written."""
+    """Write an answer to disk, synced. Raises FileError when it cannot be written."""
     append_lines(folder / ANSWERS, [_ANSWER.dump_json(answer)])
 
 
 def append_failure(folder: Path, failure: Failure) -> None:
-    """Append a failed task, without a sync, as its loss does no harm."""
+    """Record a failed task, unsynced: losing it does no harm."""
     append_lines(folder / FAILURES, [_FAILURE.dump_json(failure)], sync=False)
 
 

@@ -1,4 +1,4 @@
-"""The target of an evaluation: models behind a path or an endpoint, and their subjects."""
+"""The target of an evaluation: the models at a path or an endpoint, and their subjects."""
 
 import hashlib
 import os
@@ -35,10 +35,10 @@ from comas.utils.thinking import KNOWN_MARKS, ThinkingMarks
 from evaluation.results import fingerprint
 
 MAX_CONTEXT = 32768
-"""Tokens of prompt and reply, as on the servers of the published results."""
+"""Tokens of prompt and reply, as in the published results."""
 CONTEXT_SHARE_OF_REPLY = 8
-"""A reply gets at most 1/8 of the context: five of them then fit into one prompt, as Consistency
-needs, and leave room for the task and the next reply."""
+"""A reply gets at most 1/8 of the context, so that Consistency's prompt holds five replies, the
+task and room for the next reply."""
 
 _OBJECT = TypeAdapter(dict[str, Any])
 NO_KWARGS: Mapping[str, Any] = {}
@@ -54,35 +54,35 @@ WHAT_IT_MAY_BE = (
 
 @dataclass(frozen=True)
 class LocalModel:
-    """A folder in Hugging Face format, to be served here."""
+    """A model folder in Hugging Face format, to be served here."""
 
     folder: Path
     fingerprint: str
-    """Digest of the weights, the tokenizer and the configuration."""
+    """Digest of weights, tokenizer and configuration."""
     context_length: int
-    """Tokens of prompt and reply: the model's maximum, at most ``MAX_CONTEXT``, or fewer where no
-    request can have more."""
+    """Tokens of prompt and reply: the model's maximum, at most ``MAX_CONTEXT``, or as many as the
+    longest request needs."""
     dtype: str
-    """The type of the stored weights, so that nothing is rounded."""
+    """That of the stored weights."""
     adapter: Path | None = None
-    """Folder of the LoRA adapter that makes this model of the one in ``folder``."""
+    """Folder of a LoRA adapter of the model in ``folder``."""
     adapter_rank: int = 0
     template_kwargs: Mapping[str, Any] = field(default_factory=dict)
-    """Further variables of its chat template (``rollout.chat_template_kwargs``)."""
+    """Further variables of its chat template."""
 
     @property
     def identity(self) -> dict[str, Any]:
-        """The JSON values that distinguish it from other models."""
+        """JSON values that distinguish it from other models."""
         return {"fingerprint": self.fingerprint} | _told(self.template_kwargs)
 
 
 @dataclass(frozen=True)
 class RemoteModel:
-    """A model behind somebody else's endpoint."""
+    """A model at a remote endpoint."""
 
     endpoint: Endpoint
     context_length: int | None
-    """None if the endpoint does not say."""
+    """None if unknown."""
 
     @property
     def template_kwargs(self) -> Mapping[str, Any]:
@@ -91,7 +91,7 @@ class RemoteModel:
 
     @property
     def identity(self) -> dict[str, Any]:
-        """The JSON values that distinguish it from other models."""
+        """JSON values that distinguish it from other models."""
         endpoint = {"base_url": self.endpoint.base_url, "model": self.endpoint.model}
         sent = {"extra_body": dict(self.endpoint.extra_body)} if self.endpoint.extra_body else {}
         return endpoint | _told(self.template_kwargs) | sent
@@ -113,26 +113,26 @@ class Target:
     """
 
     title: str
-    """For the terminal, in words."""
+    """For the terminal."""
     models: tuple[Model, ...]
     subjects: Mapping[str, tuple[int, ...]]
-    """Folder of each subject under ``results/NAME`` -> its models, by index; they play the
-    speakers of a setup in this order. A single model's folder is ".", ``results/NAME`` itself."""
+    """Folder of each subject in ``results/NAME`` -> indices of its models, which play the speakers
+    of a setup in this order. A single model's folder is "."."""
     held_out: str | None = None
-    """File or dataset of the run's validation questions; None for a model by itself."""
+    """File or dataset of the run's validation questions; None without a run."""
     held_out_rules: Data = field(default_factory=Data)
     """How to read it."""
     system_prompt: str | None = None
-    """What the run's agents were told before every prompt."""
+    """That of the run's agents."""
     verifiers: Mapping[Any, str] = field(default_factory=dict)
-    """By what the run judges answers itself, where that is its own: domain -> its name."""
+    """Domain -> the run's own verifier, if any."""
     prompts: str | None = None
-    """The run's own file of prompts, as the run keeps it."""
+    """The run's copy of its own file of prompts."""
     is_quickstart: bool = False
-    """True if those are the questions of the quick-start."""
+    """True if the questions are the quick-start's."""
 
     def max_tokens(self, wanted: int) -> int:
-        """``wanted``, or less if a model's context is short; the same for all subjects."""
+        """Return ``wanted``, or less if a model's context is short."""
         contexts = (model.context_length for model in self.models)
         shares = [context // CONTEXT_SHARE_OF_REPLY for context in contexts if context is not None]
         return min([wanted, *shares])
@@ -141,13 +141,12 @@ class Target:
 def find_target(
     path: str, *, weights: str, template_kwargs: Mapping[str, Any] = NO_KWARGS
 ) -> Target:
-    """The models behind ``path``: a run directory, a model folder or a hub name.
+    """Find the models at ``path``: a run directory, a model folder or a hub name.
 
-    ``weights`` is "trained" or, for run directories only, "best" (those of its best checkpoint), or
-    "untrained": the models it began with, which frozen policies still have after it.
-    ``template_kwargs`` come over those that a run has itself.
+    For run directories, ``weights`` may also be "best" (its best checkpoint) or "untrained" (the
+    models it began with). ``template_kwargs`` override the run's own.
 
-    Raises ValueError that says what ``path`` may be when nothing is found there.
+    Raises ValueError that says what ``path`` may be when nothing is found.
     """
     folder = find(path) or Path(path)
     if (folder / "config.yaml").is_file():
@@ -174,13 +173,12 @@ def find_remote(
     template_kwargs: Mapping[str, Any] = NO_KWARGS,
     extra_body: Mapping[str, Any] = NO_KWARGS,
 ) -> Target:
-    """The model ``model`` of an endpoint, or the only one that it lists.
+    """Find the model ``model`` of an endpoint, or the only one that it lists.
 
-    Its key is read from the environment (OPENAI_API_KEY). An endpoint need not list a model that
-    is named; its context length is then unknown.
+    The key is read from OPENAI_API_KEY. The context length of an unlisted model is unknown.
 
-    Raises ValueError when no model is named and the endpoint does not list exactly one, or when
-    its address is none or holds a password.
+    Raises ValueError when the address is invalid or holds a password, or when no model is named and
+    the endpoint does not list exactly one.
     """
     if (fault := fault_of_address(base_url)) is not None:
         constraint, remedy = fault
@@ -196,7 +194,7 @@ def find_remote(
         names = ", ".join(listed) or "none"
         raise ValueError(f"{base_url} does not serve exactly one model, but {names}: {NAME_IT}")
     model = next(iter(listed)) if model is None else model
-    # Its tokenizer is not here; what its chat template opens, it closes by a mark alone.
+    # Without its tokenizer, the usual marks are assumed.
     endpoint = Endpoint(
         base_url,
         model,
@@ -210,10 +208,7 @@ def find_remote(
 
 
 def read_model(folder: Path) -> LocalModel:
-    """Inspect the folder of a model, or of a LoRA adapter of one.
-
-    Raises ValueError that says what it lacks.
-    """
+    """Inspect the folder of a model or a LoRA adapter. Raises ValueError if it is incomplete."""
     if (adapter := adapter_of(folder)) is not None:
         base = read_model(_folder_of(adapter.base))
         digest = hashlib.sha256(
@@ -240,7 +235,7 @@ def _run_target(run: Path, *, weights: str, template_kwargs: Mapping[str, Any]) 
     }
     locations = locate(
         [config.data.validation, *as_it_began.values()],
-        saves=run.parent,  # where the run lies now; config.saves is where it was made
+        saves=run.parent,  # the run may have been moved from config.saves
         seed=config.seed,
         found_before=read_inputs(run),
     )
@@ -276,8 +271,8 @@ def _run_target(run: Path, *, weights: str, template_kwargs: Mapping[str, Any]) 
 
 
 def kept_prompts(run: Path, config: Config) -> str | None:
-    """Return the run's copy of its file of prompts, whatever has become of the file; None if it has
-    none of its own. Raises ValueError where it is gone."""
+    """Return the run's copy of its own file of prompts; None if it has none. Raises ValueError when
+    the copy is gone."""
     if config.interaction.prompts is None:
         return None
     kept = kept_source(run, location_of(config.interaction.prompts))
@@ -290,7 +285,7 @@ def kept_prompts(run: Path, config: Config) -> str | None:
 
 
 def _trained(run: Path, config: Config, policy: int, *, folder: str) -> Path:
-    """The folder of a policy, under the first of the agents that share it."""
+    """Return the model folder of the first agent of ``policy``."""
     model = run / folder / f"agent_{config.policy_of_agent.index(policy)}"
     if not model.is_dir() and folder == BEST:
         raise ValueError(

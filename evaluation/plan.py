@@ -1,4 +1,4 @@
-"""Plan an evaluation, and check the plan before anything starts."""
+"""The plan of an evaluation, checked before anything is started."""
 
 from collections.abc import Coroutine, Iterable, Iterator, Mapping, Sequence
 from dataclasses import astuple, dataclass, field, replace
@@ -36,15 +36,14 @@ from evaluation.tasks import DRAW_SEED, HELD_OUT, benchmark_tasks, choose_benchm
 from evaluation.types import BenchmarkTask, Setup
 
 SHORT_CONTEXT = 4096
-"""Minimum context length of a server, in tokens (or the model's, if that is shorter). vLLM on a CPU
-always computes with as many at once, so less would save little."""
+"""Minimum context of a server, if the model has it: vLLM on a CPU always computes with as many."""
 REPLY = "\N{OBJECT REPLACEMENT CHARACTER}"
-"""Ends each reply in a rehearsal, to count the replies that a prompt quotes."""
+"""Marks replies in a rehearsal, to count those quoted in a prompt."""
 
 
 @dataclass(frozen=True)
 class EvaluationPlan:
-    """A whole evaluation, checked as far as possible without starting anything."""
+    """A whole evaluation."""
 
     folder: Path
     """results/NAME"""
@@ -53,18 +52,18 @@ class EvaluationPlan:
     tasks: Mapping[str, Sequence[BenchmarkTask]]
     """Benchmark -> its tasks."""
     setups: Mapping[str, Setup]
-    """Name -> setup, as in the columns of the results."""
+    """Name (as in the columns of the results) -> setup."""
     seeds: tuple[int, ...]
     requests: RequestOptions
     identity: Identity
     baseline: Path | None
     isolation: Isolation | None
-    """How model-written programs are isolated; None without coding tasks."""
+    """How model-written programs are isolated; None if no task needs one."""
     notes: tuple[str, ...]
-    """Deviations from the command's settings, with reasons."""
+    """Deviations from the command, and why."""
 
     def columns_of(self, subject: str) -> list[Column]:
-        """A society leaves out setups with one speaker: its agents have those results."""
+        """Return a subject's columns; a society leaves setups with one speaker to its agents."""
         is_society = len(set(self.target.subjects[subject])) > 1
         return [
             Column(name, benchmark)
@@ -79,15 +78,15 @@ class EvaluationPlan:
         return [(s, column) for s in self.target.subjects for column in self.columns_of(s)]
 
     def answers_folder(self, subject: str, column: Column) -> Path:
-        """Return the folder of the answers of a subject in one column."""
+        """Return the folder of a subject's answers in a column."""
         return column.folder(self.folder / subject)
 
 
 def make_plan(command: Command) -> EvaluationPlan:
-    """Find and check everything that the command names.
+    """Make the plan of a command.
 
-    Raises ValueError or OSError if something is missing or inconsistent, if the results folder
-    belongs to another model, or if the baseline has nothing in common with this evaluation.
+    Raises ValueError or OSError when something is missing or does not fit together, the results
+    folder holds results of another model, or the baseline has nothing to compare.
     """
     config = command.config
     kwargs = config.chat_template_kwargs
@@ -135,7 +134,7 @@ def make_plan(command: Command) -> EvaluationPlan:
 
 
 def _check_counterparts(plan: EvaluationPlan, reference: Results) -> None:
-    """Raise ValueError if no result, planned or existing, can be compared with the baseline."""
+    """Raise ValueError when no column, planned or evaluated before, can be compared."""
     theirs = {subject.part: subject.evaluations for subject in reference.subjects}
     ours: list[tuple[str, Column, Mapping[str, str]]] = [
         (subject.strip("."), column, questions_of(plan.tasks[column.benchmark]))
@@ -159,7 +158,7 @@ def _check_counterparts(plan: EvaluationPlan, reference: Results) -> None:
 
 
 def describe(plan: EvaluationPlan) -> str:
-    """Return the plan as one line for the terminal."""
+    """Describe the plan in one line."""
     subjects = [name for name in plan.target.subjects if name != "."]
     what = f"{plan.target.title} ({', '.join(subjects)})" if subjects else plan.target.title
     sizes = ", ".join(f"{name} ({len(tasks)} tasks)" for name, tasks in plan.tasks.items())
@@ -186,8 +185,8 @@ class _Rehearsal:
 def rehearse(
     setup: Setup, task: BenchmarkTask, *, num_models: int
 ) -> list[tuple[int, Sequence[Message]]]:
-    """Return all calls of a setup for a task, if no conversation ends early: the index of the
-    model, and the chat."""
+    """Return all calls (model index, chat) of a setup for a task whose conversations do not end
+    early."""
     rehearsal = _Rehearsal(num_models)
     with blaming_plugins():
         answering: Any = setup.flow(task, rehearsal)
@@ -201,7 +200,7 @@ def rehearse(
 
 
 def _check_templates(plan: EvaluationPlan) -> None:
-    """Raise ValueError if a local model's chat template cannot render the chats of a setup."""
+    """Raise ValueError when a local model's chat template refuses the chats of a setup."""
     task, tokenizer_of = next(iter(plan.tasks.values()))[0], cache(load_tokenizer)
 
     def faults_of(setup: Setup) -> Iterator[str]:
@@ -229,9 +228,9 @@ def with_needed_context(
     tasks: Iterable[Sequence[BenchmarkTask]],
     requests: RequestOptions,
 ) -> Target:
-    """Limit the context length of each model to the longest prompt of these setups plus its reply,
-    if all replies have maximum length: the KV cache for the whole context of a model may not fit
-    into a server's memory."""
+    """Limit the context of ``target``'s models to the longest prompt of these setups plus its
+    reply, with all replies at maximum length: the KV cache of a model's whole context may not fit.
+    """
     setups, tasks, needed = [*setups], [*tasks], SHORT_CONTEXT
     for index, model in enumerate(target.models):
         if not isinstance(model, LocalModel) or model.context_length <= needed:

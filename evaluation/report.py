@@ -1,4 +1,4 @@
-"""The summary of a results folder as JSON and Markdown; several folders side by side."""
+"""The summary of a results folder as JSON and Markdown, and comparisons of several folders."""
 
 import json
 import os
@@ -30,7 +30,7 @@ OTHER_GRADERS: dict[Grader, str] = {
     "published": "Accuracy by the published graders, with their faults",
     "math_verify": "Accuracy by math-verify on the whole response, in mathematics",
 }
-"""Beside strict: the title of the table."""
+"""Grader -> title of its table."""
 COMPLETE = "Nothing: every answer is there and judged."
 
 Record = dict[str, Any]
@@ -39,35 +39,31 @@ Record = dict[str, Any]
 
 @dataclass(frozen=True)
 class Results:
-    """A results folder, read."""
+    """The contents of a results folder."""
 
     name: str
-    """Its path under ``results``, as the user writes it."""
+    """Its path in ``results``, as the user writes it."""
     subjects: Sequence[Subject]
     rows: Sequence[Row]
     sampling: Mapping[str, Any]
-    """The sampling of the models: temperature and the like."""
 
 
 def read_results(folder: Path, *, name: str) -> Results:
-    """Read a results folder. Raises ValueError when there are no results in it, or they are damaged
-    or of another version."""
+    """Read a results folder. Raises ValueError when it has no results, damaged ones, or those of
+    another version."""
     sampling = read_sampling(folder)  # first: it refuses results of another version
     subjects = read_subjects(folder)
     return Results(name, subjects, rows_of(name, subjects), sampling)
 
 
 def write_summary(folder: Path, *, baseline: Path | None = None) -> str:
-    """Write summary.json and summary.md into ``folder`` (``results/NAME``), and each subject's
-    results_*.json as lm-evaluation-harness does; returns what of the Markdown fits a screen: all
-    but the intervals of differences and the cost.
+    """Write summary.json, summary.md and each subject's results_*.json into ``folder``
+    (``results/NAME``); return the Markdown without the intervals of differences and the cost.
 
-    ``baseline`` is the results folder that NAME is compared with: every subject with the only
-    one there, or with its counterpart. Its rows come first in each block of the tables, as those
-    of the untrained models do in the paper.
+    With ``baseline``, another results folder, every subject is compared with its counterpart there
+    (or the only one); its rows come first in each block of the tables, as in the paper.
 
-    Raises ValueError when either has no results or damaged ones, or when they have nothing in
-    common.
+    Raises ValueError when either has no results or damaged ones, or they have nothing in common.
     """
     results = read_results(folder, name=folder.name)
     rows, everyone = results.rows, [results]
@@ -101,14 +97,12 @@ def write_summary(folder: Path, *, baseline: Path | None = None) -> str:
 
 
 def compare(names: Sequence[str], *, results: Path) -> str:
-    """Return the Markdown that compares results folders of ``results`` with the first of them.
+    """Return Markdown that compares folders in ``results`` with the first of them: models
+    (``base``), runs (``quickstart``) or subjects of runs (``quickstart/agent_0``), each with its
+    counterpart or the only subject there.
 
-    A name stands for a model (``base``), one subject of a run (``quickstart/agent_0``) or a
-    whole run (``quickstart``). Each subject of a run is compared with its counterpart in the
-    first folder, or with the only subject there.
-
-    Raises ValueError for fewer than two names, when a folder has no results or damaged ones, or
-    when one has nothing in common with the first.
+    Raises ValueError for fewer than two names, for missing or damaged results, or when one has
+    nothing in common with the first.
     """
     if len(names) < 2:
         raise ValueError(
@@ -125,10 +119,7 @@ def compare(names: Sequence[str], *, results: Path) -> str:
 
 
 def _asked_differently(everyone: Sequence[Results]) -> list[str]:
-    """The sampling options in which the results differ, which makes a comparison less meaningful.
-
-    Example: ``["temperature: base 0.7, mine 1.0"]``
-    """
+    """Return the differences in sampling: ``["temperature: base 0.7, mine 1.0"]``."""
     keys = dict.fromkeys(key for results in everyone for key in results.sampling)
     values = {key: [results.sampling.get(key) for results in everyone] for key in keys}
     return [
@@ -139,7 +130,7 @@ def _asked_differently(everyone: Sequence[Results]) -> list[str]:
 
 
 def _graded_differently(everyone: Sequence[Results]) -> list[str]:
-    """The results that other graders than the present ones judged, unless all were judged alike."""
+    """Return a line for each result judged by other graders, unless all were judged alike."""
     graders = {
         results.name: {e.graded_by for s in results.subjects for e in s.evaluations.values()}
         for results in everyone
@@ -155,7 +146,7 @@ def _graded_differently(everyone: Sequence[Results]) -> list[str]:
 
 
 def _overview(rows: Sequence[Row], everyone: Sequence[Results]) -> list[str]:
-    """Accuracies under all graders, and what is missing, as Markdown."""
+    """Return accuracies by all graders, and what is missing, as Markdown."""
     legend, warning = LEGEND, []
     if differing := _asked_differently(everyone):
         warning = ["## Asked differently", _listed(differing)]
@@ -184,7 +175,7 @@ def _overview(rows: Sequence[Row], everyone: Sequence[Results]) -> list[str]:
 
 
 def _details(rows: Sequence[Row]) -> list[str]:
-    """pass@k, where anybody was asked under several seeds, and differences, as Markdown."""
+    """Return pass@k (for several seeds) and differences, as Markdown."""
     parts = []
     if any(len(accuracy.passes) > 1 for row in rows for accuracy in row.accuracies.values()):
         parts.append(f"## pass@k\n\n{PASS_LEGEND}\n\n{pass_table(rows)}")
@@ -194,10 +185,8 @@ def _details(rows: Sequence[Row]) -> list[str]:
 
 
 def _records(row: Row) -> list[Record]:
-    """One record for every column and grader of a row, with None for missing values.
-
-    Accuracies are in percent of the answers asked for, differences in percentage points.
-    """
+    """Return a record for every column and grader of a row: accuracies in percent of the requested
+    answers, differences in percentage points, None for missing values."""
     records = []
     for (grader, column), accuracy in row.accuracies.items():
         difference = row.differences.get((grader, column))

@@ -1,5 +1,5 @@
-"""Read and write a results folder: subject.json identifies the model and settings, so that others
-cannot add to it, and each subject has an evaluation.json per column."""
+"""The files of a results folder: subject.json, the identity of what was evaluated, so that results
+of other models or settings are not mixed, and an evaluation.json per subject and column."""
 
 import hashlib
 import json
@@ -23,7 +23,7 @@ SUMMARY = "summary.md"
 GRADERS: tuple[Grader, ...] = get_args(Grader)
 IDENTITY = "subject.json"
 FORMAT_KEY, FORMAT = "format", 3
-"""Incremented when keys of the files, or the prompts of a setup, change."""
+"""Incremented when keys of these files, or prompts of a setup, change."""
 TASKS = "tasks"
 TITLE = "title"
 SAMPLING = "sampling"
@@ -31,21 +31,20 @@ SETUP_FILES = "setup_files"
 MAY_GROW = (TASKS, SETUP_FILES)
 
 Identity = Mapping[str, Any]
-"""Everything that determines the answers, as JSON values: "tasks" has a fingerprint per benchmark,
-"sampling" the request options, "setup_files" the SHA-256 of plug-in setups, and "title" the place
-of the models, for people to read."""
+"""Everything that determines the answers, as JSON values: "tasks" (a fingerprint per benchmark),
+"sampling", "setup_files" (SHA-256 of setups that are plug-ins), ... The "title" is informal."""
 
 PART_NAME = re.compile(r"agent_\d+|society")
 
 
 class Column(NamedTuple):
-    """A benchmark under a setup: one column of one block of the results table."""
+    """A benchmark under a setup: a column of the results table."""
 
     setup: str
     benchmark: str
 
     def folder(self, subject: Path) -> Path:
-        """Return the folder of the answers and their evaluation."""
+        """Return the folder of a subject's answers and evaluation."""
         return subject / self.benchmark / self.setup
 
 
@@ -56,12 +55,11 @@ class GradedAnswer:
     task_id: str
     seed: int
     response: str | None
-    """Fingerprint of the graded text. Like the verdicts, it is None if there is no answer yet, or
-    the request failed."""
+    """Fingerprint of the graded text. Without an answer, this and the verdicts are None."""
     strict: Verdict | None
     published: Verdict | None
     math_verify: Verdict | None = None
-    """None if it was graded before version 0.15.0."""
+    """None also if graded before version 0.15.0."""
 
     def verdict(self, grader: Grader) -> Verdict | None:
         """Return the verdict of ``grader``."""
@@ -71,7 +69,7 @@ class GradedAnswer:
 
 @dataclass(frozen=True)
 class Tally:
-    """Counts of one grader's verdicts. Accuracies are shares (0 to 1) of the tasks asked."""
+    """The counted verdicts of a grader. Accuracies (0 to 1) are shares of the requested answers."""
 
     accuracy: float
     correct: int
@@ -82,13 +80,13 @@ class Tally:
 
     @property
     def num_judged(self) -> int:
-        """Number of answers on which the grader did not fail."""
+        """Answers on which the grader did not fail."""
         return self.correct + self.wrong + self.unanswered
 
 
 @dataclass(frozen=True)
 class Cost:
-    """The total cost of all stored answers."""
+    """The cost of all recorded answers."""
 
     calls: int
     prompt_tokens: int
@@ -106,15 +104,15 @@ class Evaluation:
     num_asked: int
     """Tasks times seeds, the denominator of accuracy."""
     num_done: int
-    """Number of stored answers."""
+    """Those with an answer."""
     num_failures: int
-    """Number of failed requests; other missing answers were not asked for yet."""
+    """Those that failed; the rest was not asked yet."""
     graders: Mapping[Grader, Tally]
     cost: Cost
     questions: Mapping[str, str]
-    """task_id -> fingerprint of form, query and gold. Comparisons use the common questions."""
+    """task_id -> fingerprint of form, query and gold, to compare subjects on common questions."""
     answers: tuple[GradedAnswer, ...]
-    """One per task and seed."""
+    """One for every task and seed."""
     graded_by: str = ""
     """Fingerprint of the graders; "" before version 0.11.0."""
 
@@ -123,7 +121,7 @@ _ADAPTER = TypeAdapter(Evaluation)
 
 
 def read_evaluation(path: Path) -> Evaluation:
-    """Read an evaluation.json. Raises ValueError, with the line or the key, when it is damaged."""
+    """Read an evaluation.json. Raises ValueError when it is damaged."""
     try:
         return _ADAPTER.validate_json(path.read_bytes())
     except ValidationError as error:
@@ -140,22 +138,21 @@ def write_evaluation(path: Path, evaluation: Evaluation) -> None:
 
 @dataclass(frozen=True)
 class Subject:
-    """One model or society with all its evaluations."""
+    """A model, or a society, with its evaluations."""
 
     part: str
-    """``agent_0``, ``society``, or "" for a folder that holds a single model."""
+    """``agent_0``, ``society``, or "" for a single model."""
     evaluations: Mapping[Column, Evaluation]
 
     def label(self, name: str) -> str:
-        """Return its name in tables of results folder ``name``: ``quickstart/agent_0``."""
+        """Return its name in tables for results folder ``name``: ``quickstart/agent_0``."""
         return f"{name}/{self.part}" if self.part else name
 
 
 def read_subjects(folder: Path) -> list[Subject]:
-    """Return the subjects of ``results/NAME``, agents first, or the one of a subject's own folder.
+    """Read the subjects of ``results/NAME``, agents first, or of a subject's own folder.
 
-    Raises ValueError if nothing is graded there, listing the folders beside it, or if an
-    evaluation.json is damaged.
+    Raises ValueError when nothing is graded there, or an evaluation.json is damaged.
     """
     parts = [path for path in _folders(folder) if PART_NAME.fullmatch(path.name)]
     # agent_9 before agent_10, the society last
@@ -178,14 +175,12 @@ def _folders(folder: Path) -> list[Path]:
     return sorted(path for path in folder.iterdir() if path.is_dir()) if folder.is_dir() else []
 
 
-# ---------------------------------------------------------------- whose results they are
+# ---------------------------------------------------------------- identity
 
 
 def check_identity(folder: Path, identity: Identity) -> None:
-    """Raise ValueError, with the differences, if ``folder`` holds results of another identity.
-
-    Benchmarks and setups may be added.
-    """
+    """Raise ValueError, with the differences, if ``folder`` holds results of another identity;
+    benchmarks and setups may be added."""
     path = folder / IDENTITY
     if not path.is_file():
         if next(folder.glob(f"**/{ANSWERS}"), None):
@@ -200,7 +195,7 @@ def check_identity(folder: Path, identity: Identity) -> None:
 
 
 def write_identity(folder: Path, identity: Identity) -> None:
-    """Write the identity to ``folder``, keeping benchmarks and setups that are already there."""
+    """Write the identity into ``folder``, keeping its other benchmarks and setups."""
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / IDENTITY
     before = _read(path) if path.is_file() else {}
@@ -210,16 +205,14 @@ def write_identity(folder: Path, identity: Identity) -> None:
 
 
 def read_sampling(folder: Path) -> Mapping[str, Any]:
-    """Return the sampling options of the answers in ``results/NAME`` or one of its subjects.
-
-    Raises ValueError when another version of this program wrote them.
-    """
+    """Return the sampling options of ``results/NAME`` or one of its subjects. Raises ValueError
+    when another version of this program wrote them."""
     path = next((p / IDENTITY for p in (folder, folder.parent) if (p / IDENTITY).is_file()), None)
     return {} if path is None else dict(_read(path)[SAMPLING])
 
 
 def fingerprint(value: object) -> str:
-    """Return a 64-bit hash of a JSON value."""
+    """Return a digest of 64 bits, enough to notice a change, of a JSON value."""
     return hashlib.blake2b(json.dumps(value).encode(), digest_size=8).hexdigest()
 
 
@@ -233,7 +226,7 @@ _REMEDY = "Choose another NAME, or delete that folder. Nothing was changed."
 
 
 def _read(path: Path) -> dict[str, Any]:
-    """Read subject.json. Raises ValueError if it is damaged or has another format."""
+    """Read subject.json. Raises ValueError when it is damaged or has another format."""
     identity = read_json(path, _KEPT, remedy=_REMEDY)
     found = identity.pop(FORMAT_KEY, 1)
     if found != FORMAT:

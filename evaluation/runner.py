@@ -1,4 +1,4 @@
-"""Run a setup over the tasks of a benchmark, and resume an interrupted run."""
+"""Runs a setup over the tasks of a benchmark; resumes an interrupted run."""
 
 import logging
 from collections.abc import Callable, Iterator, Sequence
@@ -26,11 +26,11 @@ from evaluation.types import Answer, BenchmarkTask, Call, Setup
 log = logging.getLogger(__name__)
 
 MAX_FAILURES_IN_A_ROW = 32
-"""At least; or twice the requests in flight, as an outage fails many at once."""
+"""At least; twice the requests in flight if that is more, as an outage fails many at once."""
 
 
 class EndpointError(RuntimeError):
-    """A model's server no longer returns usable replies."""
+    """An endpoint no longer gives usable replies."""
 
 
 async def run_inference(
@@ -42,19 +42,19 @@ async def run_inference(
     options: RequestOptions,
     folder: Path,
 ) -> None:
-    """Answer every task under every seed, and store the answers in ``folder``.
+    """Answer every task under every seed, and write each answer to ``folder`` at once.
 
-    Tasks with a stored answer are skipped. A task without a usable reply is recorded as failed, and
-    asked again by the next call. Finished answers survive any interruption (see inference_log).
+    Answered tasks are skipped; tasks without a usable reply are recorded as failed, and asked again
+    by the next call.
 
-    Raises FileError if ``folder`` is damaged or not writable, and EndpointError if too many tasks
-    fail in a row.
+    Raises FileError when ``folder`` is damaged or cannot be written, EndpointError when too many
+    tasks fail in a row.
     """
     assert models and len({task.task_id for task in tasks}) == len(tasks)
     name = "/".join(folder.parts[-3:])  # subject, benchmark, setup
     folder.mkdir(parents=True, exist_ok=True)
     done = {(answer.task_id, answer.seed) for answer in read_inference(folder / ANSWERS)}
-    write_text(folder / FAILURES, "")  # those of an earlier session
+    write_text(folder / FAILURES, "")
     asked = [(task, seed) for seed in seeds for task in tasks]
     pending = [(task, seed) for task, seed in asked if (task.task_id, seed) not in done]
     log.info("%s: %d of %d tasks to ask", name, len(pending), len(asked))
@@ -64,8 +64,7 @@ async def run_inference(
             max_in_a_row = max(MAX_FAILURES_IN_A_ROW, 2 * options.concurrency)
             run = _Run(setup, client, folder, bar, max_in_a_row)
             queue = iter(pending)
-            # More workers than requests in flight would delay the end of tasks with many calls,
-            # and store little until then.
+            # More workers would make tasks of many calls end late, with little written until then.
             num_workers = min(options.concurrency, len(pending))
             await run_all(run.work_off(queue) for _ in range(num_workers))
     num_failed = len(run.failures)
@@ -79,7 +78,7 @@ async def run_inference(
 
 @dataclass
 class _Run:
-    """State shared by the workers of one session."""
+    """The shared state of a session's workers."""
 
     setup: Setup
     client: Client
@@ -99,7 +98,7 @@ class _Run:
                 append_failure(self.folder, failure)
                 self.failures.append(failure)
                 self.bar.set_postfix(failed=len(self.failures), refresh=False)
-                # An overlong or filtered prompt says nothing about the server.
+                # Overlong or filtered prompts say nothing about the server.
                 self.num_in_a_row += not isinstance(error, RefusedPromptError)
                 self._stop_if_hopeless()
             else:
@@ -124,10 +123,8 @@ async def answer_task(
     client: Client,
     on_call: Callable[[Call], object] = lambda call: None,
 ) -> Answer:
-    """Answer one task with a setup; ``on_call`` receives every call as soon as it is answered.
-
-    Raises RequestError if a call gets no usable reply.
-    """
+    """Run a setup on one task; ``on_call`` receives every call once it is answered. Raises
+    RequestError when a call gets no usable reply."""
     transcript = _Transcript(client, task.task_id, seed, on_call)
     response = await setup.flow(task, transcript)
     calls = tuple(call for _, call in sorted(transcript.calls.items()))
@@ -161,6 +158,6 @@ class _Transcript:
 
 
 def request_seed(seed: int, *, task_id: str, label: str) -> int:
-    """Return the sampling seed of a request. It does not depend on the setup: the same request gets
-    the same reply in all setups."""
+    """Return the sampling seed of a request, which does not depend on the setup: equal requests
+    get equal replies."""
     return sampling_seed(seed, task_id, label)

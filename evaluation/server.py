@@ -1,4 +1,4 @@
-"""vLLM's own OpenAI-compatible servers, one per model, for the duration of a block."""
+"""vLLM's OpenAI-compatible servers, one per model, for the duration of a block."""
 
 import asyncio
 import logging
@@ -40,30 +40,30 @@ log = logging.getLogger(__name__)
 POLL_S = 0.2
 WATCH_S = 1.0
 START_TIMEOUT_S = 900.0
-"""Limit on the start of the servers."""
+"""Limit for the start of all servers."""
 ANSWER_TIMEOUT_S = 2.0
 NUM_SHOWN_LINES = 12
 EXCEPTION = re.compile(
     r"(?:\(\S+ pid=\d+\) )?(?:ERROR .*?\] )?((?:\w+\.)*\w*(?:Error|Exception): .+)"
 )
 CHATTER = ("nanobind: ", " - ", "See https://nanobind")
-"""How the many lines begin that a library leaves at the end of every vLLM process."""
+"""Beginnings of the lines that a library prints at the end of every vLLM process."""
 
 
 class ServerError(RuntimeError):
-    """A server did not start, or died; the message holds the end of its log."""
+    """A server did not start, or died; the message has the end of its log."""
 
 
 class Servers:
-    """Servers that are ready: our own, or somebody else's endpoints."""
+    """Ready servers: our own, or remote endpoints."""
 
     def __init__(self, endpoints: Sequence[Endpoint], started: "Sequence[_Server]" = ()) -> None:
         self.endpoints = endpoints
-        """Where each model is served, in the order of the models."""
+        """In the order of the models."""
         self._started = started
 
     async def watch(self) -> NoReturn:
-        """Raise ServerError as soon as one of our own has died."""
+        """Raise ServerError as soon as one of our own servers has died."""
         while True:
             for server in self._started:
                 server.check()
@@ -78,17 +78,15 @@ def serve(
     config: EvaluationConfig,
     device: Device,
 ) -> Iterator[Servers]:
-    """Serve the models on this machine's loopback interface while the block runs, for whoever has
-    the key of their endpoints.
+    """Serve the models on the loopback interface during the block, to clients with their keys.
 
-    LoRA adapters of the same model share a server, whose log is that of the first of them.
-    They start concurrently, or one after the other if they share GPUs. ``logs[i]`` gets the
-    output of model i's server. All processes of the servers are stopped when the block ends, or
-    when this process does, in whatever way.
+    LoRA adapters of the same model share a server, which logs to the first one's file of ``logs``.
+    Servers start concurrently, or one after another if they share GPUs. All their processes end
+    with the block, or with this process.
 
     Raises:
-        ServerError: a server died or took longer than ``START_TIMEOUT_S`` to start.
-        ValueError: there are too few GPUs or too little memory, or a chat template cannot be used.
+        ServerError: a server died, or did not start within ``START_TIMEOUT_S``.
+        ValueError: GPUs or memory are too few, or a chat template cannot be used.
     """
 
     def encoder_of(model: LocalModel) -> ChatEncoder:
@@ -118,10 +116,9 @@ def serve(
                 log_path=logs[group[0]],
             )
             servers.append(stack.enter_context(server))
-            # Trap: servers that measure the free memory of one GPU at once disturb each other.
+            # Trap: servers that start on one GPU at once disturb each other's memory profiling.
             if share_gpus:
                 server.wait_until_ready(deadline)
-        # Side by side, so counting tells no time.
         with progress_bar("loading models"), ThreadPoolExecutor(1) as thread:
             encoders = thread.map(encoder_of, models)
             for server in servers:
@@ -143,12 +140,12 @@ def serve(
 
 @dataclass
 class _Server:
-    """One server; a context manager that starts and stops it."""
+    """A context manager that starts and stops one server."""
 
     model: LocalModel
     port: int
     arguments: Sequence[str]
-    environment: dict[str, str] = field(repr=False)  # it holds the key
+    environment: dict[str, str] = field(repr=False)  # contains the key
     log_path: Path
 
     def __enter__(self) -> Self:
@@ -161,7 +158,7 @@ class _Server:
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 env=self.environment,
-                # Ctrl-C in a terminal reaches its whole process group; only we stop the server.
+                # Keep Ctrl-C in a terminal from the server: only we stop it.
                 start_new_session=True,
             )
         where = f"{HOST}:{self.port} (log: {self.log_path})"
@@ -173,14 +170,14 @@ class _Server:
         self._process.stdin.close()
         with suppress(subprocess.TimeoutExpired):
             self._process.wait(timeout=2 * GRACE_S)
-        end_server(self._key)  # where its guard was killed, or is frozen
+        end_server(self._key)  # in case its guard was killed or frozen
 
     @property
     def _key(self) -> str:
         return self.environment[KEY_VARIABLE]
 
     def wait_until_ready(self, deadline: float) -> None:
-        """Return when the server answers. Raises ServerError when it died or is too late."""
+        """Return when the server answers. Raises ServerError if it died or takes too long."""
         while not self._is_ready():
             self.check()
             if time.monotonic() > deadline:
@@ -208,7 +205,7 @@ class _Server:
                 f"http://{HOST}:{self.port}/health",
                 headers=key_headers(self._key),
                 timeout=ANSWER_TIMEOUT_S,
-                trust_env=False,  # not through a proxy from the environment
+                trust_env=False,  # no proxy
             )
         except httpx.TransportError:
             return False
@@ -216,10 +213,7 @@ class _Server:
 
 
 def exceptions_in(lines: Sequence[str]) -> list[str]:
-    """Return each exception that a log names: the cause of a failure is far above its end.
-
-    Example: ``"(EngineCore pid=7) ERROR 11-21 02:25 [core.py:9] ValueError: too long"`` holds
-    ``"ValueError: too long"``.
-    """
+    """Return the exceptions in a log, whose cause is far above its end: ``"ValueError: too long"``
+    of ``"(EngineCore pid=7) ERROR 11-21 02:25 [core.py:9] ValueError: too long"``."""
     found = (EXCEPTION.match(line) for line in lines)
     return list(dict.fromkeys(match[1] for match in found if match))

@@ -1,4 +1,4 @@
-"""GPUs, ports, command lines and environments of vLLM's servers."""
+"""The GPUs, ports, command lines and environments of vLLM's servers."""
 
 import json
 import os
@@ -25,22 +25,22 @@ from evaluation.server_process import KEY_VARIABLE, RequireKey
 
 HOST = "127.0.0.1"
 KV_BLOCK = 128
-"""Tokens of a block of vLLM's KV cache on a CPU."""
+"""Tokens per block of vLLM's KV cache on a CPU."""
 
 
 @dataclass(frozen=True)
 class Slot:
-    """The GPUs that a server may use (none on CPU), and the share of their memory."""
+    """A server's GPUs (none on CPU), and its share of their memory."""
 
     gpus: tuple[str, ...] = ()
     memory_share: float = 0.0
 
 
 def groups_of(models: Sequence[LocalModel]) -> list[list[int]]:
-    """Indices of the models that share a server: adapters of the same model.
+    """Return groups of indices of models that share a server: adapters of the same model.
 
-    What is no adapter has a server of its own: on a CPU, vLLM's kernels give a request without
-    an adapter the last one, if another request of the batch has one.
+    The base has its own server: vLLM's CPU kernels apply the last adapter to requests without one
+    if another request of the batch has one.
     """
     groups: dict[Path | int, list[int]] = {}
     for index, model in enumerate(models):
@@ -49,12 +49,10 @@ def groups_of(models: Sequence[LocalModel]) -> list[list[int]]:
 
 
 def plan_slots(num_servers: int, *, config: EvaluationConfig, device: Device) -> list[Slot]:
-    """Assign servers to the GPUs that this process may use, ``tensor_parallel_size`` to each.
+    """Assign ``tensor_parallel_size`` of the visible GPUs to each server.
 
-    Where there are too few for all, servers share GPUs and their memory. Example: 4 servers on
-    2 GPUs run on 0, 1, 0, 1 and fill half of ``gpu_memory_utilization`` each.
-
-    Raises ValueError when there are fewer GPUs than one server needs.
+    If there are too few, servers share GPUs and their memory: 4 servers on 2 GPUs run on 0, 1, 0, 1
+    with half of ``gpu_memory_utilization`` each. Raises ValueError if one server needs more GPUs.
     """
     if device == "cpu":
         return [Slot()] * num_servers
@@ -71,7 +69,7 @@ def plan_slots(num_servers: int, *, config: EvaluationConfig, device: Device) ->
 
 
 def visible_gpus() -> list[str]:
-    """The GPUs that this process may use, by the names that CUDA_VISIBLE_DEVICES takes."""
+    """Return the GPUs that this process may use, as named in CUDA_VISIBLE_DEVICES."""
     import torch
 
     named = os.environ.get("CUDA_VISIBLE_DEVICES")
@@ -81,7 +79,7 @@ def visible_gpus() -> list[str]:
 
 
 def free_ports(count: int) -> list[int]:
-    """Return ``count`` ports of this machine that nobody listens on."""
+    """Return ``count`` free ports of this machine."""
     with ExitStack() as stack:
         listeners = [stack.enter_context(socket.socket()) for _ in range(count)]
         for listener in listeners:
@@ -92,7 +90,7 @@ def free_ports(count: int) -> list[int]:
 def server_arguments(
     models: Sequence[LocalModel], *, port: int, slot: Slot, config: EvaluationConfig
 ) -> list[str]:
-    """The command line of vLLM's server of a model, or of some adapters of one."""
+    """Return the command line of vLLM's server for a model, or for adapters of one model."""
     model = models[0]
     values: dict[str, object] = {
         "model": model.folder,
@@ -124,13 +122,13 @@ def server_arguments(
 
 
 def cpu_dtype(model: LocalModel) -> str:
-    """Return the number format of a model that is served on a CPU."""
+    """Return the dtype in which a model is served on a CPU."""
     return model.dtype if multiplies_bfloat16() else "float32"
 
 
 def kv_cache_mib(model: LocalModel, config: EvaluationConfig) -> int:
-    """Return the KV cache of a server on a CPU, in MiB: what is configured, or more where the
-    longest request needs it, without which vLLM does not start."""
+    """Return the KV cache of a server on a CPU, in MiB: as configured, or more if the longest
+    request needs it, as vLLM requires."""
     longest = kv_cache_bytes(
         model_shape(str(model.folder)),
         num_tokens=-(-model.context_length // KV_BLOCK) * KV_BLOCK,
@@ -140,8 +138,7 @@ def kv_cache_mib(model: LocalModel, config: EvaluationConfig) -> int:
 
 
 def check_host_memory(models: Sequence[LocalModel], config: EvaluationConfig) -> None:
-    """Raise ValueError where this machine cannot hold the weights and KV caches of these servers on
-    its CPU."""
+    """Raise ValueError if the weights and KV caches of CPU servers exceed the host's memory."""
     weights = sum(
         model_shape(str(model.folder)).num_parameters * BYTES.get(cpu_dtype(model), 4)
         for model in models
@@ -158,14 +155,14 @@ def check_host_memory(models: Sequence[LocalModel], config: EvaluationConfig) ->
 
 
 def _flag(name: str, value: object) -> str:
-    """Example: ``enforce-eager`` is ``--enforce-eager``, or of False ``--no-enforce-eager``."""
+    """``("enforce-eager", False) -> "--no-enforce-eager"``"""
     if isinstance(value, bool):
         return f"--{name}" if value else f"--no-{name}"
     return f"--{name}={value}"
 
 
 def _lora_flags(adapters: Sequence[LocalModel]) -> list[str]:
-    """The flags that name LoRA adapters; each is asked for by its folder."""
+    """Return the flags for LoRA adapters, which are named by their folders."""
     if not adapters:
         return []
     named = [{"name": str(m.adapter), "path": str(m.adapter)} for m in adapters]
@@ -179,20 +176,20 @@ def _lora_flags(adapters: Sequence[LocalModel]) -> list[str]:
 
 
 def threads_of_servers(models: Sequence[LocalModel], *, num_servers: int) -> int:
-    """Return on how many threads each server of the models computes on a CPU."""
+    """Return the threads of each server on a CPU."""
     largest = max(model_shape(str(model.folder)).num_parameters for model in models)
     return num_threads(largest, num_cores=usable_cores(), at_work=num_servers)
 
 
 def server_environment(slot: Slot, *, key: str, threads: int = 1) -> dict[str, str]:
-    """The environment variables of a server's process, which asks for ``key``; ``threads`` are
-    those that it computes on, on a CPU."""
+    """Return the environment of a server's process, which requires ``key`` and computes on
+    ``threads`` threads on a CPU."""
     device: Device = "cuda" if slot.gpus else "cpu"
     environment = os.environ | engine_environment(device, threads=threads)
     environment["VLLM_LOGGING_LEVEL"] = "INFO"
     environment[KEY_VARIABLE] = key
     if slot.gpus:
         environment["CUDA_VISIBLE_DEVICES"] = ",".join(slot.gpus)
-    # A key meant for another server would lock us out of this one.
+    # A key for another server would lock us out of this one.
     environment.pop("VLLM_API_KEY", None)
     return environment

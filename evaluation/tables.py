@@ -1,4 +1,4 @@
-"""Format results as Markdown tables like the paper's Table 1, also for the terminal."""
+"""Results as Markdown tables in the layout of the paper's Table 1."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import astuple
@@ -26,8 +26,7 @@ COST_LEGEND = "Over all benchmarks."
 
 
 def accuracy_table(rows: Sequence[Row], *, grader: Grader) -> str:
-    """Return a table like the paper's Table 1: a block per setup, a line per row, a column per
-    benchmark."""
+    """Return a table with a block per setup, a line per row, a column per benchmark."""
     columns, body = _columns_in_order(rows), []
     benchmarks = list(dict.fromkeys(column.benchmark for column in columns))
     for setup in dict.fromkeys(column.setup for column in columns):
@@ -39,7 +38,7 @@ def accuracy_table(rows: Sequence[Row], *, grader: Grader) -> str:
 
 
 def difference_table(rows: Sequence[Row]) -> str:
-    """Return a table of all differences with intervals, for each grader."""
+    """Return a table of all differences with intervals by grader, and numbers of common tasks."""
     body = [
         [*column, row.label, row.reference.label, *cells]
         for column in _columns_in_order(rows)
@@ -87,7 +86,7 @@ def cost_table(name: str, subjects: Sequence[Subject]) -> str:
 
 
 def shortcomings(name: str, subjects: Sequence[Subject]) -> list[str]:
-    """Return one sentence per incomplete column of the results in folder ``name``."""
+    """Return what is missing from the results of ``name``, a line per column."""
     found = []
     for subject in subjects:
         for (setup, benchmark), evaluation in subject.evaluations.items():
@@ -97,8 +96,8 @@ def shortcomings(name: str, subjects: Sequence[Subject]) -> list[str]:
 
 
 def unreadable(name: str, subjects: Sequence[Subject]) -> list[str]:
-    """Return one sentence per column in which most replies lack an answer in the requested form:
-    its accuracy then measures the form rather than knowledge."""
+    """Return a line for each column in which most replies lack the requested form of answer, so
+    that accuracy measures the form."""
     return [
         f"{subject.label(name)}, {setup}, {benchmark}: {tally.unanswered} of {tally.num_judged} "
         "replies; see its transcripts, and raise max_tokens if they are cut off"
@@ -112,7 +111,7 @@ def unreadable(name: str, subjects: Sequence[Subject]) -> list[str]:
 def markdown_table(
     header: Sequence[str], body: Sequence[Sequence[str]], *, num_left_aligned: int
 ) -> str:
-    """Return a padded Markdown table; columns after ``num_left_aligned`` are right-aligned."""
+    """Format a table; all but the first ``num_left_aligned`` columns are aligned to the right."""
     columns = []
     for i, texts in enumerate(zip(header, *body, strict=True)):
         width = max(map(len, texts))
@@ -124,7 +123,7 @@ def markdown_table(
 
 
 def _accuracy_cell(row: Row, key: CellKey) -> str:
-    """Return ``84.60 ± 1.14 [497/500] (+3.20*)``, without parts that do not apply."""
+    """Format ``84.60 ± 1.14 [497/500] (+3.20*)``, without parts that do not apply."""
     if (accuracy := row.accuracies.get(key)) is None:
         return NOTHING
     text = f"{100 * accuracy.value:.2f}"
@@ -138,7 +137,7 @@ def _accuracy_cell(row: Row, key: CellKey) -> str:
 
 
 def _difference_cells(row: Row, reference: Row, column: Column) -> list[str]:
-    """Return ``+3.20 [+0.40, +6.00]*`` per grader and the number of tasks, or [] if one of the rows
+    """Format ``+3.20 [+0.40, +6.00]*`` per grader, and the number of tasks; empty if one of the two
     lacks the column."""
     if any((GRADERS[0], column) not in each.accuracies for each in (row, reference)):
         return []
@@ -154,10 +153,7 @@ def _difference_cells(row: Row, reference: Row, column: Column) -> list[str]:
 
 
 def _reasons(evaluation: Evaluation) -> list[str]:
-    """Return the reasons why a column is not complete.
-
-    Example: ``["490/500 answered", "3 failed (failures.jsonl)", "7 not asked yet"]``
-    """
+    """Say why a column is incomplete: ``["490/500 answered", "3 failed (failures.jsonl)"]``."""
     missing = evaluation.num_asked - evaluation.num_done
     reasons = [f"{evaluation.num_done}/{evaluation.num_asked} answered"] * bool(missing)
     if evaluation.num_failures:
@@ -176,7 +172,7 @@ def _points(share: float) -> str:
 
 
 def _columns_in_order(rows: Iterable[Row]) -> list[Column]:
-    """Return all setups with all benchmarks of the rows, in the project's order."""
+    """Return all setups of the rows, each with all benchmarks, in the project's order."""
     found = columns_of(rows)
     benchmarks = _in_order({c.benchmark for c in found}, known=list(BENCHMARKS))
     setups = _in_order({c.setup for c in found}, known=list(SETUPS))

@@ -1,4 +1,4 @@
-"""The tasks of an evaluation: drawn from a benchmark, or the held-out questions of a run."""
+"""The tasks of an evaluation, from a benchmark or the held-out questions of a run."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,7 +15,7 @@ from evaluation.benchmarks import BENCHMARKS
 from evaluation.types import BenchmarkTask
 
 HELD_OUT = "held_out"
-"""The name of a run's validation questions, used as a benchmark."""
+"""The name of a run's validation questions as a benchmark."""
 
 HELD_OUT_LIMIT = 500
 DRAW_SEED = 0
@@ -25,10 +25,8 @@ T = TypeVar("T")
 
 
 def benchmark_tasks(name: str, *, data: Path, limit: int | None) -> list[BenchmarkTask]:
-    """Tasks drawn from the built benchmark ``name``, at most ``limit`` (None: the benchmark's).
-
-    Raises ValueError when its file is damaged.
-    """
+    """Draw at most ``limit`` (default: the benchmark's) tasks from the built benchmark ``name``.
+    Raises ValueError when its file is damaged."""
     benchmark = BENCHMARKS[name]
     path = benchmark.records_path(data)
     tasks, faults = [], []
@@ -49,10 +47,10 @@ def benchmark_tasks(name: str, *, data: Path, limit: int | None) -> list[Benchma
 def held_out_tasks(
     questions: str | Path, rules: Data = RECORDS, *, limit: int | None, prompts: str | None = None
 ) -> list[BenchmarkTask]:
-    """A run's validation questions, read by ``rules`` and asked as in training, with the run's own
-    ``prompts``.
+    """Draw from a run's validation questions, read by ``rules`` and asked as in training, with the
+    run's own ``prompts``.
 
-    Raises DataError when ``questions`` cannot be read or holds faulty records.
+    Raises DataError when ``questions`` cannot be read or has invalid records.
     """
     if str(questions).startswith(PREFIX):
         raise ValueError(
@@ -74,10 +72,8 @@ def held_out_tasks(
 
 
 def draw(tasks: Sequence[T], limit: int, *, name: str) -> list[T]:
-    """At most ``limit`` of the tasks, the same ones for every model, in their order.
-
-    A smaller draw is a subset of a larger one.
-    """
+    """Draw at most ``limit`` tasks, always the same, in order; a smaller draw is a subset of a
+    larger one."""
     order = list(range(len(tasks)))
     Random(f"{DRAW_SEED}/{name}").shuffle(order)
     return [tasks[i] for i in sorted(order[:limit])]
@@ -86,11 +82,11 @@ def draw(tasks: Sequence[T], limit: int, *, name: str) -> list[T]:
 def choose_benchmarks(
     wanted: Sequence[str] | None, *, data: Path, held_out: str | None, is_quickstart: bool
 ) -> tuple[str, ...]:
-    """``wanted``, or the default: the held-out questions for a quick-start run, and for any run
-    while no benchmark is built; otherwise the paper's benchmarks.
+    """Return ``wanted``, or the default: the held-out questions for a quick-start run, or for any
+    run if no benchmark is built; otherwise the paper's benchmarks.
 
-    Raises ValueError when a benchmark is not built, with the command that builds it, or when
-    held-out questions are wanted but there is no run.
+    Raises ValueError when a benchmark is not built, with the command that builds it, or held-out
+    questions are wanted without a run.
     """
     if wanted is None:
         is_built = any(b.records_path(data).is_file() for b in BENCHMARKS.values())

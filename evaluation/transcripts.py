@@ -1,4 +1,4 @@
-"""Show the calls of an evaluation, with their prompts, as threads of a page."""
+"""The answers of an evaluation as threads of a page, with every call and its prompt."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -12,10 +12,8 @@ from evaluation.types import Answer, Call, role_of
 
 
 def results_source(folder: Path) -> PageSource:
-    """Return the transcripts of a results folder.
-
-    Raises ValueError if nothing is graded there, or a file is damaged.
-    """
+    """Read the transcripts of a results folder. Raises ValueError when nothing is graded there, or
+    a file is damaged."""
     subjects = read_subjects(folder)
     threads: list[Thread] = []
     details: dict[str, Details] = {}
@@ -67,7 +65,7 @@ def _thread(
 
 
 def _turns(calls: Sequence[Call], verdict: str | None) -> Iterator[PageTurn]:
-    """Yield one turn per call, below its parent call if labels have that form (``r0.s0.e0``)."""
+    """Yield a turn per call, under the call that it answers if labels say so (``r0.s0.e0``)."""
     labels = {call.label for call in calls}
     for call in calls:
         parent = call.label.rpartition(".")[0]

@@ -1,4 +1,4 @@
-"""Reading ``key=value`` arguments and printing, for benchmarks, GPU checks and chaos."""
+"""``key=value`` arguments and printing, for benchmarks, GPU checks and chaos."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ Arguments = TypeVar("Arguments")
 
 
 def read_arguments(kind: type[Arguments], *, about: str) -> Arguments:
-    """The ``key=value`` arguments of the command line as ``kind``, a dataclass of defaults.
+    """Read the command line's ``key=value`` arguments into ``kind``, a dataclass of defaults.
 
-    ``--help`` prints ``about`` and the keys, and ends the process with status 0; a key or a
-    value that does not fit ends it with status 2, after an error that lists the keys.
+    ``--help`` prints ``about`` and the keys, and exits with status 0; an invalid key or value
+    prints an error with the keys, and exits with status 2.
     """
     given = sys.argv[1:]
     keys = "\n".join(
@@ -32,6 +32,6 @@ def read_arguments(kind: type[Arguments], *, about: str) -> Arguments:
 
 
 def say(line: str) -> None:
-    """Print a line at once, also into a file."""
+    """Print a line, and flush."""
     sys.stdout.write(f"{line}\n")
     sys.stdout.flush()

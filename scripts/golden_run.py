@@ -1,4 +1,4 @@
-"""Compares runs of two versions of the code, digit by digit; started by scripts/golden_run.sh."""
+"""Compares runs of two versions of the code digit by digit; see scripts/golden_run.sh."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ NO_ROW: dict[str, Any] = {}
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run both versions under every schedule; returns the exit status."""
+    """Run both versions under every schedule; return the exit status."""
     parser = argparse.ArgumentParser(prog="bash scripts/golden_run.sh", allow_abbrev=False)
     parser.add_argument("commit")
     parser.add_argument("overrides", nargs="*", metavar="key=value")
@@ -45,7 +45,7 @@ def main(arguments: Sequence[str]) -> int:
 
 @contextmanager
 def checked_out(commit: str) -> Iterator[Path]:
-    """A working tree of ``commit``, for as long as the block lasts."""
+    """Provide a working tree of ``commit`` during the block."""
     with tempfile.TemporaryDirectory() as folder:
         tree = Path(folder) / "base"
         subprocess.run(
@@ -58,7 +58,7 @@ def checked_out(commit: str) -> Iterator[Path]:
 
 
 def train(code: Path, name: str, *overrides: str) -> Path:
-    """The run directory of a quick-start run with the code in ``code``."""
+    """Train the quick-start with the code in ``code``; return the run directory."""
     command = [sys.executable, "-m", "comas", "configs/quickstart.yaml", *overrides]
     subprocess.run(
         [*command, f"name={name}", f"saves={SAVES}"],
@@ -76,8 +76,8 @@ def compare(
     ignored: tuple[str, ...] = ("time/",),
     may_add: bool = False,
 ) -> Iterator[str]:
-    """A line for each value that differs, but for keys that begin with one of ``ignored``; with
-    ``may_add``, what ``after`` says besides is no difference."""
+    """Yield a line for each value that differs, except keys that begin with one of ``ignored`` and,
+    with ``may_add``, additional values in ``after``."""
     is_same = holds if may_add else operator.eq
     files = ["metrics.jsonl"]
     files += [f"discussions/{path.name}" for path in sorted((before / "discussions").iterdir())]
@@ -92,7 +92,7 @@ def compare(
 
 
 def holds(new: Any, old: Any) -> bool:
-    """True if ``new`` has all values of ``old``; what it says besides changes none of them."""
+    """True if ``new`` has all values of ``old``, perhaps among others."""
     if isinstance(old, dict) and isinstance(new, dict):
         return all(key in new and holds(new[key], value) for key, value in old.items())
     if isinstance(old, list) and isinstance(new, list):
@@ -101,12 +101,12 @@ def holds(new: Any, old: Any) -> bool:
 
 
 def read_lines(path: Path) -> list[dict[str, Any]]:
-    """The objects of a JSONL file."""
+    """Read the objects of a JSONL file."""
     return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
 
 
 def shown(row: Mapping[str, Any], key: str) -> str:
-    """A value as it fits into a line."""
+    """Return a value, shortened to fit into a line."""
     return json.dumps(row[key])[:60] if key in row else "nothing"
 
 

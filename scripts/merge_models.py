@@ -1,6 +1,6 @@
-"""Whole models from LoRA adapters: what scripts/merge_models.sh starts."""
+"""Merges LoRA adapters into whole models; see scripts/merge_models.sh."""
 
-if __name__ == "__main__":  # Ctrl-C during the imports below, which take seconds, is to end it
+if __name__ == "__main__":  # obey Ctrl-C during the imports below, which take seconds
     from comas.utils.interrupts import end_at_ctrl_c
 
     end_at_ctrl_c()
@@ -21,13 +21,13 @@ from comas.utils.terminal import command, run_command
 log = logging.getLogger("merge_models")
 
 ABOUT_ADAPTER = re.compile(r"^This is a LoRA adapter.*?(?=\n\n)", re.DOTALL | re.MULTILINE)
-"""The paragraph of a card (comas/run/model_card.md) on how an adapter is opened."""
+"""A model card's paragraph (comas/run/model_card.md) on opening an adapter."""
 MERGED = "merged"
 
 
 @command("merge_models")
 def main(arguments: Sequence[str]) -> int:
-    """Merge every adapter of a run, or one; returns the process's exit status."""
+    """Merge every adapter of a run, or one adapter; return the exit status."""
     parser = argparse.ArgumentParser(prog="bash scripts/merge_models.sh")
     parser.add_argument("folder", type=Path)
     parser.add_argument("output", type=Path, nargs="?")
@@ -44,10 +44,8 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def find_adapters(folder: Path) -> list[Path]:
-    """``folder`` itself, or the trained agents of the run in it.
-
-    Raises ValueError when neither is an adapter.
-    """
+    """Return ``folder`` if it is an adapter, or the adapters of a run. Raises ValueError if there
+    are none."""
     candidates = [folder, *sorted(folder.glob("models/agent_*"))]
     adapters = [candidate for candidate in candidates if adapter_of(candidate) is not None]
     if not adapters:
@@ -59,10 +57,10 @@ def find_adapters(folder: Path) -> list[Path]:
 
 
 def is_merged(adapter: Path, output: Path) -> bool:
-    """True if ``output`` is there, and is what ``merge`` has made of ``adapter``.
+    """True if ``merge`` has already written ``adapter`` to ``output``.
 
-    Raises ValueError when something else is there: by its card, the model of another adapter or of
-    an earlier step, or no whole model.
+    Raises ValueError when something else is there: an incomplete model or, by its card, the model
+    of another adapter or step.
     """
     if not output.exists():
         return False
@@ -72,18 +70,15 @@ def is_merged(adapter: Path, output: Path) -> bool:
     except ValueError as error:
         raise ValueError(f"{output} is there already, and not whole ({error}): {remedy}") from error
     card, held = _card_of_merged(adapter), output / CARD
-    # Not the metadata: whoever pushes a model may have written its licence there.
+    # Ignores the metadata, to which a user may have added a licence.
     if card is not None and (not held.is_file() or ModelCard.load(held).text != card.text):
         raise ValueError(f"{output} is there already, and {adapter} did not become it: {remedy}")
     return True
 
 
 def merge(adapter: Path, output: Path) -> None:
-    """Write the model that ``adapter`` makes of its base, with the same tokenizer, to ``output``,
-    which appears whole or not at all.
-
-    Raises ValueError when the base is not there.
-    """
+    """Merge ``adapter`` into its base and write it, with its tokenizer, to ``output``, atomically.
+    Raises ValueError when the base is missing."""
     from peft import PeftModel
     from transformers import AutoModelForCausalLM
 
@@ -102,7 +97,7 @@ def merge(adapter: Path, output: Path) -> None:
 
 
 def _card_of_merged(adapter: Path) -> ModelCard | None:
-    """The adapter's card, of a model that is whole; None: it has no card."""
+    """Return the adapter's card, changed for a whole model; None if it has none."""
     found = adapter_of(adapter)
     assert found is not None
     if not (adapter / CARD).is_file():

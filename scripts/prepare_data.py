@@ -1,8 +1,8 @@
-"""Builds data/ from public datasets. Started by scripts/prepare_data.sh, which documents it."""
+"""Builds data/ from public datasets; see scripts/prepare_data.sh."""
 
 from __future__ import annotations
 
-if __name__ == "__main__":  # Ctrl-C during the imports below, which take seconds, is to end it
+if __name__ == "__main__":  # obey Ctrl-C during the imports below, which take seconds
     from comas.utils.interrupts import end_at_ctrl_c
 
     end_at_ctrl_c()
@@ -27,14 +27,10 @@ log = logging.getLogger("prepare_data")
 BLEND_NAME = "train"
 
 
-@command(
-    *("prepare_data", "comas"),
-    interrupted="interrupted. Rerun the command to build what is missing",
-)
+@command("prepare_data", "comas", interrupted="interrupted. Rerun the command to build the rest")
 def main(arguments: Sequence[str]) -> int:
-    """Build what the arguments name; returns the process's exit status."""
-    # Downloads keep their bars, and converting has one of its own.
-    disable_progress_bars()
+    """Build what the arguments name; return the exit status."""
+    disable_progress_bars()  # downloads keep theirs, and converting has its own
     job = _job(arguments)
     log.info(_announcement(job))
     outcome = build(job)
@@ -90,7 +86,7 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
 
 
 def _name(text: str) -> str:
-    """``train``, or what ``BENCHMARKS`` knows or can look up."""
+    """Accept ``train``, and what ``BENCHMARKS`` finds."""
     try:
         _ = text == BLEND_NAME or BENCHMARKS[text]
     except PluginError as error:
@@ -121,7 +117,7 @@ def _announcement(job: Job) -> str:
 
 
 def _table(job: Job, outcome: Outcome) -> str:
-    """A line a file, and under it what was left out, for each reason."""
+    """Return a line per file, followed by its left-out records by reason."""
     width = max(len(str(job.output / file)) for file in outcome.entries)
     lines = [f"{'file':<{width}}{'records':>9}  from"]
     for file, entry in outcome.entries.items():

@@ -1,4 +1,4 @@
-"""Takes pictures of the page of a run: what scripts/screenshots.sh starts."""
+"""Takes pictures of the page of a run; see scripts/screenshots.sh."""
 
 import os
 import sys
@@ -10,12 +10,12 @@ from PIL import Image
 from playwright.sync_api import Page, ViewportSize, sync_playwright
 
 NUM_COLORS = 128
-"""Colours of a picture: a third of the bytes, and no difference to be seen."""
+"""Colours of a picture: a third of the bytes, without a visible difference."""
 WINDOW: ViewportSize = {"width": 1100, "height": 620}
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Write both pictures; returns the process's exit status."""
+    """Write both pictures; return the exit status."""
     page_path, folder = map(Path, arguments)
     folder.mkdir(parents=True, exist_ok=True)
     with sync_playwright() as playwright:

@@ -1,9 +1,9 @@
-"""Make the faults of tests/seeded_faults.yaml, one after the other, and see whether tests notice.
+"""Injects the faults of tests/seeded_faults.yaml, one after another, and checks that tests fail.
 
     python scripts/seeded_faults.py [id ...]
 
-Works in a copy of the checkout's tracked files. Ends with 1 if a fault is not caught or cannot be
-made, or if the tests fail without any.
+Works in a copy of the checkout's tracked files. Exits with 1 if a fault is not caught or cannot be
+injected, or if the tests fail without faults.
 """
 
 import os
@@ -23,7 +23,7 @@ TABLE = CHECKOUT / "tests/seeded_faults.yaml"
 
 @dataclass(frozen=True)
 class SeededFault:
-    """A change of one line, and the test files that should notice it."""
+    """A change of one line, and the test files that should fail."""
 
     id: str
     breaks: str
@@ -35,7 +35,7 @@ class SeededFault:
     """True if tests marked ``stack`` are needed."""
 
     def why_not(self) -> str | None:
-        """Return why it cannot be made: ``old`` does not stand in the file exactly once."""
+        """Return why it cannot be injected (``old`` is not in the file exactly once), or None."""
         path = CHECKOUT / self.file
         count = path.read_text(encoding="utf-8").count(self.old) if path.is_file() else 0
         return None if count == 1 else f"{self.id}: {self.old!r} is {count} times in {self.file}"

@@ -1,4 +1,4 @@
-"""The benchmarks. A new one is a function, a ``Benchmark`` and an entry here."""
+"""The benchmarks. To add one, write a conversion and a ``Benchmark``, and add it here."""
 
 from comas.config.plugins import Registry, check_call
 from evaluation.benchmarks.benchmark import Benchmark

@@ -1,4 +1,4 @@
-"""A benchmark: a dataset, the form of its answers, and the number of tasks."""
+"""A benchmark: a dataset, the form of its answers, the number of tasks."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,7 +31,7 @@ CLOSING_SENTENCES: dict[AnswerForm, str] = {
 
 @dataclass(frozen=True)
 class Benchmark(RecordSet):
-    """A record set to measure models with. ``name`` also names its file of records."""
+    """A record set for evaluations. ``name`` also names its file of records."""
 
     limit: int = 500
     """Maximum number of tasks per evaluation, as in the paper."""

@@ -1,4 +1,4 @@
-"""Benchmarks of choice, each with 4 options."""
+"""Multiple-choice benchmarks, with 4 options each."""
 
 import random
 
@@ -36,8 +36,7 @@ MMLU = Benchmark(
 def convert_gpqa(row: Row) -> Item | LeftOut:
     """GPQA main (Rein et al., 2023): 448 questions in biology, physics and chemistry, 4 options.
 
-    The dataset lists the right answer first, so the options are shuffled, in an order drawn
-    from the id of the question: the same in every build.
+    The dataset lists the right answer first, so options are shuffled, seeded by the question's id.
     """
     right = row["Correct Answer"].strip()
     options = [right, *(row[f"Incorrect Answer {number}"].strip() for number in (1, 2, 3))]

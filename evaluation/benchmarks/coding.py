@@ -10,10 +10,8 @@ from evaluation.benchmarks.benchmark import Benchmark
 def convert_humaneval(row: Row) -> Item | LeftOut:
     """HumanEval (Chen et al., 2021): 164 functions to write from their signature and docstring.
 
-    The gold answer is ``def check(candidate)`` with the tests, and its call.
-
-    As in its own evaluation, code that precedes the function in the prompt (imports, helpers) is
-    put before the program and the tests, some of which use it.
+    The gold answer is ``def check(candidate)`` with the tests, and its call. As in the original
+    evaluation, it begins with the code before the function in the prompt, which some tests use.
     """
     prompt, entry_point = row["prompt"], row["entry_point"]
     before = _code_before(entry_point, prompt)
@@ -57,8 +55,7 @@ HUMANEVAL = Benchmark(
 def convert_mbpp(row: Row) -> Item | LeftOut:
     """MBPP (Austin et al., 2021): 500 short programs, each with three assertions.
 
-    The gold answer is the setup code and the assertions. The prompt shows the assertions, as
-    only they tell the name to use.
+    The gold answer is the setup code and the assertions, which the prompt shows for the names.
     """
     if not row["test_list"]:
         return LeftOut("it has no tests")

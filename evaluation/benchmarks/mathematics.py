@@ -1,4 +1,4 @@
-"""Benchmarks with mathematical or numeric answers."""
+"""Benchmarks of mathematics, and of numeric answers."""
 
 import re
 
@@ -8,10 +8,8 @@ from evaluation.benchmarks.benchmark import Benchmark
 
 
 def convert_gsm8k(row: Row) -> Item | LeftOut:
-    """GSM8K (Cobbe et al., 2021): grade-school word problems, each with a whole-number answer.
-
-    The reference solution ends with ``#### 1,200``.
-    """
+    """GSM8K (Cobbe et al., 2021): grade-school word problems with whole-number answers, in which
+    reference solutions end with ``#### 1,200``."""
     _, mark, answer = row["answer"].rpartition("####")
     if not mark:
         return LeftOut("its solution states no final answer")
@@ -56,11 +54,8 @@ MATH_500 = Benchmark(
 
 
 def convert_scibench(row: Row) -> Item | LeftOut:
-    """SciBench (Wang et al., 2024): problems from college textbooks, each with a numeric answer.
-
-    A power of ten in the unit, as in ``$10^{-19} \\mathrm{~N}$``, belongs to the unit and not
-    to the answer.
-    """
+    """SciBench (Wang et al., 2024): problems from college textbooks with numeric answers. A power
+    of ten in the unit, as in ``$10^{-19} \\mathrm{~N}$``, is not part of the answer."""
     answer = re.sub(r"\u2212|\\u2212", "-", row["answer_number"]).replace(",", "").strip()
     if not is_decimal_number(answer):
         return LeftOut("its answer is not a decimal number")

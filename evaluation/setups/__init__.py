@@ -1,4 +1,4 @@
-"""Setups, ways to answer a task. A new one is one file and an entry here.
+"""The setups: ways to answer a task. To add one, write a file and add it here.
 
 By default, a setup sends the task as a single user message without a system prompt.
 """

@@ -1,9 +1,8 @@
-"""Discussion: CoMAS's solve / criticise / score at inference; the best-scored solution is the
-answer.
+"""Discussion: CoMAS at inference, answering with the solution of the highest score.
 
 Schedule and prompts are those of training (``comas.interaction``), rounds those of the released
-code: in each of 2 rounds, every agent solves, one agent evaluates each solution, and another draw
-scores the evaluation (6 l calls per task for l agents).
+code: in each of 2 rounds every agent solves, every solution is evaluated by one agent, and the
+evaluation scored by another draw (6 l calls per task for l agents).
 """
 
 from random import Random
@@ -19,13 +18,13 @@ from comas.utils.replies import RefusedPromptError
 from evaluation.types import Ask, BenchmarkTask, Setup
 
 NUM_AGENTS_OF_ONE_MODEL = 4
-"""A single model plays as many agents as the paper has; a society has its own number."""
+"""As in the paper; the agents of a society discuss among themselves."""
 
 RULES = Interaction(schedule="parallel", num_rounds=2, num_evaluations=1, horizon=2)
 
 
 async def answer(task: BenchmarkTask, ask: Ask, *, rules: Interaction = RULES) -> str:
-    """Discuss the task, and pick a solution."""
+    """Discuss the task; return the best solution."""
     num_agents = ask.num_models if ask.num_models > 1 else NUM_AGENTS_OF_ONE_MODEL
 
     async def generate(request: Request) -> Generation | None:
@@ -34,31 +33,28 @@ async def answer(task: BenchmarkTask, ask: Ask, *, rules: Interaction = RULES) -
             text = await ask(chat, label=label, speaker=request.agent_index)
         except RefusedPromptError:
             return None
-        # This is not trained on: only the text of a response is used.
+        # Without training, only the text is read.
         return Generation((), (), text, (), "stop", policy_version=0)
 
     opened = OpenDiscussion(
-        # The prompts of the form already say what answer is wanted.
+        # The prompts ask for the form of the answer themselves.
         Question(task.task_id, task.form, task.question),
         discussion_id=task.task_id,
         seed_text=task.task_id,
         rules=rules,
         generate=generate,
     )
-    # Who evaluates and scores whom depends on the task alone, and is the same for all seeds.
+    # Who evaluates and scores whom depends on the task, not on the seed.
     rng = Random(task.task_id)
     [discussion] = await hold([opened], num_agents=num_agents, rules=rules, rng=rng)
     return best_solution(discussion)
 
 
 def best_solution(discussion: Discussion) -> str:
-    """Return the solution with the highest mean score.
+    """Return the solution with the highest mean valid score (0 without any).
 
-    Invalid scores are ignored, and a solution without valid scores ranks last. On ties, the latest
-    round wins, since its solutions were written with the others in view, then the first solution.
-
-    Raises RefusedPromptError if there is no solution, for example because the question was too
-    long.
+    Ties go to the latest round, whose solutions were written knowing the others, then to the first
+    solution. Raises RefusedPromptError when there is no solution.
     """
     solutions = discussion.solutions()
     if not solutions:

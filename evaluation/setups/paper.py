@@ -21,13 +21,12 @@ ASSISTANT, USER_PROXY = range(2)
 
 
 async def vanilla(task: BenchmarkTask, ask: Ask) -> str:
-    """Return the reply to the task (1 call per task)."""
+    """Return the reply to the task (1 call)."""
     return await ask([user(task.query)], label="answer")
 
 
 async def consistency(task: BenchmarkTask, ask: Ask) -> str:
-    """Return a final answer that another call derives from five independent samples (6 calls per
-    task)."""
+    """Summarise five independent samples by another call (6 calls)."""
     messages = [user(task.query)]
     samples = await run_all(
         ask(messages, label=f"sample {speaker}", speaker=speaker)
@@ -37,8 +36,8 @@ async def consistency(task: BenchmarkTask, ask: Ask) -> str:
 
 
 async def debate(task: BenchmarkTask, ask: Ask) -> str:
-    """Let three agents answer, read each other's answers and answer again; return the answer that
-    one call derives from the last round (7 calls per task)."""
+    """Have three agents answer, see each other's answers and answer again; summarise the last
+    round's answers by another call (7 calls)."""
     dialogues = [debate_opening(task.query) for _ in range(DEBATE_AGENTS)]
     answers: list[str] = []
     for round_index in range(DEBATE_ROUNDS):
@@ -53,12 +52,11 @@ async def debate(task: BenchmarkTask, ask: Ask) -> str:
 
 
 async def autogen(task: BenchmarkTask, ask: Ask) -> str:
-    """Let an assistant and a user proxy talk until one says TERMINATE (1 to 5 calls per task);
-    return the assistant's last message.
+    """Have an assistant and a user proxy (also a model, which opens with the task) talk until one
+    says TERMINATE (1 to 5 calls); return the assistant's last message.
 
-    The proxy, a model too, opens with the task. The assistant's instructions follow the published
-    runs: it is told to write no code, even for programming tasks, and a last message that is only
-    ``TERMINATE`` has no answer.
+    As in the published runs, the assistant is told to write no code, even for programming tasks,
+    and a last message of only ``TERMINATE`` holds no answer.
     """
     dialogue = [user(task.query)]
     for turn in range(AUTOGEN_TURNS):

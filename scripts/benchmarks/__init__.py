@@ -1,1 +1,1 @@
-"""Benchmarks of this code's own speed, one file each, run by scripts/benchmark.sh."""
+"""Speed benchmarks, one file each, run by scripts/benchmark.sh."""

@@ -1,4 +1,4 @@
-"""Trains one agent by TRL's GRPOTrainer for ``peers``: a job as JSON on stdin, times on stdout."""
+"""Trains one agent by TRL's GRPOTrainer for ``peers``: reads a JSON job, prints JSON times."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from trl import GRPOConfig, GRPOTrainer
 
 @dataclass(frozen=True)
 class TrlTraining:
-    """A model to train, and how."""
+    """A training job."""
 
     model: str
     prompts: list[str]
-    """Step after step, as many in each."""
+    """Step after step, equally many in each."""
     num_steps: int
     num_generations: int
     """Responses to each prompt: a GRPO group."""
@@ -30,32 +30,32 @@ class TrlTraining:
     temperature: float
     learning_rate: float
     kl_coef: float
-    """Coefficient of the penalty that keeps the agent near its base model."""
+    """Of the KL penalty to the base model."""
 
 
 class StepTimes(TrainerCallback):
-    """Seconds of each step: in all, until responses are rewarded, and from there."""
+    """Seconds of each step: in total, until responses are rewarded, and from then on."""
 
     def __init__(self) -> None:
         self.steps: list[tuple[float, float, float]] = []
 
     def on_step_begin(self, *_: Any, **__: Any) -> None:
-        """Start the clock."""
+        """Start timing."""
         self._start = time.perf_counter()
 
     def note_generated(self) -> None:
-        """Note that responses are there."""
+        """Record the end of generation."""
         self._generated = time.perf_counter()
 
     def on_step_end(self, *_: Any, **__: Any) -> None:
-        """Stop the clock."""
+        """Record the step's times."""
         end = time.perf_counter()
         times = end - self._start, self._generated - self._start, end - self._generated
         self.steps.append(times)
 
 
 def train(job: TrlTraining) -> dict[str, Any]:
-    """Times of every step, the mean number of tokens of a response, and the number of threads."""
+    """Return the times of every step, the mean tokens of a response, and the threads."""
     messages = [[{"role": "user", "content": prompt}] for prompt in job.prompts]
     samples_per_step = job.num_generations * len(messages) // job.num_steps
     lengths: list[int] = []

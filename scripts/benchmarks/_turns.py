@@ -1,4 +1,4 @@
-"""Ways to do the same, measured in turns in one run: medians, ratios turn by turn, marks."""
+"""Compares alternatives measured in turns: medians, ratios within each turn, targets."""
 
 from __future__ import annotations
 
@@ -10,25 +10,25 @@ from typing import Any
 from scripts.command import say
 
 Numbers = dict[str, float]
-"""Measurements of a way, once, by name."""
+"""Named measurements of one execution."""
 Way = Callable[[], Any]
 Turns = Mapping[str, Sequence[Numbers]]
-"""Measurements of each way, turn by turn."""
+"""Alternative -> its measurements in each turn."""
 
 NO_LEAST, NO_MOST = float("-inf"), float("inf")
 
 
 @dataclass
 class Repeated:
-    """The keys that benchmarks in turns share."""
+    """Shared keys."""
 
     repeats: int = 5
-    """Turns of every way."""
+    """Turns of every alternative."""
 
 
 @dataclass(frozen=True)
 class Ratio:
-    """One way's number over another's, turn by turn, and the mark of its median."""
+    """One alternative's number over another's, within each turn, and the target of its median."""
 
     one: str
     other: str
@@ -37,7 +37,7 @@ class Ratio:
     at_most: float = NO_MOST
 
     def of(self, turns: Turns) -> list[float]:
-        """The ratio in each turn."""
+        """Return the ratio in each turn."""
         pairs = zip(turns[self.one], turns[self.other], strict=True)
         return [one[self.number] / other[self.number] for one, other in pairs]
 
@@ -45,8 +45,7 @@ class Ratio:
 def take_turns(
     ways: Mapping[str, Way], *, repeats: int, measure: Callable[[Way], Numbers]
 ) -> Turns:
-    """Measure every way ``repeats`` times; each turn in the order that is the reverse of the last
-    one's."""
+    """Measure every alternative ``repeats`` times, reversing their order in every other turn."""
     turns: dict[str, list[Numbers]] = {name: [] for name in ways}
     for turn in range(repeats):
         for name in list(ways)[:: -1 if turn % 2 else 1]:
@@ -55,13 +54,13 @@ def take_turns(
 
 
 class Report:
-    """Results of a benchmark, printed as they come."""
+    """Prints the results of a benchmark, and remembers missed targets."""
 
     def __init__(self) -> None:
         self._is_reached = True
 
     def add(self, heading: str, turns: Turns, *, ratios: Sequence[Ratio] = ()) -> None:
-        """Tell the medians of all numbers, and ``ratios`` with their marks."""
+        """Print the medians of all numbers, and ``ratios`` with their targets."""
         width = max(map(len, turns))
         names = list(dict.fromkeys(name for measured in turns.values() for name in measured[0]))
         say(f"{heading}; median of {max(map(len, turns.values()))}")
@@ -82,7 +81,7 @@ class Report:
     def add_mark(
         self, line: str, value: float, *, at_least: float = NO_LEAST, at_most: float = NO_MOST
     ) -> None:
-        """Tell a number, and whether it is as it is to be."""
+        """Print a number, and whether it reaches its target."""
         marks = [f"at least {at_least:g}"] * (at_least > NO_LEAST)
         marks += [f"at most {at_most:g}"] * (at_most < NO_MOST)
         is_reached = at_least <= value <= at_most
@@ -91,5 +90,5 @@ class Report:
         say(line + (verdict if marks else ""))
 
     def end(self) -> int:
-        """Return 1 if a mark is missed, else 0."""
+        """Return 1 if a target was missed, else 0."""
         return int(not self._is_reached)

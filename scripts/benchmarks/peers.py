@@ -1,19 +1,16 @@
 """A step of CoMAS against a step of TRL's GRPOTrainer on the same tiny agents, or a real model.
 
-Both train the two quick-start agents on this machine's CPU, step by step: sampling, rewards,
-one update of each agent on 144 samples by GRPO, with a KL penalty to the agent's base model.
-CoMAS holds its discussions; TRL gets the prompts of the same discussions, every second one, and
-samples two responses to each (it needs groups). TRL trains the agents side by side: one process
-per agent, one thread each.
+Both train the two quick-start agents on this machine's CPU: sampling, rewards, one update of each
+agent on 144 samples by GRPO, with a KL penalty to its base model. TRL gets every second prompt of
+CoMAS's discussions, and samples two responses to each (it needs groups), with one process of one
+thread per agent.
 
-With model=FOLDER both train one agent of it, in float32 and without a KL penalty: 8 answers to
-each of 4 questions of configs/smollm2.yaml, from the same prompts, one optimiser step. CoMAS
-computes on the threads that it takes by itself, TRL on those that PyTorch takes.
+With model=FOLDER both train one agent of it, in float32 and without a KL penalty: 8 answers to each
+of 4 questions of configs/smollm2.yaml, one optimiser step, each with its default threads.
 
-Neither is timed while it loads. Generation ends where responses are rewarded, which in TRL is
-after the reference model's pass. The rest is the update; in CoMAS the sync of weights, too, which
-is in the whole step alone. TRL is installed in saves/benchmarks, beside the very torch and
-transformers that CoMAS runs on.
+Loading is not timed. Generation ends when responses are rewarded (in TRL, after the reference
+model's pass); the rest is the update. CoMAS's sync of weights counts in the whole step only. TRL is
+installed in saves/benchmarks, and uses CoMAS's torch and transformers.
 """
 
 from __future__ import annotations
@@ -47,7 +44,7 @@ from scripts.command import read_arguments
 
 TRL = "trl==1.16.0"
 MARK = 2.0
-"""TRL's step with a real model: at least so many times as long."""
+"""Target with a real model: TRL's step takes at least twice as long."""
 GROUP = 8
 """Answers to each question with a real model."""
 REAL_CONFIG = Path("configs/smollm2.yaml")
@@ -57,9 +54,9 @@ ANSWERS_ALONE = (
     "interaction.criticism=none",
     "interaction.num_rounds=1",
     f"interaction.prompt_reuse={GROUP}",
-    "reward.scheme=comas.ideas.likelihood:likelihood",  # looks at nothing else
-    "algorithm.mask_truncated=false",  # TRL trains on what was cut off, too
-    "optimization.learning_rate=1e-6",  # so that lengths stay alike
+    "reward.scheme=comas.ideas.likelihood:likelihood",  # needs no criticism
+    "algorithm.mask_truncated=false",  # as TRL
+    "optimization.learning_rate=1e-6",  # keeps lengths alike
 )
 
 
@@ -68,12 +65,12 @@ class Arguments(Repeated):
     model: str | None = None
     """Folder of a real model, such as saves/models/smollm2; null: the quick-start agents."""
     steps: int = 4
-    """Timed one by one, after one that is not."""
+    """Timed steps, after one that is not timed."""
     repeats: int = 3
 
 
 def main(arguments: Arguments) -> int:
-    """Measure, print the ratios, and return 1 if the mark is missed."""
+    """Measure, print the ratios, and return 1 if the target is missed."""
     trl = _install_trl(Path("saves/benchmarks"))
     prepared = prepare(_configure(arguments))
     config, threads = prepared.config, set[int]()
@@ -112,8 +109,7 @@ def _configure(arguments: Arguments) -> Config:
 
 
 def numbers(steps: Sequence[Sequence[float]], mean_tokens: float) -> Numbers:
-    """The medians over steps (seconds in all, of generation, of the update), and the tokens of a
-    response."""
+    """Return medians over steps (seconds in total, of generation, of the update), and tokens."""
     seconds, generation, update = map(median, zip(*steps, strict=True))
     return {"seconds": seconds, "generation": generation, "update": update, "tokens": mean_tokens}
 
@@ -121,7 +117,7 @@ def numbers(steps: Sequence[Sequence[float]], mean_tokens: float) -> Numbers:
 def train(
     config: Config, prepared: Prepared, agents: Agents, steps: range
 ) -> tuple[Numbers, list[list[Discussion]]]:
-    """Train as the driver does, and return the discussions; the first of ``steps`` is not timed."""
+    """Train as the driver does; the first of ``steps`` is not timed."""
     times, discussions = [], []
     for step in steps:
         started = time.perf_counter()
@@ -147,7 +143,7 @@ def train(
 
 
 def _install_trl(root: Path) -> Path:
-    """The folder that holds TRL alone; what it needs is in the environment already."""
+    """Install TRL without its dependencies; return its folder."""
     folder = root / TRL
     if not folder.is_dir():
         with written_aside(folder) as aside:
@@ -162,7 +158,7 @@ def _trl_jobs(
     discussions: Sequence[Sequence[Discussion]],
     arguments: Arguments,
 ) -> list[dict[str, object]]:
-    """A job for each agent, on prompts of its own (see ``scripts/benchmarks/_trl.py``)."""
+    """Return a job for each agent (see ``scripts/benchmarks/_trl.py``)."""
     assert isinstance(config.algorithm, PolicyGradient)
     group, micro_batch = (2, 48) if arguments.model is None else (GROUP, 8)
     return [
@@ -184,14 +180,14 @@ def _trl_jobs(
 
 
 def _some_prompts(discussions: Sequence[Discussion], agent: int, group: int) -> Iterator[str]:
-    """Every ``group``-th prompt: as many responses to each are as many as the agent gave."""
+    """Yield every ``group``-th prompt of an agent: ``group`` responses each equal its responses."""
     turns = (turn for discussion in discussions for turn in discussion.turns)
     prompts = [turn.prompt for turn in turns if turn.agent_index == agent]
     yield from prompts[: len(prompts) // group * group : group]
 
 
 def _run_trl(jobs: Sequence[dict[str, object]], trl: Path) -> list[dict[str, Any]]:
-    """The results of all agents, who train at once; several on one thread each."""
+    """Train all agents at once (several on one thread each); return their results."""
     environment = os.environ | {
         "PYTHONPATH": os.pathsep.join([str(trl), str(Path.cwd())]),
         "TOKENIZERS_PARALLELISM": "false",
@@ -212,7 +208,7 @@ def _run_trl(jobs: Sequence[dict[str, object]], trl: Path) -> list[dict[str, Any
 
 
 def _slowest(results: Sequence[dict[str, Any]]) -> Numbers:
-    """Steps of all agents: the slowest agent decides."""
+    """Return the times of the slowest agent in each step."""
     steps = zip(*(result["steps"][1:] for result in results), strict=True)
     times = [list(map(max, zip(*agents, strict=True))) for agents in steps]
     return numbers(times, fmean(result["mean_tokens"] for result in results))

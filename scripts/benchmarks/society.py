@@ -1,14 +1,13 @@
 """The quick-start society's discussions against the same ones phase by phase, on real engines.
 
 Two rollout engines under Ray, as in a run of configs/quickstart.yaml. The discussions are held
-once; then exactly the same requests are timed three ways, in turns:
+once; then the same requests are timed in three ways, in turns:
 
-  barrier-free    as ``run_discussions`` sends them: each as soon as what it needs is there
-  phase-by-phase  by ``run_discussions``, too: all solutions of a round, then all evaluations, then
-                  all scorings, each held back until the last of its phase has come
-  all at once     as if every prompt had been known beforehand
+  barrier-free    as ``run_discussions`` sends them: each as soon as its inputs are ready
+  phase-by-phase  all solutions of a round, then all evaluations, then all scorings
+  all at once     as if every prompt were known beforehand
 
-Driver: CPU time of this process, which asks and is answered, for each response.
+"driver" is the CPU time of this process per response.
 """
 
 from __future__ import annotations
@@ -35,12 +34,11 @@ from scripts.benchmarks._turns import Numbers, Ratio, Repeated, Report, Way, tak
 from scripts.command import read_arguments
 
 Hold = Callable[..., list[Discussion]]
-"""Holds always the same discussions; called with ``generate=``."""
+"""Holds the same discussions; called with ``generate=``."""
 MARK = 1.0
-"""Barrier-free against phase by phase: at least as fast."""
-
+"""Target: barrier-free is at least as fast as phase by phase."""
 DRIVER_MARK_MS = 0.6
-"""CPU time of the driver for each response of barrier-free discussions, at most."""
+"""Target: maximum CPU time of the driver per response, barrier-free."""
 
 
 @dataclass
@@ -50,8 +48,8 @@ class Arguments(Repeated):
 
 
 def main(arguments: Arguments) -> int:
-    """Measure, print, and return 1 if a mark is missed."""
-    # Frozen policies have engines alone.
+    """Measure, print, and return 1 if a target is missed."""
+    # Frozen policies have only engines.
     config = load(Config, Path("configs/quickstart.yaml"), ["society.update_every=[0]"])
     society = build_society(Path("saves"), seed=config.seed)
     questions = load_questions(society / "train.jsonl")
@@ -103,8 +101,8 @@ def _compare(
 
 
 def rehearse(hold: Hold, generate: Generate) -> tuple[list[int], dict[str, Way]]:
-    """Hold the discussions once, which warms the engines up; returns the tokens of each response,
-    and three ways to have exactly the same requests answered again."""
+    """Hold the discussions once, as warm-up; return the tokens of each response, and three ways to
+    repeat the same requests."""
     asked: dict[TurnKey, Request] = {}
 
     async def recorded(request: Request) -> Generation | None:
@@ -124,8 +122,8 @@ def rehearse(hold: Hold, generate: Generate) -> tuple[list[int], dict[str, Way]]
 
 
 def with_barriers(generate: Generate, discussions: Sequence[Discussion]) -> Generate:
-    """``generate`` for the same ``discussions`` again, with each request held back until all of its
-    phase are asked for: of a round and a role."""
+    """Wrap ``generate`` to hold back each request until all of its phase (round and role) in
+    ``discussions`` have been made."""
     phases: dict[tuple[int, str], list[TurnKey]] = defaultdict(list)
     for discussion in discussions:
         for turn in discussion.turns:

@@ -1,1 +1,1 @@
-"""Faults at random moments of quick-start runs, and what comes of them; see scripts/chaos.sh."""
+"""Injects faults into quick-start runs at random moments; see scripts/chaos.sh."""

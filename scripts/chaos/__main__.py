@@ -1,9 +1,8 @@
-"""Lets quick-start runs meet faults at random moments, and checks that none is lost by them.
+"""Injects faults into quick-start runs at random moments, and checks that the runs survive.
 
-Every kind of fault is met in turn, in an order and at moments that the seed decides. After each
-the run has to go on by itself or by one resume; at its end its metrics (but times), discussions
-and models have to equal those of a run that nobody disturbed, and nothing may be left of it: no
-process, no temporary file, no shared memory.
+All kinds of faults take turns; the seed decides order and moments. After each fault, the run must
+continue by itself or by one resume. At its end, its metrics (except times), discussions and models
+must equal those of an undisturbed run, and no process, temporary file or shared memory may be left.
 """
 
 import itertools
@@ -27,9 +26,9 @@ from scripts.chaos.trial import Trial, TrialError, started, unused_memory
 from scripts.command import read_arguments, say
 
 DISK_MIB, DISK_FILES = 1024, 10_000
-"""Size of the disk that is mounted for the runs, so that it can be filled."""
+"""Size of the runs' own disk, small enough to be filled."""
 LONGEST_PAUSE_S = 6.0
-"""Longest wait before the next fault, once a run goes on."""
+"""Longest wait before the next fault, once a run continues."""
 LEFT_ALONE = 0.25
 """Share of a run's steps, at its end, without faults."""
 
@@ -39,17 +38,17 @@ class Arguments:
     faults: int = 40
     seed: int = 0
     steps: int = 40
-    """Steps of a run, which meets as many faults as fit."""
+    """Steps of a run, with as many faults as fit."""
     kinds: str = ""
-    """Some of the kinds, with commas in between; all by default."""
+    """Kinds of faults, separated by commas; default: all."""
     minutes: float = 90.0
-    """No run begins after them."""
+    """No run begins afterwards."""
 
 
 def main(arguments: Arguments) -> int:
-    """Print each fault with what came of it; returns 1 when something was lost.
+    """Print each fault and its outcome; return 1 when a run did not survive.
 
-    Raises ValueError when ``kinds`` has one that there is not, or none that can be had here.
+    Raises ValueError when ``kinds`` has an unknown kind, or one that is impossible here.
     """
     begun = time.monotonic()
     rng = Random(arguments.seed)
@@ -79,8 +78,7 @@ def main(arguments: Arguments) -> int:
 def one_trial(
     make: Callable[[Path], Trial], planned: list[str], reference: Path, *, rng: Random
 ) -> int:
-    """Let a trial meet faults of ``planned``, and take them off it; returns how many things were
-    wrong."""
+    """Run a trial with faults taken from ``planned``; return the number of failed checks."""
     before = unused_memory()
     num_wrong = 0
     with started(make) as trial:
@@ -105,10 +103,10 @@ def one_trial(
 
 
 def one_fault(trial: Trial, kind: str, rng: Random) -> bool:
-    """Strike, wait for the next step, and print what happened; True if it was wrong."""
+    """Inject a fault, wait for the next step, print the outcome; return True if it failed."""
     resumes, struck_at = trial.num_resumes, time.monotonic()
     FAULTS[kind](trial, rng)
-    step = trial.step()  # what was on record before counts for nothing
+    step = trial.step()
     while not trial.wait_until_beyond(step):
         if trial.driver.wait() == 0:
             break
@@ -122,10 +120,10 @@ def one_fault(trial: Trial, kind: str, rng: Random) -> bool:
 
 
 def chosen_kinds(text: str, *, can_be_filled: bool) -> list[str]:
-    """The kinds that ``text`` names, all where it names none; without those of a full disk where
-    the runs have no disk of their own.
+    """Return the kinds named in ``text``, or all; without those of a full disk if the runs have no
+    disk of their own.
 
-    Raises ValueError with those there are when one of another name is named.
+    Raises ValueError, with all possible kinds, for any other name.
     """
     possible = [kind for kind in FAULTS if can_be_filled or kind not in FULL_DISK]
     named = [kind.strip() for kind in text.split(",") if kind.strip()]
@@ -138,7 +136,7 @@ def chosen_kinds(text: str, *, can_be_filled: bool) -> list[str]:
 
 
 def plan(kinds: Sequence[str], *, num: int, rng: Random) -> list[str]:
-    """``num`` faults: every kind as often as every other, give or take one."""
+    """Return ``num`` faults, with all kinds equally often (up to one)."""
     planned: list[str] = []
     while len(planned) < num:
         planned += rng.sample(kinds, len(kinds))
@@ -147,7 +145,7 @@ def plan(kinds: Sequence[str], *, num: int, rng: Random) -> list[str]:
 
 @contextmanager
 def small_disk() -> Iterator[tuple[Path, bool]]:
-    """A folder for runs, and whether it is a disk of its own, which only root can mount."""
+    """Provide a folder for runs, and whether it is its own disk, which only root can mount."""
     with tempfile.TemporaryDirectory(prefix="chaos-", ignore_cleanup_errors=True) as name:
         folder = Path(name)
         options = ["-t", "tmpfs", "-o", f"size={DISK_MIB}m,nr_inodes={DISK_FILES}", "tmpfs", name]

@@ -1,4 +1,4 @@
-"""Faults that can happen to a run. A new fault is one function and one line in FAULTS."""
+"""Faults of runs. To add one, write a function and a line in FAULTS."""
 
 import itertools
 import shutil
@@ -17,7 +17,7 @@ from comas.utils.terminal import ENDING, EXIT_INTERRUPTED, EXIT_MACHINE
 from scripts.chaos.trial import PATIENCE_S, Trial, TrialError, freeze
 
 Fault = Callable[[Trial, Random], None]
-"""Strikes a run once."""
+"""Injects a fault into a run once."""
 
 NAMES = {
     "rollout engine": "ray::RolloutActor",
@@ -26,19 +26,17 @@ NAMES = {
     "gcs": "gcs_server",
     "verifier worker": "verifiers",
 }
-"""The name in the command line of each kind of process."""
+"""Kind of process -> name in its command line."""
 VICTIM_S = 60.0
 LONGEST_GAP_S = 1.0
 """Between two signals."""
 FROZEN_DRIVER_S = HEARTBEAT_TIMEOUT_S + 20
-"""Longer than engines may give no sign of life."""
+"""Longer than the heartbeats' timeout."""
 
 
 def strike(number: signal.Signals, kind: str, run: Trial, rng: Random) -> None:
-    """Send a signal to one process of a kind, drawn at random, as soon as there is one.
-
-    Raises TrialError when none comes.
-    """
+    """Send a signal to a random process of a kind, waiting until there is one. Raises TrialError
+    when there is none in time."""
     deadline = time.monotonic() + VICTIM_S
     while not (victims := run.processes(NAMES[kind])):
         if run.has_ended() or time.monotonic() > deadline:
@@ -48,14 +46,14 @@ def strike(number: signal.Signals, kind: str, run: Trial, rng: Random) -> None:
 
 
 def kill_driver(run: Trial, rng: Random) -> None:
-    """Kill the driver alone: whatever it started is an orphan."""
+    """Kill the driver only, leaving orphans."""
     run.driver.kill()
     run.driver.wait()
 
 
 def interrupt_driver(numbers: Sequence[signal.Signals], run: Trial, rng: Random) -> None:
-    """Send the signals of Ctrl-C, a closed terminal or ``kill``, one soon after the other: the run
-    stops its engines and says how to go on."""
+    """Send the signals of Ctrl-C, a closed terminal or ``kill`` in quick succession: the run must
+    stop its engines and exit with its own status."""
     for number in numbers:
         with suppress(psutil.NoSuchProcess):
             run.driver.send_signal(number)
@@ -67,12 +65,12 @@ def interrupt_driver(numbers: Sequence[signal.Signals], run: Trial, rng: Random)
 
 
 def freeze_driver(run: Trial, rng: Random) -> None:
-    """Stop the driver for a while, as when a laptop sleeps: nothing may be taken for lost."""
+    """Stop the driver for a while, as when a laptop sleeps: no engine may count as lost."""
     freeze(run.driver, for_s=FROZEN_DRIVER_S)
 
 
 def spoil_checkpoint(spoil: Callable[[Path, Random], None], run: Trial, rng: Random) -> None:
-    """End the driver and damage a file of the newest checkpoint, once there are two."""
+    """Kill the driver and damage a file of the newest checkpoint, once there are two."""
     while len(_checkpoints(run)) < 2 and run.wait_until_beyond(run.step()):
         pass
     kill_driver(run, rng)
@@ -87,19 +85,19 @@ def truncate(path: Path, rng: Random) -> None:
 
 
 def flip_bits(path: Path, rng: Random) -> None:
-    """Turn one byte around."""
+    """Invert one byte."""
     content = bytearray(path.read_bytes())
     content[rng.randrange(len(content))] ^= 0xFF
     path.write_bytes(content)
 
 
 def remove(path: Path, rng: Random) -> None:
-    """Take a file away."""
+    """Remove a file."""
     path.unlink()
 
 
 def fill_disk(fill: Callable[[Path], None], run: Trial, rng: Random) -> None:
-    """Leave no room for anything until the run has ended over it, as the machine's fault."""
+    """Keep the disk full until the run has ended with EXIT_MACHINE."""
     assert run.folder is not None
     filler = run.folder.parent / "filler"
     filler.mkdir()
@@ -114,14 +112,14 @@ def fill_disk(fill: Callable[[Path], None], run: Trial, rng: Random) -> None:
 
 
 def write_bytes(folder: Path) -> None:
-    """Write until there is no room for more."""
+    """Write until the disk is full."""
     with (folder / "bytes").open("wb", buffering=0) as file:
         while True:
             file.write(bytes(1 << 20))
 
 
 def make_files(folder: Path) -> None:
-    """Make files until there can be no more (inodes), however short."""
+    """Create files until the inodes are used up."""
     for number in itertools.count():
         (folder / str(number)).touch()
 
@@ -130,7 +128,7 @@ FULL_DISK: dict[str, Fault] = {
     "full disk": partial(fill_disk, write_bytes),
     "no file more": partial(fill_disk, make_files),
 }
-"""Where the runs have a disk of their own."""
+"""Possible if the runs have their own disk."""
 FAULTS: dict[str, Fault] = {
     "SIGINT driver": partial(interrupt_driver, (signal.SIGINT,)),
     "three signals driver": partial(interrupt_driver, ENDING),

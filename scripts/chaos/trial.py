@@ -20,26 +20,20 @@ from scripts.golden_run import compare
 HERE = Path(__file__).resolve().parents[2]
 SHARED_MEMORY = Path("/dev/shm")
 PATIENCE_S = 400.0
-"""For the next step, with a recovery and the start of all engines in between."""
+"""Limit for the next step, including a recovery and the start of all engines."""
 LASTING_S = 2.0
-"""Time after which a process or shared memory counts as a leftover: other programs make shared
-memory, too, and a resource tracker outlives its process for a moment."""
+"""Time after which a process or shared memory counts as a leftover: other programs use shared
+memory, too, and a resource tracker ends after its process."""
 IGNORED_METRICS = ("time/", "recovery/")
 """Prefixes of metrics in which a disturbed run may differ."""
 
 
 class TrialError(RuntimeError):
-    """A run did not survive as it should have; the message says what was seen."""
+    """A run did not survive; the message says how."""
 
 
 class Trial:
-    """A run of the quick-start society that is disturbed, in a temporary folder of its own.
-
-    Args:
-        saves: where it writes.
-        name: of what it writes.
-        num_steps: how far it has to get.
-    """
+    """A disturbed quick-start run of ``num_steps`` steps, with its own temporary folder."""
 
     def __init__(self, temporary: Path, saves: Path, name: str, *, num_steps: int) -> None:
         self._temporary = temporary
@@ -52,11 +46,11 @@ class Trial:
 
     @property
     def folder(self) -> Path | None:
-        """The run directory, as soon as there is one."""
+        """The run directory, once it exists."""
         return next(self._saves.glob(f"*-{self._name}"), None)
 
     def arguments(self) -> Sequence[str]:
-        """Arguments of a new run; once it has a folder, of that run."""
+        """Return the arguments of a new run, or of a resume once it has a folder."""
         if self.folder is not None:
             return [f"resume={self.folder}"]
         sizes = [f"training.num_steps={self.num_steps}", "training.validate_every=20"]
@@ -64,22 +58,22 @@ class Trial:
         return ["configs/quickstart.yaml", *sizes, *named]
 
     def step(self) -> int:
-        """The last step on record; -1 before there is any."""
+        """Return the last recorded step; -1 before the first."""
         metrics = self.folder / "metrics.jsonl" if self.folder else None
         if metrics is None or not metrics.is_file():
             return -1
-        lines = metrics.read_bytes().split(b"\n")[:-1]  # a last one may be half written
+        lines = metrics.read_bytes().split(b"\n")[:-1]  # drops a partial last line
         return json.loads(lines[-1])["step"] if lines else -1
 
     def differences(self, reference: Path) -> Iterator[str]:
-        """Differences to the folder of the reference run in metrics (but times), discussions and
+        """Yield differences from the reference run in metrics (except times), discussions and
         models."""
         assert self.folder is not None
         yield from compare(reference, self.folder, ignored=IGNORED_METRICS)
         yield from model_differences(reference / "models", self.folder / "models")
 
     def start(self) -> None:
-        """Start it, or let it go on where it ended."""
+        """Start or resume the run."""
         self.num_resumes += 1
         with self.log.open("ab") as output:
             self.driver = psutil.Popen(
@@ -96,10 +90,8 @@ class Trial:
         return self.driver.poll() is not None
 
     def wait_until_beyond(self, step: int) -> bool:
-        """Wait for a step after ``step``; False when the driver ended before it.
-
-        Raises TrialError when neither happens for ``PATIENCE_S``.
-        """
+        """Wait for a step after ``step``; return False if the driver ends first. Raises TrialError
+        when neither happens for ``PATIENCE_S``."""
         deadline = time.monotonic() + PATIENCE_S
         while self.step() <= step:
             if self.has_ended():
@@ -112,7 +104,7 @@ class Trial:
         return True
 
     def processes(self, name: str) -> list[psutil.Process]:
-        """Processes of the run whose command line begins with ``name``, or names it further on."""
+        """Return the run's processes whose command line contains ``name``."""
         return [
             process
             for process in self._all_processes()
@@ -126,7 +118,7 @@ class Trial:
         ]
 
     def finish(self) -> None:
-        """Let the run come to its end, resuming it whenever it ends before."""
+        """Let the run finish, resuming it whenever it ends early."""
         while True:
             try:
                 status = self.driver.wait(timeout=PATIENCE_S * 4)
@@ -139,16 +131,16 @@ class Trial:
             self.start()
 
     def kill(self) -> None:
-        """End everything at once, whatever state it is in."""
+        """Kill all processes of the run."""
         for process in self._all_processes():
             process.kill()
 
     def end_of_log(self) -> str:
-        """The end of what the run printed."""
+        """Return the end of the run's output."""
         return "\n".join(self.log.read_text(errors="replace").splitlines()[-15:])
 
     def leftovers(self, shared_before: set[Path]) -> Iterator[str]:
-        """Processes and files that outlived the run."""
+        """Yield processes and files that outlived the run."""
         found = unused_memory() - shared_before
         if found or self._all_processes():
             time.sleep(LASTING_S)
@@ -161,13 +153,13 @@ class Trial:
             yield str(path)
 
     def _all_processes(self) -> list[psutil.Process]:
-        """Processes with its temporary folder in their environment, all that these have started,
-        and those of earlier calls that are still alive."""
+        """Return processes with its temporary folder in their environment, their children, and
+        living ones of earlier calls."""
         for process in psutil.process_iter(["environ"]):
             folder = (process.info["environ"] or {}).get("TMPDIR", "")
             if folder == str(self._temporary) or folder.startswith(f"{self._temporary}/"):
                 with suppress(psutil.NoSuchProcess):
-                    # A title that a process gives itself may be written over its environment.
+                    # A process title may overwrite the environment.
                     self._seen |= {process, *process.children(recursive=True)}
         self._seen = {process for process in self._seen if is_alive(process)}
         return sorted(self._seen, key=lambda process: process.pid)
@@ -175,8 +167,7 @@ class Trial:
 
 @contextmanager
 def started(make: Callable[[Path], Trial]) -> Iterator[Trial]:
-    """A trial that has been started in a temporary folder, and of which nothing goes on after the
-    block."""
+    """Start a trial in a temporary folder; kill it after the block."""
     with tempfile.TemporaryDirectory(prefix="chaos-", dir="/tmp", ignore_cleanup_errors=True) as at:
         disturbed = make(Path(at))
         disturbed.start()
@@ -187,17 +178,17 @@ def started(make: Callable[[Path], Trial]) -> Iterator[Trial]:
 
 
 def unused_memory() -> set[Path]:
-    """Shared memory that no process has mapped, so that it is there for nobody."""
+    """Return shared memory that no process has mapped."""
     found = set(SHARED_MEMORY.iterdir())
     for maps in Path("/proc").glob("[0-9]*/maps"):
-        with suppress(OSError):  # ended meanwhile, or somebody else's
+        with suppress(OSError):  # ended, or another user's
             mapped = maps.read_text()
             found -= {path for path in found if str(path) in mapped}
     return found
 
 
 def model_differences(before: Path, after: Path) -> Iterator[str]:
-    """The files that differ, or that only one has; not model cards, which name their run."""
+    """Yield files that differ or are missing, except model cards, which name their run."""
     paths = {p.relative_to(f) for f in (before, after) for p in f.rglob("*") if p.is_file()}
     names = [str(path) for path in sorted(paths) if path.name != "README.md"]
     _, different, missing = filecmp.cmpfiles(before, after, names, shallow=False)
@@ -205,7 +196,7 @@ def model_differences(before: Path, after: Path) -> Iterator[str]:
 
 
 def freeze(process: psutil.Process, *, for_s: float) -> None:
-    """Stop a process, and let it go on after a while."""
+    """Stop a process for a while."""
     process.send_signal(signal.SIGSTOP)
     time.sleep(for_s)
     process.send_signal(signal.SIGCONT)

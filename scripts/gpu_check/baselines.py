@@ -1,7 +1,5 @@
-"""The work of a step without CoMAS: vLLM alone, and a plain PyTorch loop.
-
-Each is timed twice on the same samples, in a process of its own; the second time counts.
-"""
+"""A step without CoMAS: vLLM alone, and a plain PyTorch loop. Each is timed twice on the same
+samples, in its own process; the second time counts."""
 
 from __future__ import annotations
 
@@ -19,8 +17,8 @@ NUM_ROUNDS = 2
 def vllm_tokens_per_s(
     device: Device, model: str, samples: Sequence[TrainingSample], config: Config
 ) -> float:
-    """Return the speed of vLLM's offline class on the samples' prompts, with the settings of a
-    rollout engine."""
+    """Return the speed of vLLM's offline class on the samples' prompts, with a rollout engine's
+    settings."""
     os.environ.update(engine_environment(device, threads=config.cluster.cpu_threads or 1))
     from vllm import LLM, SamplingParams, TokensPrompt
 
@@ -49,8 +47,8 @@ def vllm_tokens_per_s(
 def plain_update_s(
     device: Device, model: str, samples: Sequence[TrainingSample], config: Config
 ) -> float:
-    """Return the seconds of forward and backward passes over padded micro batches of as many
-    tokens as in an update, and of one step of AdamW; on a CPU with the threads of a rank."""
+    """Return the seconds of forward and backward passes over padded micro batches, of as many
+    tokens as in an update, and one AdamW step; on a CPU with the threads of a rank."""
     import torch
     from torch.nn.functional import cross_entropy
     from torch.nn.utils.rnn import pad_sequence
@@ -78,6 +76,6 @@ def plain_update_s(
             cross_entropy(flat, ids[:, 1:].flatten(), ignore_index=-1, reduction="sum").backward()
         optimizer.step()
         optimizer.zero_grad()
-        next(policy.parameters())[0, 0].item()  # waits until it is there
+        next(policy.parameters())[0, 0].item()  # synchronises
         seconds = time.perf_counter() - started
     return seconds

@@ -1,4 +1,4 @@
-"""What is checked, the most telling first: societies, and their random models."""
+"""The checks: societies with random models."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from comas.types import Device
 
 PROMPT_TOKENS = 512
 ADAPTER_RATE = 10
-"""Adapters learn at so many times the rate of whole models."""
+"""Learning rate of adapters relative to whole models."""
 LIMIT_S = 1800.0
-"""On a single call of an engine, its start included."""
+"""Limit for a single call of an engine, including its start."""
 
 
 @dataclass(frozen=True)
 class Size:
-    """A Qwen2 model, and what it is asked."""
+    """A Qwen2 model and its requests."""
 
     hidden_size: int
     intermediate_size: int
@@ -37,12 +37,12 @@ class Size:
     num_kv_heads: int
     vocab_size: int
     num_requests: int = 128
-    """For each agent."""
+    """Per agent."""
     response_tokens: int = 512
     long_prompt_tokens: int = 8192
     learning_rate: float = 1e-4
     slowness: float = 1.0
-    """A check takes so many times its ``estimate_s``."""
+    """Factor of a check's ``estimate_s``."""
 
 
 SIZES = {
@@ -56,26 +56,26 @@ SIZES = {
 
 @dataclass(frozen=True)
 class Check:
-    """A society, and what happens to it beside two steps as in training."""
+    """A society that takes two training steps, and what is special about it."""
 
     shows: str
     estimate_s: float = 90.0
-    """Seconds that it takes on an H100."""
+    """Its seconds on an H100."""
     num_agents: int = 1
     num_ranks: int = 1
-    """Of each policy, whose rollout engines have as many GPUs."""
+    """Ranks, and GPUs of the rollout engines, per policy."""
     tensor_parallel: int = 1
-    """GPUs of each rollout engine."""
+    """GPUs per rollout engine."""
     lora_rank: int = 0
-    """0: every agent is a model of its own."""
+    """0: every agent has its own model."""
     has_long_samples: bool = False
     """Longer than a micro batch, so that activations are recomputed; with a KL penalty."""
     is_sharded: bool = False
-    """Sharded by ZeRO-3, with Adam's states in host memory."""
+    """By ZeRO-3, with Adam's states in host memory."""
     is_disaggregated: bool = False
     disturbance: Literal["resume", "kill"] | None = None
     is_timed: bool = False
-    """Its speed counts: the rollout engine has CUDA graphs, for a few sizes of batches."""
+    """The rollout engine has CUDA graphs, for a few batch sizes."""
     is_compared: bool = False
     """The rollout with vLLM alone, the update with a plain loop."""
 
@@ -114,7 +114,7 @@ CHECKS = {
     ),
     "nccl": Check("engine and rank on GPUs of their own, weights by NCCL", is_disaggregated=True),
 }
-"""The most telling first."""
+"""Most informative first."""
 
 
 @dataclass
@@ -123,24 +123,24 @@ class Arguments:
 
     device: str = "cuda"
     size: str = ""
-    """Names in ``SIZES``: the first for all checks, the others for ``one`` alone."""
+    """Names in ``SIZES``: the first for all checks, the others for ``one`` only."""
     checks: str = ",".join(CHECKS)
     """Names in ``CHECKS``."""
     budget: float = 0.0
-    """Seconds; what then no longer fits is not run. 0: everything."""
+    """Seconds; checks that do not fit are not run. 0: no limit."""
     out: str = "saves/gpu_check"
-    """Folder of ``rows.jsonl``, which has all that is known after every row."""
+    """Folder of ``rows.jsonl``, written after every row."""
     host_gib: float = 0.0
-    """Memory of the machine, where it grows as it is used; 0: what it has now."""
+    """The machine's memory, if it grows with use; 0: its present memory."""
 
     @property
     def sizes(self) -> list[str]:
-        """Sizes that are named, or those of the device."""
+        """The given sizes, or the device's default."""
         return (self.size or ("0.5b,1.5b" if self.device == "cuda" else "tiny")).split(",")
 
 
 class Planned(NamedTuple):
-    """A check of a model."""
+    """A check with a model size."""
 
     name: str
     size_name: str
@@ -162,8 +162,8 @@ class Planned(NamedTuple):
 
 
 def planned(arguments: Arguments) -> list[Planned]:
-    """The checks that the command line asks for, in the order of ``CHECKS``: speed depends on the
-    size, so that ``one`` is also run, after the first two, with those that come second."""
+    """Return the requested checks in the order of ``CHECKS``; after the first two, ``one`` is
+    repeated with the other sizes, as speed depends on them."""
     names = arguments.checks.split(",")
     first, *larger = arguments.sizes
     pairs = [Planned(name, first) for name in CHECKS if name in names]
@@ -172,7 +172,7 @@ def planned(arguments: Arguments) -> list[Planned]:
 
 
 def why_impossible(check: Check, machine: Machine) -> str | None:
-    """Why this machine cannot run ``check``, whatever its memory; None: it can."""
+    """Return why this machine's devices cannot run ``check``, or None if they can."""
     if machine.device == "cpu":
         return "NCCL runs between GPUs only" if check.is_disaggregated else None
     if machine.num_gpus < check.num_gpus:
@@ -181,12 +181,12 @@ def why_impossible(check: Check, machine: Machine) -> str | None:
 
 
 def society_config(check: Check, size: Size, *, device: Device, limit_s: float = LIMIT_S) -> Config:
-    """The agents of ``check``, configured as in training; ``limit_s`` bounds every call."""
-    # Adapters share one engine and one trainer, which does not leave the GPU to the engine.
+    """Configure the society of ``check``; ``limit_s`` bounds every call."""
+    # Adapters share one engine and one trainer, which does not leave the GPU.
     num_sharers = 1 if check.lora_rank else check.num_agents
     dtype: Literal["float32", "bfloat16"] = "bfloat16" if device == "cuda" else "float32"
     longest = size.long_prompt_tokens if check.has_long_samples else PROMPT_TOKENS
-    # For a quick start: no CUDA graphs where speed does not count, else few.
+    # Start quickly: few CUDA graphs, or none if speed does not count.
     graphs = {"cudagraph_capture_sizes": [1, 16, 64, size.num_requests]}
     options: dict[str, Any] = {"enforce_eager": True}
     if check.is_timed:
@@ -226,8 +226,8 @@ def society_config(check: Check, size: Size, *, device: Device, limit_s: float =
 
 
 def save_model(folder: Path, size: Size, device: Device) -> None:
-    """Write a random Qwen2 model, made on ``device``, with a tokenizer and chat template, for which
-    the vocabulary may have to grow, in Hugging Face format."""
+    """Write a random Qwen2 model with a tokenizer and chat template, which may enlarge the
+    vocabulary, in Hugging Face format."""
     import torch
     from transformers import AutoModelForCausalLM, Qwen2Config
 

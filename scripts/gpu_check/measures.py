@@ -1,4 +1,4 @@
-"""Measures of the checks: operations, memory, and the exactness of attention."""
+"""Measurements: operations, memory, accuracy of attention."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ MATRIX_SIZES = {"cuda": 8192, "cpu": 1024}
 
 
 def model_flops(shape: ModelShape, samples: Sequence[TrainingSample]) -> float:
-    """Floating-point operations of one update: 6 for each weight and token (2 forward, 4
-    backward), the tied head only where a response token is predicted, and in every layer 6 for
-    each hidden unit and pair of tokens. What gradient checkpointing repeats does not count.
+    """Return the floating-point operations of an update: 6 per weight and token (2 forward, 4
+    backward; the tied head only for response tokens), and in every layer 6 per hidden unit and pair
+    of tokens. Recomputed activations do not count.
 
     Example: 10 weights beside the head's 2 x 3, one layer, a prompt of 1 token and a response of
     1: 6 * 10 * 2 + 6 * 6 * 1 + 6 * 1 * 3 * 2^2 = 228.
@@ -42,14 +42,14 @@ def model_flops(shape: ModelShape, samples: Sequence[TrainingSample]) -> float:
 
 
 def in_process(function: Callable[..., Result], *arguments: Any) -> Result:
-    """Call ``function`` in a process of its own, which keeps no memory of a GPU."""
+    """Call ``function`` in its own process, which releases its GPU memory."""
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(1, mp_context=context) as pool:
         return pool.submit(function, *arguments).result()
 
 
 def matrix_flops(device: Device) -> float:
-    """Operations per second of a plain matrix product, on a CPU of one thread."""
+    """Return the operations per second of a matrix product, on one thread of a CPU."""
     import torch
 
     torch.set_num_threads(1)
@@ -59,13 +59,13 @@ def matrix_flops(device: Device) -> float:
     best = float("inf")
     for _ in range(10):
         started = time.perf_counter()
-        (matrix @ matrix)[0, 0].item()  # waits until it is there
+        (matrix @ matrix)[0, 0].item()  # synchronises
         best = min(best, time.perf_counter() - started)
     return 2 * size**3 / best
 
 
 def gpu_bytes(device: Device) -> int:
-    """Memory in use on the GPU that holds most, of those that this process may use; 0 on a CPU."""
+    """Return the memory in use on the fullest visible GPU; 0 on a CPU."""
     if device == "cpu":
         return 0
     query = ["nvidia-smi", "--query-gpu=memory.used", "--format=csv,noheader,nounits"]
@@ -76,9 +76,8 @@ def gpu_bytes(device: Device) -> int:
 
 
 def attention_error(device: Device) -> float:
-    """How far ``packed_attention`` is off, with grouped heads and samples of several lengths, of
-    which all but the first lie behind the first, too: the largest relative error (by norms) of its
-    output and of its three gradients."""
+    """Return the largest relative error (by norms) of ``packed_attention``'s output and three
+    gradients, with grouped heads and samples of several lengths, which all attend to the first."""
     import torch
 
     from comas.engines.policy import attention
@@ -112,7 +111,7 @@ def attention_error(device: Device) -> float:
     gradients = torch.autograd.grad((output * weight).sum(), inputs)
     exact = [state.detach().cpu().double().requires_grad_() for state in states]
     attend = torch.nn.functional.scaled_dot_product_attention
-    each = [  # of the first sample with this one, what is this one's
+    each = [  # of the first sample with this one
         attend(*(state[:, :, part] for state in exact), is_causal=True, enable_gqa=True)
         for part in places
     ]

@@ -1,4 +1,4 @@
-"""All checks, one after another: each row is told as soon as it is known."""
+"""Runs the checks one after another, and prints each row at once."""
 
 from __future__ import annotations
 
@@ -48,13 +48,13 @@ ABOUT = "\n".join(
 
 
 def main(arguments: Arguments) -> int:
-    """Check what is asked for; returns the exit status."""
+    """Run the requested checks; return the exit status."""
     if error := wrong_value(arguments):
         sys.stderr.write(f"error: {error}\n")
         return 2
     device: Device = "cuda" if arguments.device == "cuda" else "cpu"
     start_command("comas")
-    # Else DeepSpeed, which transformers imports, says in the middle of the table what it finds.
+    # Otherwise DeepSpeed, imported by transformers, logs in the middle of the table.
     os.environ["DS_ACCELERATOR"] = device
     deadline = time.monotonic() + (arguments.budget or float("inf"))
     rows = Rows(Path(arguments.out))
@@ -92,7 +92,7 @@ def main(arguments: Arguments) -> int:
 
 
 class Rows:
-    """What is known of each check, told and written as soon as it is."""
+    """The results of the checks, printed and written at once."""
 
     def __init__(self, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
@@ -102,8 +102,8 @@ class Rows:
 
     @contextmanager
     def attempt(self, check: str, model: str = "") -> Iterator[Row]:
-        """Add the row that the block fills; an error that ends it is a fault of the check, with its
-        traceback (also that in an engine's process), and not the end."""
+        """Add the row that the block fills; an error in the block becomes a fault of the check,
+        with its traceback (including that of an engine's process)."""
         row: Row = {"check": check, "model": model, "faults": []}
         try:
             yield row
@@ -122,7 +122,7 @@ class Rows:
             say(f"| {' | '.join(cells)} |")
 
     def end(self) -> int:
-        """Tell what did not run and what is wrong; returns the exit status."""
+        """Print what did not run and what failed; return the exit status."""
         say("")
         faults, num_run = [], 0
         for row in self._rows:
@@ -137,7 +137,7 @@ class Rows:
 
 
 def wrong_value(arguments: Arguments) -> str | None:
-    """The first wrong value of the command line, in words; None where there is none."""
+    """Describe the first wrong value of the command line; None if there is none."""
     if arguments.device not in ("cuda", "cpu"):
         return f"device={arguments.device}: takes cuda or cpu"
     if set(arguments.sizes) - set(SIZES):
@@ -151,7 +151,7 @@ def wrong_value(arguments: Arguments) -> str | None:
 
 
 def why_no_gpu() -> str | None:
-    """Why nothing can be checked on GPUs here; None where it can."""
+    """Return why GPUs cannot be checked here, or None if they can."""
     gpus = read_gpus()
     if gpus.num_usable == 0:
         return (

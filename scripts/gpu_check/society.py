@@ -1,4 +1,4 @@
-"""One check: a society takes two steps as in training, and goes through what the check adds."""
+"""A check: a society takes two training steps, and what the check adds."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ from scripts.gpu_check.checks import Planned, Size
 from scripts.gpu_check.measures import gpu_bytes, in_process, model_flops
 
 MOST_TOKENS_OF_A_SENTENCE = 12
-"""Most tokens of a sentence of which ``sample`` makes prompts."""
+"""Maximum tokens of the sentence that ``sample`` repeats in prompts."""
 MAX_MISMATCH = 0.02
-"""Mean |policy - engine| log-prob difference of a token, and the least that an update changes."""
+"""Limit of the mean |policy - engine| log-prob difference; an update must change more."""
 COLUMNS = {
     "check": "{}", "model": "{}", "ZeRO": "{}", "start s": "{:.0f}",
     "tokens/s": "{:.0f}", "vLLM alone": "{:.0f}",
@@ -42,22 +42,22 @@ COLUMNS = {
     "sent GB/s": "{:.1f}", "planned": "{}", "reserved GiB": "{:.1f}", "memory GiB": "{:.1f}",
     "mismatch": "{:.1e}", "moved": "{:.2g}", "verdict": "{}",
 }  # fmt: skip
-"""Of the table, each with the format of its values. Times are of the second step; ``planned`` is
-the memory that preflight expects a run to need, ``reserved`` what PyTorch held in a rank, ``moved``
-the mean change of a log-prob by an update."""
+"""Column of the table -> format. Times are of the second step; ``planned`` is the memory that the
+preflight expects, ``reserved`` that of PyTorch in a rank, ``moved`` the mean change of a log-prob
+by an update."""
 SYNC = {"wake s": "waking up", "send s": "sending its weights", "offload s": "leaving the GPU"}
-"""Column -> what ``Agents`` call that part of a sync."""
+"""Column -> name of that part of a sync in ``Agents``."""
 Row = dict[str, Any]
-"""A check's values by column, and under ``faults`` what is wrong with it in words."""
+"""A check's values by column, and its ``faults`` in words."""
 Buffers = Mapping[int, list[TrainingSample]]
 
 
 class NotRunError(ValueError):
-    """A check cannot be run here and now; the message says why."""
+    """A check cannot be run here; the message says why."""
 
 
 class TimedAgents(Agents):
-    """Agents that add up the seconds for which they wait, by what is done meanwhile."""
+    """Agents that sum up the seconds spent waiting, by activity."""
 
     def __init__(self, *arguments: Any, **named: Any) -> None:
         super().__init__(*arguments, **named)
@@ -76,22 +76,22 @@ class Found:
 
     device: Device = "cpu"
     seconds: dict[str, float] = field(default_factory=dict)
-    """Of the start, and of the parts of the second step, by column."""
+    """Column -> seconds, of the start and the parts of the second step."""
     stats: list[dict[int, UpdateStats]] = field(default_factory=list)
     """By step, then by policy."""
     buffers: Buffers = field(default_factory=dict)
     """The samples of the second step."""
     moved: list[float] = field(default_factory=list)
-    """Mean change of a token's log-prob since then, after one update and after two."""
+    """Mean change of a token's log-prob since then, after one and after two updates."""
     reserved: int = 0
     memory: int = 0
-    """Most bytes in use on a GPU behind a part of a step: allocators keep what they needed."""
+    """Maximum bytes in use on a GPU after a part of a step."""
     faults: list[str] = field(default_factory=list)
-    """Faults in what this check adds to the two steps."""
+    """Faults in what this check adds."""
 
     @contextmanager
     def timed(self, column: str) -> Iterator[None]:
-        """Note the seconds of the block, and the memory in use behind it."""
+        """Record the seconds of the block, and the memory in use after it."""
         started = time.perf_counter()
         yield
         self.seconds[column] = time.perf_counter() - started
@@ -99,11 +99,11 @@ class Found:
 
     @property
     def mismatches(self) -> list[float]:
-        """In each step, the mean |policy - engine| log-prob difference of a token."""
+        """The mean |policy - engine| log-prob difference in each step."""
         return [max(s.mismatch_mean for s in stats.values()) for stats in self.stats]
 
     def all_faults(self) -> list[str]:
-        """These, and the faults of the two steps."""
+        """Return all faults, including those of the two steps."""
         faults = [
             f"policy and engine differ by {mismatch:.4f} a token in step {step}"
             for step, mismatch in enumerate(self.mismatches, start=1)
@@ -117,10 +117,8 @@ class Found:
 def run_check(
     planned: Planned, config: Config, *, model: str, machine: Machine, peak_flops: float
 ) -> Row:
-    """Two steps of agents as in training, and what the check adds.
-
-    Raises EngineError when an engine fails, NotRunError before anything is started.
-    """
+    """Run a check; return its row. Raises EngineError when an engine fails, NotRunError when
+    nothing was started."""
     config, needed = fitting(config, model=model, machine=machine, what=str(planned))
     found = go_through(planned, config, model=model, device=machine.device)
     samples, seconds = list(chain(*found.buffers.values())), found.seconds
@@ -136,7 +134,7 @@ def run_check(
         "moved": found.moved[0],
         "faults": found.all_faults(),
     }
-    if not planned.check.lora_rank:  # adapters are sent alone, and skip what weights would need
+    if not planned.check.lora_rank:  # adapters skip most of this work
         row["FLOPs utilisation"] = flops / peak_flops / (config.cluster.cpu_threads or 1)
         num_bytes = shape.num_parameters * (2 if config.rollout.dtype == "bfloat16" else 4)
         row["sent GB/s"] = num_bytes / seconds["send s"] / 1e9
@@ -148,7 +146,7 @@ def run_check(
 
 
 def go_through(planned: Planned, config: Config, *, model: str, device: Device) -> Found:
-    """Two steps, two updates more to see what the last one changed, and the check's own part."""
+    """Take two steps, then two updates to see what the last one changed, and the check's part."""
     check, found, models = planned.check, Found(device), [model] * config.society.num_agents
     recoveries = Recoveries(1 if check.disturbance == "kill" else 0)
     with tempfile.TemporaryDirectory(prefix="comas-check-") as folder:
@@ -186,8 +184,8 @@ def go_through(planned: Planned, config: Config, *, model: str, device: Device) 
 
 
 def two_movements(agents: Agents, buffers: Buffers) -> list[float]:
-    """Mean change of a token's log-prob since ``buffers`` were sampled, before each of two updates,
-    the smaller of the agents': the second also shows what the optimiser remembered."""
+    """Return the mean change of a token's log-prob since ``buffers`` were sampled, before each of
+    two updates (the agents' minimum). The second depends on the optimiser's state."""
     updates = [agents.begin_update(buffers, step=step)() for step in (3, 4)]
     return [min(stats.mismatch_mean for stats in update.values()) for update in updates]
 
@@ -196,7 +194,7 @@ def two_movements(agents: Agents, buffers: Buffers) -> list[float]:
 
 
 def kill_an_engine() -> None:
-    """End the process of the first rollout engine that is found, as the system does for memory."""
+    """Kill the process of a rollout engine."""
     processes = psutil.Process().children(recursive=True)
     engine = next(one for one in processes if "RolloutActor" in " ".join(command_line(one)))
     engine.kill()
@@ -204,13 +202,13 @@ def kill_an_engine() -> None:
 
 
 def recovery_faults(recoveries: Recoveries) -> list[str]:
-    """A fault unless exactly one engine was started again."""
+    """Return a fault unless exactly one engine was restarted."""
     restarts = recoveries.take_metrics(2)["recovery/engine_restarts"]
     return [] if restarts == 1 else [f"one engine was killed, and {restarts} started again"]
 
 
 def resume_faults(before: list[float], after: list[float]) -> list[str]:
-    """Faults where a resumed society makes other updates than the one that wrote the checkpoint."""
+    """Return faults if a resumed society's updates differ from the original's."""
     return [
         f"update {step} moved a log-prob by {first:.4f}, and by {again:.4f} after a resume"
         for step, first, again in zip((3, 4), before, after, strict=True)
@@ -219,7 +217,7 @@ def resume_faults(before: list[float], after: list[float]) -> list[str]:
 
 
 def long_faults(buffers: Buffers, config: Config) -> list[str]:
-    """A fault if no sample was long enough for its activations to be recomputed."""
+    """Return a fault if no sample was long enough for recomputed activations."""
     budget = config.policy.micro_batch_tokens
     assert budget is not None
     longest = max(
@@ -233,8 +231,8 @@ def long_faults(buffers: Buffers, config: Config) -> list[str]:
 
 
 def fitting(config: Config, *, model: str, machine: Machine, what: str) -> tuple[Config, str]:
-    """``config`` with sharding and threads settled, and the memory that it needs by the plan: of
-    the machine on a CPU, else of the GPU during an update. Raises NotRunError."""
+    """Settle sharding and threads; return the config and its planned memory (of the GPU during an
+    update, or of the machine on a CPU). Raises NotRunError."""
     shapes = [model_shape(model)] * config.num_policies
     config, _ = settle_threads(config, shapes=shapes, machine=machine)
     try:
@@ -249,8 +247,8 @@ def fitting(config: Config, *, model: str, machine: Machine, what: str) -> tuple
 
 
 def sample(agents: Agents, config: Config, size: Size, *, step: int) -> Buffers:
-    """Ask every agent everything at once, with prompts of eight lengths; policy -> its buffer, half
-    of it rewarded."""
+    """Send all requests at once, with prompts of eight lengths; return policy -> buffer, half of it
+    rewarded."""
     most = config.rollout.max_prompt_tokens // MOST_TOKENS_OF_A_SENTENCE
 
     async def ask(agent: int, number: int) -> TrainingSample:
