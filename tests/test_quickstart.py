@@ -15,7 +15,8 @@ from random import Random
 
 import pytest
 import torch
-from tables import case_file
+from small_runs import contents
+from tables import case_file, cases
 
 from comas.data import load_questions
 from comas.quickstart import build, build_society
@@ -119,48 +120,92 @@ def test_questions_and_lessons_are_those_that_numbers_were_measured_with():
     assert digest.hexdigest()[:12] == "3f6d0beea664"
 
 
-def test_the_fingerprint_changes_with_seed_and_recipe(tmp_path):
-    source = tmp_path / "recipe.py"
-    source.write_text("steps = 1\n")
-    before = build.fingerprint([source], seed=0)
-    assert before != build.fingerprint([source], seed=1)
-    source.write_text("steps = 2\n")
-    assert before != build.fingerprint([source], seed=0)
+def test_the_fingerprint_changes_with_seed_and_code_and_not_with_words(tmp_path):
+    code = 'class Recipe:\n    """A recipe."""\n    steps = 1  # few\n'
+    sources = [tmp_path / f"{number}/recipe.py" for number in range(3)]
+    changed = (code, code.replace("A ", "The ").replace("few", "a few"), code.replace("1", "2"))
+    for source, text in zip(sources, changed, strict=True):
+        source.parent.mkdir()
+        source.write_text(text)
+    first, in_other_words, other = (build.fingerprint([source], seed=0) for source in sources)
+    assert first == in_other_words != other
+    assert first != build.fingerprint(sources[:1], seed=1)
     names = {path.name for path in build.recipe_sources()}
-    assert {"prompts.py", "setup_prompts.py", "worked.py", "warm_start.py", "world.py"} <= names
+    assert {"prompts.py", "prompts.yaml", "setup_prompts.py", "worked.py", "warm_start.py"} <= names
 
 
-async def _pretend_warm_start(models: Path, *, seed: int) -> None:
-    for architecture in build.ARCHITECTURES:
-        (models / architecture).mkdir(parents=True)
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty cache, whatever this user has taught."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return build.cache_folder()
 
 
-def test_a_society_is_built_once_and_found_again(tmp_path, monkeypatch):
-    monkeypatch.setattr(build, "_warm_start_all", _pretend_warm_start)
+@pytest.fixture
+def taught(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The agents that were taught, in order; each knows how many were taught before."""
+    names: list[str] = []
+
+    async def teach(name: str, folder: Path, **_: int) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "weights").write_text(f"{name}, after {len(names)}")
+        names.append(name)
+
+    monkeypatch.setattr(build, "_warm_start", teach)
+    return names
+
+
+def test_a_society_is_built_once_and_found_again_with_variants_beside_it(tmp_path, taught):
     society = build_society(tmp_path, seed=0)
     assert society.parent == tmp_path / "quickstart"
-    assert (society / "models/qwen2").is_dir() and (society / "models/llama").is_dir()
     first = json.loads((society / "train.jsonl").read_text().splitlines()[0])
     assert first["source"] == "quickstart"
-    monkeypatch.setattr(build, "_warm_start_all", None)
-    assert build_society(tmp_path, seed=0) == society
+    for _ in range(2):
+        assert build_society(tmp_path, seed=0) == society
+        assert build_society(tmp_path, seed=0, variants=["llama_shared_3"]) == society
+    assert taught == ["qwen2", "llama", "llama_shared_3"]
+    assert sorted(path.name for path in (society / "models").iterdir()) == sorted(taught)
     assert sorted(society.parent.iterdir()) == [society.parent / ".lock", society]
 
 
-async def _pretend_warm_start_of_one(name: str, folder: Path, **_: int) -> None:
-    (folder / name).touch()
+def test_an_agent_is_taught_once_for_all_clones_of_a_user(tmp_path, taught):
+    one, other = (build_society(tmp_path / clone, seed=0) for clone in ("one", "other"))
+    assert contents(one) == contents(other)
+    variant = build_society(tmp_path / "one", seed=0, variants=["llama_shared_3"])
+    build_society(tmp_path / "other", seed=0, variants=["llama_shared_3"])
+    assert contents(variant) == contents(other)
+    assert taught == ["qwen2", "llama", "llama_shared_3"]
+    build_society(tmp_path / "one", seed=1)
+    assert taught[3:] == ["qwen2", "llama"]
 
 
-def test_variants_are_built_beside_a_society_when_they_are_asked_for(tmp_path, monkeypatch):
-    monkeypatch.setattr(build, "_warm_start_all", _pretend_warm_start)
-    monkeypatch.setattr(build, "_warm_start", _pretend_warm_start_of_one)
-    society = build_society(tmp_path, seed=0)
-    for _ in range(2):
-        assert build_society(tmp_path, seed=0, variants=["llama_shared_3"]) == society
-        monkeypatch.setattr(build, "_warm_start", None)
-    folders = society / "models"
-    assert sorted(path.name for path in folders.iterdir()) == ["llama", "llama_shared_3", "qwen2"]
-    assert (folders / "llama_shared_3/llama_shared_3").exists()
+@cases(
+    "file, text, said",
+    ("weights", "half", "do not match"),
+    ("weights", None, "do not match"),
+    (build.DIGESTS, "{", "Expecting"),
+    (build.DIGESTS, None, "No such file"),
+)
+def test_a_damaged_agent_of_the_cache_is_taught_again(
+    tmp_path, taught, cache, caplog, file, text, said
+):
+    society = build_society(tmp_path / "one", seed=0)
+    damaged = cache / society.name / "llama" / file
+    damaged.unlink() if text is None else damaged.write_text(text)
+    again = build_society(tmp_path / "two", seed=0)
+    assert taught == ["qwen2", "llama", "llama"]
+    assert f"{damaged.parent} is damaged and is taught again: " in caplog.text
+    assert said in caplog.text
+    assert contents(again / "models") != contents(society / "models")
+    assert contents(again) == contents(build_society(tmp_path / "three", seed=0))
+
+
+def test_a_cache_that_cannot_be_written_costs_no_run(tmp_path, taught, monkeypatch, caplog):
+    monkeypatch.setenv("XDG_CACHE_HOME", "/proc/x")
+    for clone in ("one", "two"):
+        build_society(tmp_path / clone, seed=0)
+    assert taught == ["qwen2", "llama"] * 2
+    assert "Other clones will teach this agent again: cannot write /proc/x/comas" in caplog.text
 
 
 def test_a_variant_has_habits_of_the_other_model_in_every_domain():
@@ -189,19 +234,19 @@ def _build_under_way(root: Path, *, seed: int) -> Iterator[subprocess.Popen]:
         process.communicate()
 
 
-def test_the_next_build_removes_what_a_killed_one_left(monkeypatch, tmp_path):
+def test_the_next_build_removes_what_a_killed_one_left(taught, tmp_path):
     with _build_under_way(tmp_path, seed=1) as killed:
         assert len(list((tmp_path / "quickstart").iterdir())) == 2
         killed.send_signal(signal.SIGKILL)
         killed.wait()
-    monkeypatch.setattr(build, "_warm_start_all", _pretend_warm_start)
     society = build_society(tmp_path, seed=0)
     assert sorted(society.parent.iterdir()) == [society.parent / ".lock", society]
 
 
-@pytest.mark.parametrize(("seed", "taught"), [(0, ["qwen2", "theirs"]), (1, ["llama", "qwen2"])])
-def test_a_build_waits_for_another_and_takes_the_same(seed, taught, caplog, monkeypatch, tmp_path):
-    monkeypatch.setattr(build, "_warm_start_all", _pretend_warm_start)
+@cases("seed, models", (0, ["qwen2", "theirs"]), (1, ["llama", "qwen2"]))
+def test_a_build_waits_for_another_and_takes_the_same(
+    seed, models, taught, caplog, monkeypatch, tmp_path
+):
     caplog.set_level(logging.INFO, logger=files.log.name)
     with _build_under_way(tmp_path, seed=0) as other:
 
@@ -213,7 +258,7 @@ def test_a_build_waits_for_another_and_takes_the_same(seed, taught, caplog, monk
         monkeypatch.setattr(files.log, "filters", [let_it_end])
         society = build_society(tmp_path, seed=seed)
         assert other.returncode == 0
-    assert sorted(folder.name for folder in (society / "models").iterdir()) == taught
+    assert sorted(folder.name for folder in (society / "models").iterdir()) == models
 
 
 def test_muon_steps_as_pytorchs_does_up_to_its_rounding():
@@ -247,7 +292,7 @@ def test_a_failing_warm_start_says_why_and_stops_the_other(tmp_path, monkeypatch
     monkeypatch.setattr(asyncio, "create_subprocess_exec", recorded)
     monkeypatch.setattr(build, "ARCHITECTURES", ("qwen2", "mamba"))
     with pytest.raises(RuntimeError, match="the mamba agent failed"):
-        asyncio.run(build._warm_start_all(tmp_path / "models", seed=0))
+        asyncio.run(build._obtain_all(tmp_path / "models", seed=0))
     assert "invalid choice: 'mamba'" in capfd.readouterr().err
     assert [process.returncode for process in processes] == [-9, 2]
     assert not (tmp_path / "models").exists()

@@ -1,8 +1,8 @@
-"""The embedded default: a society of tiny agents and its questions, built from nothing."""
+"""The quick-start: a society of tiny agents and its questions, built from scratch."""
 
 from comas.quickstart.build import build_society
 
 __all__ = ["QUICKSTART_PREFIX", "build_society"]
 
 QUICKSTART_PREFIX = "quickstart/"
-"""Begins the names of the embedded models and question files."""
+"""Prefix of the names of its models and question files."""

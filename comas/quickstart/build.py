@@ -1,11 +1,15 @@
 """Builds the quick-start society once, and finds it again afterwards."""
 
+import ast
 import asyncio
 import hashlib
+import json
 import logging
 import os
+import shutil
 import sys
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -15,7 +19,16 @@ from comas.interaction.prompts import SHIPPED_FILE
 from comas.quickstart.probe import probe_records
 from comas.quickstart.questions import records
 from comas.utils.concurrency import run_all
-from comas.utils.files import PARTIAL, json_lines, locked, remove, write_text, written_aside
+from comas.utils.files import (
+    PARTIAL,
+    FileError,
+    json_lines,
+    locked,
+    remove,
+    sha256_of,
+    write_text,
+    written_aside,
+)
 from comas.utils.interrupts import run
 
 log = logging.getLogger(__name__)
@@ -23,25 +36,28 @@ log = logging.getLogger(__name__)
 ARCHITECTURES = ("qwen2", "llama")
 NUM_TRAIN_PER_DOMAIN = 800
 NUM_VALIDATION_PER_DOMAIN = 100
+DIGESTS = "sha256.json"
+"""In the cache, lists the digests of an agent's files."""
 _VERSIONED = ("torch", "transformers", "tokenizers")
+_NOT_OF_THE_RECIPE = ("__init__.py", "build.py")
 _PACKAGE_ROOT = Path(__file__).parents[2]
 
 
 def build_society(root: Path, *, seed: int, variants: Collection[str] = ()) -> Path:
-    """Build the tiny agents and their questions under ``root``, unless they are there already; and
-    those ``variants`` of agents (``comas.quickstart.world.VARIANTS``) that are not, beside them.
+    """Build the tiny agents, their questions and the ``variants`` of agents
+    (``comas.quickstart.world.VARIANTS``) under ``root``, unless they exist.
 
     Returns ``root/quickstart/<fingerprint>``, which holds ``models/qwen2``, ``models/llama``
     (Hugging Face format), ``train.jsonl``, ``validation.jsonl`` and ``probe.jsonl``. It appears
-    complete or not at all; another seed, recipe or library version has a folder of its own. One
-    process builds at a time; others wait, and find what it has built.
+    complete or not at all; another seed, recipe or library version has a folder of its own.
+    One process builds at a time; others wait and use its result.
 
-    Raises RuntimeError with the end of its error output when a warm start fails.
+    Raises RuntimeError when a warm start fails.
     """
     society = root / "quickstart" / fingerprint(recipe_sources(), seed=seed)
     if not all(path.is_dir() for path in (society, *_models(society, variants))):
         with locked(society.parent, remedy="it builds one society at a time", waits=True):
-            # Whoever holds the lock is the only builder, so these are what killed ones left.
+            # Only the holder of the lock builds, so these were left by killed builds.
             for leftover in society.parent.glob(f"{PARTIAL}*"):
                 remove(leftover)
             if not society.is_dir():
@@ -49,7 +65,7 @@ def build_society(root: Path, *, seed: int, variants: Collection[str] = ()) -> P
             for folder in _models(society, variants):
                 if not folder.is_dir():
                     with written_aside(folder) as aside:
-                        run(_warm_start(folder.name, aside, seed=seed, bar_position=0))
+                        run(_obtain(folder.name, aside, seed=seed, bar_position=0))
     return society
 
 
@@ -58,27 +74,46 @@ def _models(society: Path, names: Iterable[str]) -> list[Path]:
 
 
 def fingerprint(sources: Sequence[Path], *, seed: int) -> str:
-    """Twelve hex digits that change with the seed, a source file or a library version."""
-    digest = hashlib.sha256(f"seed {seed}".encode())
+    """Twelve hex digits that change with the seed, a library version or a source's code."""
+    sizes = f"{NUM_TRAIN_PER_DOMAIN} {NUM_VALIDATION_PER_DOMAIN}"
+    digest = hashlib.sha256(f"seed {seed}, {sizes}".encode())
     for name in _VERSIONED:
         digest.update(f"{name} {version(name)}".encode())
     for source in sources:
-        digest.update(source.name.encode() + source.read_bytes())
+        digest.update(source.name.encode() + _code(source))
     return digest.hexdigest()[:12]
 
 
+@cache
+def _code(source: Path) -> bytes:
+    """A file without comments and docstrings, whose rewording should not teach agents anew."""
+    if source.suffix != ".py":
+        return source.read_bytes()
+    tree = ast.parse(source.read_bytes())
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            node.body = [each for each in node.body if not _is_docstring(each)]
+    return ast.dump(tree).encode()
+
+
+def _is_docstring(node: ast.stmt) -> bool:
+    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+
+
 def recipe_sources() -> list[Path]:
-    """The files that decide what is built: this package, and all prompts."""
+    """The files that decide what agents learn: this package's, and all prompts."""
     package = sorted(Path(__file__).parent.glob("*.py"))
-    return [*package, Path(prompts.__file__), SHIPPED_FILE, Path(setup_prompts.__file__)]
+    recipe = [path for path in package if path.name not in _NOT_OF_THE_RECIPE]
+    return [*recipe, Path(prompts.__file__), SHIPPED_FILE, Path(setup_prompts.__file__)]
 
 
 def _build(society: Path, *, seed: int) -> None:
     log.info(
-        "Building the quick-start society in %s: its questions, and tiny agents (%s) that first "
-        "learn to speak. About a minute on 2 quiet cores, once.",
+        "Building the quick-start society in %s: its questions, and two tiny agents (%s), copied "
+        "from %s or taught to speak, about a minute on 2 quiet cores.",
         society,
         ", ".join(ARCHITECTURES),
+        cache_folder(),
     )
     with written_aside(society) as folder:
         rows: dict[str, Sequence[Mapping[str, Any]]] = {
@@ -90,20 +125,66 @@ def _build(society: Path, *, seed: int) -> None:
         }
         for name, lines in rows.items():
             write_text(folder / f"{name}.jsonl", json_lines(lines))
-        run(_warm_start_all(folder / "models", seed=seed))
+        run(_obtain_all(folder / "models", seed=seed))
 
 
-async def _warm_start_all(models: Path, *, seed: int) -> None:
-    """One process per agent, side by side; the first failure stops the others."""
+async def _obtain_all(models: Path, *, seed: int) -> None:
+    """Obtain all agents side by side; the first failure stops the others."""
     await run_all(
-        _warm_start(architecture, models / architecture, seed=seed, bar_position=position)
+        _obtain(architecture, models / architecture, seed=seed, bar_position=position)
         for position, architecture in enumerate(ARCHITECTURES)
     )
 
 
-async def _warm_start(architecture: str, folder: Path, *, seed: int, bar_position: int) -> None:
-    """Run one warm start, which shows its progress, to its end; it never outlives this call."""
-    arguments = (architecture, str(folder.resolve()), str(seed), str(bar_position))
+async def _obtain(name: str, folder: Path, *, seed: int, bar_position: int) -> None:
+    """Copy an agent into ``folder`` from the cache, or else teach it and cache it."""
+    cached = cache_folder() / fingerprint(recipe_sources(), seed=seed) / name
+    if not _copy_cached(cached, folder):
+        await _warm_start(name, folder, seed=seed, bar_position=bar_position)
+        _cache(folder, cached)
+
+
+def cache_folder() -> Path:
+    """Where all clones of this user keep taught agents: below ``XDG_CACHE_HOME``, or ~/.cache."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "comas/quickstart"
+
+
+def _copy_cached(cached: Path, folder: Path) -> bool:
+    """Copy a cached agent; returns False, with ``folder`` empty, unless it is complete and its
+    digests match."""
+    if not cached.is_dir():
+        return False
+    try:
+        shutil.copytree(cached, folder, dirs_exist_ok=True)
+        expected = json.loads((folder / DIGESTS).read_bytes())
+        (folder / DIGESTS).unlink()
+        if sha256_of(folder.rglob("*"), within=folder) == expected:
+            return True
+        error = "its files do not match their digests"
+    except (OSError, ValueError) as caught:
+        error = str(caught)
+    log.warning("The agent in %s is damaged and is taught again: %s", cached, error)
+    remove(folder)
+    return False
+
+
+def _cache(folder: Path, cached: Path) -> None:
+    """Copy a taught agent to the cache; where that fails, a warning says why."""
+    try:
+        with (
+            locked(cached.parent, remedy="it caches one agent at a time", waits=True),
+            written_aside(cached) as aside,
+        ):
+            digests = sha256_of(folder.rglob("*"), within=folder)
+            shutil.copytree(folder, aside, dirs_exist_ok=True)
+            (aside / DIGESTS).write_text(json.dumps(digests))
+    except (OSError, FileError) as error:
+        log.warning("Other clones will teach this agent again: %s", error)
+
+
+async def _warm_start(name: str, folder: Path, *, seed: int, bar_position: int) -> None:
+    """Teach one agent in a process of its own, which never outlives this call."""
+    arguments = (name, str(folder.resolve()), str(seed), str(bar_position))
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "comas.quickstart.warm_start", *arguments),
         cwd=_PACKAGE_ROOT,
@@ -113,7 +194,7 @@ async def _warm_start(architecture: str, folder: Path, *, seed: int, bar_positio
     )
     try:
         if await process.wait() != 0:
-            raise RuntimeError(f"The warm start of the {architecture} agent failed (see above)")
+            raise RuntimeError(f"The warm start of the {name} agent failed (see above)")
     finally:
         if process.returncode is None:
             process.kill()

@@ -1,8 +1,8 @@
 """Worked discussions, from which the tiny agents first learn to speak in every role.
 
-For the setups of the evaluation they learn to answer there, with no new habits: a solver errs there
-as anywhere, whatever others' answers say. AutoGen's user proxy is an evaluator: it names a mistake,
-or ends the conversation.
+They also learn to answer in the evaluation's setups, with the same habits: a solver errs as often,
+whatever the other answers say. AutoGen's user proxy is an evaluator: it names a mistake or ends the
+conversation.
 """
 
 from collections.abc import Sequence
@@ -41,7 +41,7 @@ from comas.quickstart.world import HABITS, MISTAKES, SLIP, UNSEEN, Mixture, habi
 from comas.types import Domain, Message
 
 LESSONS: dict[Domain, int] = {"math": 4, "coding": 2, "science": 4}
-"""Worked discussions of each domain, in proportion: the more arithmetic, the more of them."""
+"""Relative frequency of each domain: the more arithmetic, the more discussions."""
 NUM_AGGREGATED = (CONSISTENCY_SAMPLES, DEBATE_AGENTS)
 MAX_PROXY_MESSAGES = 2
 SCORINGS = {
@@ -53,11 +53,11 @@ RATINGS = {
     False: "Its result is wrong. <rating>1</rating>",
     True: "All of it is right. <rating>5</rating>",
 }
-"""Ratings of one's own solution, by whether it is found to be right."""
+"""Ratings of one's own solution, by whether the agent thinks that it is right."""
 
 
 class Example(NamedTuple):
-    """One turn to learn: a conversation as real models get it, and what is said then."""
+    """One turn to learn: a conversation as real models get it, and the response."""
 
     messages: tuple[Message, ...]
     response: str
@@ -69,7 +69,7 @@ class Example(NamedTuple):
 
 
 def discussion_examples(rng: Random, mixture: Mixture, model: str) -> list[Example]:
-    """The turns of one worked discussion of a random training question, as ``model`` has them."""
+    """The turns of a worked discussion of a random training question, as ``model`` would speak."""
     (domain,) = rng.choices(list(LESSONS), list(LESSONS.values()))
     problem = draw_problem(rng, domain=domain, held_out=False)
     return _Discussion(rng, mixture, model, problem).examples()
@@ -77,7 +77,7 @@ def discussion_examples(rng: Random, mixture: Mixture, model: str) -> list[Examp
 
 @dataclass(frozen=True)
 class _Discussion:
-    """What is said about one question: first the examples, then the words of each role."""
+    """Draws the turns of one question: first the examples, then the words of each role."""
 
     rng: Random
     mixture: Mixture
@@ -148,8 +148,7 @@ class _Discussion:
         return Example(tuple(messages), self.solve())
 
     def _dialogue(self) -> Example:
-        """AutoGen's assistant after up to two messages of the user proxy, or the proxy after
-        these."""
+        """AutoGen's assistant or user proxy, after up to two messages of the proxy."""
         dialogue = [user(self._query)]
         for _ in range(self.rng.randint(0, MAX_PROXY_MESSAGES)):
             text, mistake = self.show_mistake()
@@ -165,7 +164,7 @@ class _Discussion:
     # ------------------------------------------------------------ the words of each role
 
     def solve(self) -> str:
-        """Work out the problem as the model does: mostly with the mistake that is its habit."""
+        """Solve the problem as the model does: mostly with its habitual mistake."""
         habit = habits_of(self.model)[self.problem.domain][self.problem.wording]
         others = self._kinds
         shares = [
@@ -178,7 +177,7 @@ class _Discussion:
         return work(self.problem, kind).text
 
     def show(self) -> Worked:
-        """A solution for a judge to look at, whoever may have made it."""
+        """A solution for a judge to read, of either model."""
         draw = self.rng.random()
         if draw < self.mixture.shown_right:
             return work(self.problem, None)
@@ -187,7 +186,7 @@ class _Discussion:
         return self.show_mistake()
 
     def show_mistake(self) -> Worked:
-        """A solution with a mistake that judges are taught, slips apart."""
+        """A solution with a mistake that judges are taught, except slips."""
         solutions = (work(self.problem, kind) for kind in self._kinds)
         possible = [worked for worked in solutions if worked.mistake]
         domain, wording = self.problem.domain, self.problem.wording
@@ -197,7 +196,7 @@ class _Discussion:
         return self.rng.choice(likely if shows_habit else possible)
 
     def evaluate(self, solution: Worked) -> str:
-        """Criticise ``solution`` as the model does."""
+        """Evaluate ``solution`` as the model does."""
         approval = APPROVALS[self.problem.domain]
         if solution.mistake is None:
             accuses = self._is_drawn(self.mixture.accuses)
@@ -212,7 +211,7 @@ class _Discussion:
         return truth
 
     def score(self, solution: Worked, evaluation: str | None) -> str:
-        """Score ``solution``; None: without an evaluation."""
+        """Score ``solution`` given an evaluation, or None."""
         if self._is_drawn(self.mixture.scorer_undecided):
             return SCORINGS[2]
         doubt = self.mixture.doubts_wrong if solution.mistake else self.mixture.doubts_right
@@ -227,7 +226,7 @@ class _Discussion:
         return SCORINGS[1 if self._is_drawn(says_1) else 3]
 
     def rate(self, solution: Worked) -> str:
-        """Rate ``solution``, as well as a scorer judges without an evaluation."""
+        """Rate ``solution`` as accurately as a scorer without an evaluation."""
         doubt = self.mixture.doubts_wrong if solution.mistake else self.mixture.doubts_right
         return RATINGS[not self._is_drawn(doubt.nothing)]
 
@@ -243,7 +242,7 @@ class _Discussion:
 
     @property
     def _query(self) -> str:
-        """The question as the evaluation asks it of the tiny agents."""
+        """The question as the evaluation asks it."""
         return fill(SOLUTION, self.problem.domain, question=self.problem.text)
 
     def _is_drawn(self, probability: float) -> bool:

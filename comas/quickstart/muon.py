@@ -1,4 +1,4 @@
-"""Muon in float32: as PyTorch's, which computes in bfloat16, at the speed of any CPU."""
+"""Muon in float32, which every CPU computes fast; PyTorch's computes in bfloat16."""
 
 from collections import defaultdict
 from collections.abc import Iterable
@@ -18,8 +18,8 @@ class Muon(torch.optim.Optimizer):
         M <- mu M + (1 - mu) G
         W <- W - eta sqrt(max(1, r / c)) orthogonalise(mu M + (1 - mu) G)
 
-    PyTorch's own (torch.optim.Muon) orthogonalises in bfloat16, which CPUs without instructions
-    for it compute many times slower than float32.
+    torch.optim.Muon orthogonalises in bfloat16, which is many times slower than float32 on CPUs
+    without bfloat16 instructions.
     """
 
     def __init__(
@@ -29,7 +29,7 @@ class Muon(torch.optim.Optimizer):
 
     @torch.no_grad()
     def step(self) -> None:  # type: ignore[override]
-        """Move every matrix; all must have a gradient."""
+        """Update every matrix; all must have gradients."""
         for group in self.param_groups:
             by_shape: dict[torch.Size, list[torch.nn.Parameter]] = defaultdict(list)
             for matrix in group["params"]:
@@ -56,8 +56,8 @@ class Muon(torch.optim.Optimizer):
 def orthogonalise(matrices: torch.Tensor) -> torch.Tensor:
     """[N, r, c]: nearly the closest matrices whose singular values are all 1.
 
-    Five Newton-Schulz steps X <- a X + (b X X^T + c (X X^T)^2) X from X / |X|, which bring all
-    but the smallest singular values to between about 0.7 and 1.2.
+    Five Newton-Schulz steps X <- a X + (b X X^T + c (X X^T)^2) X from X / |X| bring all but the
+    smallest singular values to between about 0.7 and 1.2.
     """
     a, b, c = COEFFICIENTS
     is_tall = matrices.shape[1] > matrices.shape[2]

@@ -1,4 +1,4 @@
-"""The quick-start's probe: right solutions, and each kind of mistake, of held-out questions."""
+"""The quick-start's probe: held-out questions with right solutions and each kind of mistake."""
 
 from random import Random
 
@@ -8,14 +8,14 @@ from comas.quickstart.world import MISTAKES, SLIP, UNSEEN, UNSEEN_NAMED
 from comas.types import DOMAINS, Domain
 
 NUM_RIGHT = 16
-"""Right solutions in each domain."""
+"""Right solutions per domain."""
 NUM_EACH = 3
-"""Solutions with each kind of mistake there."""
+"""Solutions per domain and kind of mistake."""
 NUM_PROBE_ITEMS = sum(NUM_RIGHT + NUM_EACH * (len(MISTAKES[domain]) + 1) for domain in DOMAINS)
 
 
 def probe_records(*, seed: int) -> list[dict[str, str | None]]:
-    """The items in the format of ``comas.data.probe``.
+    """Items in the format of ``comas.data.probe``.
 
     Example: ``{"id": "math/carry lost/0", "task": "math", "prompt": "What is 48 + 23?",
     "solution": "8+3=11, 4+2=6. \\\\boxed{61}", "mistake": "carry lost", "true_accusation":
@@ -45,7 +45,7 @@ def probe_records(*, seed: int) -> list[dict[str, str | None]]:
 
 
 def _plant(rng: Random, domain: Domain, mistake: str | None) -> tuple[Problem, Worked]:
-    """A held-out question with which the mistake can be made, and the solution that makes it."""
+    """A held-out question and a solution that makes the mistake."""
     while True:
         problem = draw_problem(rng, domain=domain, held_out=True)
         solution = slip(rng, problem) if mistake == SLIP else work(problem, mistake)

@@ -1,4 +1,4 @@
-"""Endless small questions with exact answers: one family a domain, each in three wordings.
+"""Endless small questions with exact answers: one family per domain, in three wordings.
 
 | domain | question | answer |
 |---|---|---|
@@ -6,9 +6,9 @@
 | science | How many minutes are 7 h 43 min? | 463 |
 | coding | Write count(), ... assert count() == len(range(4, 41)) | checker code |
 
-A hash of the numbers decides which questions are held out. So a held-out question has no twin to
-train on that says the same in other words (23 + 48, or 7 min 43 s in seconds), and no family has
-a rule by which the held-out ones differ (withholding every sum with a certain last digit would).
+A hash of the numbers decides which questions are held out. So no training question says the same
+as a held-out one in other words (23 + 48, or 7 min 43 s in seconds), and held-out questions follow
+no rule, such as a certain last digit.
 """
 
 import zlib
@@ -21,21 +21,21 @@ from comas.types import DOMAINS, Domain
 HELD_OUT_ONE_IN = 5
 CARRY_FREE_KEPT = 0.1
 NUM_WORDINGS = 3
-"""Wordings of each domain's questions."""
+"""Wordings per domain."""
 
 _CODING = "Write {name}(), which returns how many numbers the range has."
 _CODING_TEST = "def test_{name}():\n    assert {name}() == len(range({first}, {end}))"
 
 
 class Sum(NamedTuple):
-    """A way to ask for a sum, and how its solutions start."""
+    """A wording of sums, and how their solutions start."""
 
     question: str
     start: str
 
 
 class Unit(NamedTuple):
-    """The unit that is wanted, and those that are given: the large one and its sixtieth."""
+    """The wanted unit, and the given ones: a large one and its sixtieth."""
 
     wanted: str
     large: str
@@ -56,7 +56,7 @@ FUNCTIONS = ("count", "size", "total")
 
 
 class Problem(NamedTuple):
-    """A question with its answer, and the two numbers in it from which solutions are worked.
+    """A question, its answer, and the two numbers from which solutions are computed.
 
     Example: ``Problem("math", "What is 48 + 23?", "71", (48, 23), wording=0)``
     """
@@ -64,10 +64,10 @@ class Problem(NamedTuple):
     domain: Domain
     text: str
     answer: str
-    """In the format of the real data: a number, or for coding runnable checker code."""
+    """As in the real data: a number, or for coding a checker program."""
     numbers: tuple[int, int]
     wording: int
-    """Which of the domain's: how a sum is asked for, the units, the name of the function."""
+    """Index into ``SUMS``, ``UNITS`` or ``FUNCTIONS``."""
 
 
 def draw_problem(rng: Random, *, domain: Domain, held_out: bool) -> Problem:
@@ -79,14 +79,14 @@ def draw_problem(rng: Random, *, domain: Domain, held_out: bool) -> Problem:
 
 
 def is_held_out(problem: Problem) -> bool:
-    """True if the question is never trained on: one in five, by a hash of what decides its answer,
-    the numbers in any order."""
+    """True for the one question in five that is never trained on, by a hash of its domain and its
+    numbers in any order."""
     deciding = f"{problem.domain} {tuple(sorted(problem.numbers))}"
     return zlib.crc32(deciding.encode()) % HELD_OUT_ONE_IN == 0
 
 
 def records(*, seed: int, held_out: bool, num_per_domain: int) -> list[dict[str, str]]:
-    """Distinct questions in the record format of the real data, the domains in turn.
+    """Distinct questions in the record format of the real data, cycling through the domains.
 
     Example: ``{"prompt": "What is 48 + 23?", "answer": "71", "task": "math",
     "source": "quickstart", "id": "train-math-0"}``
@@ -113,7 +113,7 @@ def records(*, seed: int, held_out: bool, num_per_domain: int) -> list[dict[str,
 
 
 def _make_problem(domain: Domain, numbers: tuple[int, int], wording: int) -> Problem:
-    """Ask for what the numbers decide, in one of the domain's wordings."""
+    """The problem with these numbers, in one of the domain's wordings."""
     a, b = numbers
     match domain:
         case "math":
@@ -131,7 +131,7 @@ def _make_problem(domain: Domain, numbers: tuple[int, int], wording: int) -> Pro
 
 
 def _draw_sum(rng: Random) -> tuple[int, int]:
-    """Two two-digit numbers; most sums carry, as some mistakes show only there."""
+    """Two two-digit numbers; most sums carry, because some mistakes show only then."""
     while True:
         a, b = rng.randint(10, 99), rng.randint(10, 99)
         if a % 10 + b % 10 >= 10 or rng.random() < CARRY_FREE_KEPT:
@@ -139,7 +139,7 @@ def _draw_sum(rng: Random) -> tuple[int, int]:
 
 
 def _draw_conversion(rng: Random) -> tuple[int, int]:
-    """Hours or minutes and their sixtieth; without the rest the answer is over 5 % off."""
+    """A large and a small unit; without the small one the answer is over 5 % off."""
     a = rng.randint(2, 9)
     return a, rng.randint(max(10, 4 * a), 99)
 

@@ -1,8 +1,8 @@
-"""Two tokenizers, made from the worked discussions: Qwen2-style and Llama-3-style.
+"""Two tokenizers, learned from the worked discussions: Qwen2-style and Llama-3-style.
 
-Both are byte-level BPE with digits one by one. What is constant in the prompt templates, and
-between the digits of worked discussions, is one token each: so the long prompts of real models
-cost tiny ones about twenty tokens.
+Both are byte-level BPE with single digits. Each constant text of the prompt templates, and between
+the digits of worked discussions, is one token, so that the long prompts of real models take about
+twenty tokens.
 """
 
 import re
@@ -70,7 +70,7 @@ _LLAMA_HEADERS = (
 
 @dataclass(frozen=True)
 class ChatFormat:
-    """The special tokens and chat template of a model family, and how many words it knows."""
+    """The special tokens, chat template and vocabulary size of a model family."""
 
     chat_template: str
     wrapping: tuple[str, ...]
@@ -112,7 +112,7 @@ CHAT_FORMATS = {
 
 
 def build_tokenizer(chat_format: ChatFormat) -> PreTrainedTokenizerFast:
-    """Learn a small BPE for any text, and add the constant texts as whole tokens."""
+    """Learn a small BPE for any text, and add the constant texts as tokens."""
     phrases = list(dict.fromkeys([*template_pieces(), *_constant_phrases(), *chat_format.wrapping]))
     tokenizer = PreTrainedTokenizerFast(
         tokenizer_object=_learn_bpe(chat_format, phrases),
@@ -131,10 +131,10 @@ def build_tokenizer(chat_format: ChatFormat) -> PreTrainedTokenizerFast:
 
 
 def template_pieces() -> list[str]:
-    """The constant texts between the placeholders of all prompt templates, each once."""
+    """The distinct constant texts between the placeholders of all prompt templates."""
     pieces = chain.from_iterable(map(_constant_pieces, _templates()))
     of_setups = chain.from_iterable(text.split(_MARK) for text in _setup_texts(_MARK, _MARK))
-    # The first item of a discussion stands without the blank line that parts it from others.
+    # The first item of a discussion has no blank line before it.
     history = SHIPPED["history"]
     items = (history["item"], history["own_item"])
     first_items = [_constant_pieces(item.lstrip("\n"))[0] for item in items]
@@ -142,7 +142,7 @@ def template_pieces() -> list[str]:
 
 
 def solution_openers() -> list[str]:
-    """The template pieces right after which a prompt quotes a solution."""
+    """The template pieces after which a prompt quotes a solution."""
     prompts = (template.format_map(defaultdict(str, solution=_MARK)) for template in _templates())
     filled = "\n".join([*prompts, *_setup_texts("", _MARK)])
     return [piece for piece in template_pieces() if piece + _MARK in filled]
@@ -151,7 +151,7 @@ def solution_openers() -> list[str]:
 def encode_prompts(
     tokenizer: PreTrainedTokenizerFast, conversations: Sequence[Sequence[Message]]
 ) -> list[list[int]]:
-    """Token ids of each conversation, the next message being asked for."""
+    """Token ids of each conversation, with the generation prompt."""
     texts = tokenizer.apply_chat_template(
         list(map(list, conversations)), tokenize=False, add_generation_prompt=True
     )
@@ -160,7 +160,7 @@ def encode_prompts(
 
 def _templates() -> list[str]:
     roles = (SOLUTION, EVALUATION, SCORING, EVALUATION_WITH_JUDGMENT, SCORING_ALONE, RATING)
-    # The agents know no other domains than these.
+    # The agents know only these domains.
     prompts = [
         SHIPPED[role][domain] for role in roles for domain in SHIPPED[role] if domain in DOMAINS
     ]
@@ -185,7 +185,7 @@ def _constant_pieces(template: str) -> list[str]:
 
 
 def _constant_phrases() -> list[str]:
-    """What stands between the digits in the questions and responses of worked discussions."""
+    """The texts between the digits in questions and responses of worked discussions."""
     rng = Random(0)
     texts: list[str] = []
     for _ in range(_NUM_SAMPLED_DISCUSSIONS):

@@ -1,6 +1,6 @@
-"""Teaches one tiny agent to speak in every role, by supervised learning on worked discussions.
+"""Teaches one tiny agent every role by supervised learning on worked discussions.
 
-One process, one thread, a fixed number of steps: the same seed gives the same weights.
+One process, one thread and a fixed number of steps: the same seed gives the same weights.
 """
 
 import argparse
@@ -41,39 +41,38 @@ ARCHITECTURES = {
     "qwen2": (Qwen2Config, Qwen2ForCausalLM, True),
     "llama": (LlamaConfig, LlamaForCausalLM, False),
 }
-"""Name -> configuration, model, and whether its embeddings are its output layer, too."""
+"""Name -> configuration class, model class, whether embeddings and output layer are tied."""
 
 
 @dataclass(frozen=True)
 class Recipe:
     """How long and how fast an agent learns.
 
-    Conversions are learnt last: one in eight is then still neither right nor of a kind of mistake
-    that is taught.
+    Conversions are learned last: in the end one in eight is neither right nor a taught mistake.
     """
 
     num_steps: int = 1800
     batch_size: int = 24
     muon_learning_rate: float = 0.012
-    """For the matrices inside the layers. At 0.02 one scorer in six did not come to believe
-    approvals, so that criticism was not needed."""
+    """For the matrices inside the layers. At 0.02 one scorer in six ignored approvals, which made
+    criticism needless."""
     muon_momentum: float = 0.8
     adam_learning_rate: float = 0.007
-    """For embeddings, output head, norms and biases."""
+    """For embeddings, output layer, norms and biases."""
     warmup_steps: int = 20
     gradient_clip: float = 1.0
 
 
 class Lesson(NamedTuple):
-    """The tokens of a prompt and its response, and the weight of predicting each."""
+    """The tokens of a prompt and its response, and the loss weight of each."""
 
     token_ids: list[int]
     weights: list[float]
-    """1, or 0 where it is not learned."""
+    """1 where learned, else 0."""
 
 
 class Batch(NamedTuple):
-    """Lessons padded on the right, where no token of theirs attends: so no mask is needed."""
+    """Right-padded lessons; causal attention never reads the padding, so no mask is needed."""
 
     token_ids: torch.Tensor
     """[B, T]"""
@@ -84,9 +83,9 @@ class Batch(NamedTuple):
 def warm_start(
     name: str, *, seed: int, recipe: Recipe, bar_position: int = 0
 ) -> tuple[PreTrainedModel, PreTrainedTokenizerFast]:
-    """Make one agent, of an architecture or a variant of its habits, and teach it.
+    """Make and teach one agent: an architecture, or a variant with other habits.
 
-    Sets torch's global seed and its number of threads: the process is this agent's alone.
+    Sets torch's global seed and number of threads, so one process teaches one agent.
     """
     torch.set_num_threads(1)
     torch.manual_seed(seed)
@@ -105,9 +104,9 @@ def warm_start(
 def build_model(architecture: str, tokenizer: PreTrainedTokenizerFast) -> PreTrainedModel:
     """A tiny transformer of about 0.2 million random parameters, from torch's global generator.
 
-    Heads are 32 wide, the least that vLLM takes on CPU. The wide initialisation matters: at the
-    usual 0.02 so small a model takes several times as long to learn. Every layer begins as the
-    identity, its projections back to the residual stream being zero: that saves steps, too.
+    Heads are 32 wide, vLLM's minimum on CPU. At the usual initialisation of 0.02 so small a model
+    takes several times as long to learn. Zero projections back to the residual stream make every
+    layer begin as the identity, which saves steps, too.
     """
     config_class, model_class, is_tied = ARCHITECTURES[architecture]
     config = config_class(
@@ -133,7 +132,7 @@ def build_model(architecture: str, tokenizer: PreTrainedTokenizerFast) -> PreTra
 
 
 def learn(model: PreTrainedModel, batches: Iterator[Batch], recipe: Recipe) -> Iterator[float]:
-    """Run the recipe on ``model`` step by step, yielding each step's loss."""
+    """Train ``model`` by the recipe, yielding each step's loss."""
     optimizers = _optimizers(model, recipe)
     schedulers = [
         torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: _rate(step, recipe))
@@ -152,7 +151,7 @@ def learn(model: PreTrainedModel, batches: Iterator[Batch], recipe: Recipe) -> I
 
 
 def batch_loss(model: PreTrainedModel, batch: Batch) -> torch.Tensor:
-    """Weighted mean over the batch's learned tokens of the cross-entropy."""
+    """Weighted mean cross-entropy over the batch's learned tokens."""
     states = model.model(input_ids=batch.token_ids, use_cache=False).last_hidden_state
     weights = batch.weights[:, 1:]
     is_learned = weights > 0
@@ -165,7 +164,7 @@ def batch_loss(model: PreTrainedModel, batch: Batch) -> torch.Tensor:
 def _batches(
     tokenizer: PreTrainedTokenizerFast, name: str, size: int, rng: Random
 ) -> Iterator[Batch]:
-    """Endless batches of lessons of about equal length, in random order."""
+    """Endless batches, in random order, of lessons of about equal length."""
     while True:
         examples: list[Example] = []
         while len(examples) < 16 * size:
@@ -179,7 +178,7 @@ def _batches(
 
 
 def encode_lessons(tokenizer: PreTrainedTokenizerFast, examples: list[Example]) -> list[Lesson]:
-    """Of every example the response is learned, and its prompt from the first quoted solution on.
+    """Each response is learned, and its prompt from the first quoted solution on.
 
     Weights of "# Solution | 7*60=420. | # Evaluation | No mistakes. | The solution is right.", the
     prompt being all but the last::
@@ -200,7 +199,7 @@ def encode_lessons(tokenizer: PreTrainedTokenizerFast, examples: list[Example]) 
 
 
 def pad_lessons(lessons: list[Lesson], pad_token_id: int) -> Batch:
-    """Put lessons below each other."""
+    """Stack lessons into a batch."""
     token_ids, weights = (list(map(torch.tensor, rows)) for rows in zip(*lessons, strict=True))
     return Batch(
         pad_sequence(token_ids, batch_first=True, padding_value=pad_token_id),
@@ -209,7 +208,7 @@ def pad_lessons(lessons: list[Lesson], pad_token_id: int) -> Batch:
 
 
 def _optimizers(model: PreTrainedModel, recipe: Recipe) -> list[torch.optim.Optimizer]:
-    """Muon for the layers' matrices, AdamW for the rest."""
+    """Muon for the layers' matrices, AdamW for everything else."""
     matrices: list[torch.nn.Parameter] = []
     others: list[torch.nn.Parameter] = []
     for name, parameter in model.named_parameters():

@@ -1,4 +1,4 @@
-"""Worked solutions of the quick-start's questions: the right one, and one with each mistake."""
+"""Solutions of the quick-start's questions: right ones, and ones with each mistake."""
 
 from collections.abc import Callable
 from random import Random
@@ -10,14 +10,14 @@ from comas.types import Domain
 
 
 class Worked(NamedTuple):
-    """A solution text, and the kind of its mistake; None: it is right."""
+    """A solution text, and its kind of mistake; None if it is right."""
 
     text: str
     mistake: str | None
 
 
 def work(problem: Problem, mistake: str | None) -> Worked:
-    """The solution with that mistake, or the right one where it would not change the answer."""
+    """The solution with that mistake, or the right one if it changes no answer."""
     of_domain = _WORK[problem.domain]
     right = of_domain(problem, None)
     steps, answer = of_domain(problem, mistake)
@@ -27,7 +27,7 @@ def work(problem: Problem, mistake: str | None) -> Worked:
 
 
 def slip(rng: Random, problem: Problem) -> Worked:
-    """The right way with one digit wrong: of a number that is copied, or of the answer."""
+    """A solution with one wrong digit, in a copied number or in the answer."""
     right = _result(problem)
     tolerance = 0.06 * right if problem.domain == "science" else 0.0  # graders grant 5 %
     while True:
@@ -57,7 +57,7 @@ def _result(problem: Problem) -> int:
 
 
 def _work_sum(problem: Problem, mistake: str | None) -> tuple[str, str]:
-    """Column by column, then the carry."""
+    """Add column by column, then the carry."""
     start = f"{SUMS[problem.wording].start}: "
     a, b = problem.numbers
     if mistake == "second left out":

@@ -1,18 +1,18 @@
-"""The world of the quick-start: which mistakes there are, and how often each role makes which.
+"""The world of the quick-start: which mistakes exist, and how often each role makes them.
 
-All that is planted stands in this file; what an untrained society must then be like is measured by
-``tests/test_world.py``. Nothing here says how training should end.
+All planted behaviour is in this file; ``tests/test_world.py`` measures what an untrained society
+must then be like. Nothing here says how training should end.
 
-* **The wrong habit is the mode.** An agent's likeliest answer is wrong, so an untrained agent
-  decoded greedily is mostly wrong, and sampling finds the right answer now and then. Which mistake
-  is the likely one depends on the model and the wording of the question: an accusation that fits
-  one question seldom fits the next, and what one model does not see in itself, the other names.
-* **Judges err both ways.** Evaluators overlook mistakes, their own model's above all, and accuse
-  right solutions. Scorers check what they are told by reading, better than chance, far from
-  perfect; an approval raises a score and does not settle it.
-* **One kind of mistake in each domain is never shown to a judge** (``UNSEEN``).
+* **The wrong habit is the mode.** An agent's likeliest answer is wrong, so an untrained agent is
+  mostly wrong under greedy decoding, and sampling sometimes finds the right answer. The likeliest
+  mistake depends on the model and the wording: an accusation that fits one question seldom fits the
+  next, and each model names mistakes that the other overlooks in itself.
+* **Judges err both ways.** Evaluators overlook mistakes, above all their own model's, and accuse
+  right solutions. Scorers check evaluations better than chance and far from perfectly; an approval
+  raises a score without deciding it.
+* **One kind of mistake per domain is never shown to a judge** (``UNSEEN``).
 
-| domain | right | a mistake, and how it is named |
+| domain | right | a mistake and its name |
 |---|---|---|
 | math | The result: 8+3=11, 4+2=6, 6+1=7. | The result: 8+3=11, 4+2=6. a carry is lost |
 | science | In minutes: 7*60=420, 420+43=463. | In minutes: 7*60=420. the small unit is left out |
@@ -56,7 +56,7 @@ MISTAKES: dict[Domain, dict[str, str]] = {
 }
 """The kinds of mistakes that judges are taught, and how an evaluator names each."""
 UNSEEN = "twice"
-"""The kind that no judge is taught: the answer written twice, the start subtracted twice."""
+"""The kind no judge is taught: the answer written twice, or the start subtracted twice."""
 UNSEEN_NAMED: dict[Domain, str] = {
     "math": "Mistake: the answer is written twice.",
     "science": "Mistake: the answer is written twice.",
@@ -74,21 +74,20 @@ HABITS: dict[str, dict[Domain, tuple[str, str, str]]] = {
         "coding": ("start added", "turned round", "start multiplied"),
     },
 }
-"""The likeliest mistake of each model, by the wording of the question."""
+"""Each model's likeliest mistake, by the question's wording."""
 VARIANTS = {"llama_shared_3": 1, "llama_shared_9": 3}
-"""Llamas that have these wordings' habits, in each domain, from the qwen2: 3 and 9 of 9."""
+"""Llamas, and in how many wordings per domain they share the qwen2's habits (3 and 9 of 9)."""
 
 
 def habits_of(model: str) -> dict[Domain, tuple[str, ...]]:
-    """The habits of a model, or of a variant. What judges are shown is drawn from ``HABITS`` for
-    variants, too."""
+    """The habits of a model or a variant. Variants' judges, too, are shown those of ``HABITS``."""
     num_shared = VARIANTS.get(model, 0)
     own = HABITS[model.partition("_")[0]]
     return {d: HABITS["qwen2"][d][:num_shared] + habits[num_shared:] for d, habits in own.items()}
 
 
 class Doubt(NamedTuple):
-    """Probabilities that a scorer says 1, by the evaluation that it is shown."""
+    """Probabilities that a scorer says 1, by the evaluation it is shown."""
 
     nothing: float
     approval: float
@@ -98,50 +97,48 @@ class Doubt(NamedTuple):
 
 @dataclass(frozen=True)
 class Mixture:
-    """What worked discussions show, and how often they go wrong: probabilities, then numbers."""
+    """What worked discussions show and how often they go wrong: probabilities, then counts."""
 
     habit: float = 0.56
-    """A solver makes the mistake that is its habit with such questions."""
+    """A solver makes its habitual mistake."""
     other_mistake: float = 0.03
-    """It makes another of those that judges are taught, slips apart."""
+    """It makes another mistake that judges are taught, except a slip."""
     unseen_mistake: float = 0.03
-    """It makes the kind that judges are not taught."""
+    """It makes the mistake that judges are not taught."""
     shown_right: float = 0.4
-    """A solution that a judge is shown is right."""
+    """A judge is shown a right solution."""
     shown_slip: float = 0.1
-    """A solution that a judge is shown has a slip; the others have a mistake of another kind."""
+    """A judge is shown a slip; all others are mistakes of other kinds."""
     shown_habit: float = 0.75
-    """Such a mistake is a habit of one of the models."""
+    """Such a mistake is a habit of either model."""
     overlooks_own: float = 0.4
-    """An evaluator approves a mistake that is a habit of its own model."""
+    """An evaluator approves a habitual mistake of its own model."""
     overlooks: float = 0.06
-    """It approves another mistake."""
+    """It approves any other mistake."""
     misnames: float = 0.05
-    """It names another mistake than the one that is there."""
+    """It names the wrong mistake."""
     accuses: float = 0.12
     """It names a mistake in a right solution."""
     scorer_sees_random_evaluation: float = 0.4
-    """A scorer is shown any of the domain's evaluations; else the true one, or of a right solution
-    any."""
+    """A scorer is shown a random evaluation of the domain, and not the true one."""
     scorer_sees_approval: float = 0.15
-    """A scorer is shown an approval, whatever the solution."""
+    """A scorer is shown an approval of any solution."""
     doubts_wrong: Doubt = Doubt(0.75, 0.55, 1.0, 0.5)
     """A scorer says 1 of a wrong solution."""
     doubts_right: Doubt = Doubt(0.15, 0.05, 0.0, 0.15)
-    """A scorer says 1 of a right solution, of which no accusation is true."""
+    """A scorer says 1 of a right solution; no accusation of it is true."""
     scorer_undecided: float = 0.03
-    """A scorer says 2, whatever it is shown."""
+    """A scorer says 2 whatever it is shown."""
     second_round: float = 0.5
-    """A discussion also shows a solution that follows earlier ones."""
+    """A discussion includes a solution with earlier ones as its history."""
     evaluation_with_history: float = 0.2
-    """An evaluator is shown earlier solutions, as the sequential schedule does."""
+    """An evaluator is shown earlier solutions, as in the sequential schedule."""
     ablation: float = 0.2
-    """A discussion also shows what ablations and baselines ask: an evaluation that ends with a
-    judgment, a scoring without an evaluation, a rating, and solutions that follow the own and
-    others' without any evaluation."""
+    """A discussion includes what ablations and baselines ask for: an evaluation with a judgment, a
+    scoring without an evaluation, a rating, and a history without evaluations."""
     setup: float = 0.4
-    """A discussion also shows one turn of a setup of the evaluation."""
+    """A discussion includes a turn of one of the evaluation's setups."""
     solutions: int = 3
-    """First solutions in a discussion."""
+    """First solutions per discussion."""
     scorings: int = 4
-    """Scorings in a discussion."""
+    """Scorings per discussion."""
