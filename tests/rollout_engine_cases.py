@@ -9,14 +9,12 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
 from typing import Any, TypeVar
 
 import builders
 import pytest
 import torch
 from peft import LoraConfig, PeftModel, get_peft_model_state_dict
-from tables import cases
 from tiny_models import END_OF_TURN, OTHER_END, random_model, save_tiny_model
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
 from vllm.model_executor.layers.vocab_parallel_embedding import ParallelLMHead
@@ -125,10 +123,13 @@ def bench(request: pytest.FixtureRequest, tmp_path_factory: Any) -> Iterator[Ben
     bench.close()
 
 
-@pytest.fixture
-def doomed_bench(tmp_path: Path) -> Iterator[Bench]:
-    """One for a test that breaks it; depends on no other, since closing one ends all."""
-    bench = Bench(tmp_path, "tied")
+@pytest.fixture(scope="module")
+def own_head(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
+    """An engine whose head is the embeddings themselves, as vLLM 0.26 ties those of Qwen2."""
+    bench = Bench(tmp_path_factory.mktemp("own_head"), "tied")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ParallelLMHead, "tie_weights", lambda head, embeddings: embeddings)
+        bench.run(bench.engine.start())
     yield bench
     bench.close()
 
@@ -262,15 +263,6 @@ def test_after_an_update_the_engine_serves_the_new_weights_only(bench):
     assert bench.generate(LONG_PROMPT, seed=0) == before
 
 
-def test_a_head_that_is_the_embeddings_themselves_gets_their_new_weights(doomed_bench, monkeypatch):
-    # As vLLM 0.26 ties those of Qwen2; its packed copy for the CPU has to follow.
-    monkeypatch.setattr(ParallelLMHead, "tie_weights", lambda head, embeddings: embeddings)
-    doomed_bench.run(doomed_bench.engine.start())
-    new = random_model("tied", seed=1)
-    send(doomed_bench, new)
-    assert largest_difference(new, doomed_bench.generate("Hello", seed=0)) < 1e-4
-
-
 def test_cancelling_leaves_no_request_behind(bench):
     async def cancel_all() -> None:
         tasks = [asyncio.create_task(bench.ask("Hello", seed=seed)) for seed in range(50)]
@@ -309,43 +301,68 @@ def fail_while_generating(bench: Bench, action: Callable[[], Awaitable[Any]]) ->
     return bench.run(together())
 
 
-def test_an_error_in_the_engine_fails_every_waiting_and_every_later_call(doomed_bench):
+def broken_by_an_error(bench: Bench) -> None:
     def break_it(engine: Any) -> None:
         raise OSError("no memory left")
 
-    engine = doomed_bench.engine
-    doomed_bench.run(engine.start())
-    results = fail_while_generating(doomed_bench, lambda: engine._thread.call(break_it))
+    results = fail_while_generating(bench, lambda: bench.engine._thread.call(break_it))
     assert [type(result) for result in results] == [RolloutEngineError] * 6
+
+
+def broken_by_a_lost_parameter(bench: Bench) -> None:
+    with pytest.raises(RolloutEngineError, match="down_proj"):
+        send(bench, random_model("tied", seed=1), left_out="model.layers.1.mlp.down_proj.weight")
+
+
+BREAKERS = {
+    "untied": (broken_by_an_error, "OSError: no memory left"),
+    "tied": (broken_by_a_lost_parameter, r"layers\.1\.mlp\.down_proj"),
+}
+"""How the engine of each family is broken, and what that is called from then on."""
+
+
+def test_what_breaks_an_engine_fails_every_waiting_and_every_later_call(bench):
+    """The last test with ``bench``."""
+    break_engine, named = BREAKERS[bench.family]
+    break_engine(bench)
     for call in (
-        doomed_bench.ask("Hello", seed=0),
-        doomed_bench.ask("x" * 1000, seed=0),
-        engine.update("start_weight_update"),
+        bench.ask("Hello", seed=0),
+        bench.ask("x" * 1000, seed=0),
+        bench.engine.update("start_weight_update"),
     ):
-        with pytest.raises(RolloutEngineError, match="OSError: no memory left"):
-            doomed_bench.run(call)
+        with pytest.raises(RolloutEngineError, match=named):
+            bench.run(call)
 
 
-def test_a_model_that_does_not_load_is_one_clear_error(doomed_bench):
-    (doomed_bench.folder / "model.safetensors").unlink()
-    with pytest.raises(RolloutEngineError, match=str(doomed_bench.folder)):
-        doomed_bench.run(doomed_bench.engine.start())
+def test_a_head_that_is_the_embeddings_themselves_gets_their_new_weights(own_head):
+    new = random_model("tied", seed=1)
+    send(own_head, new)  # and so does its packed copy for the CPU
+    assert largest_difference(new, own_head.generate("Hello", seed=0)) < 1e-4
 
 
-@cases("left_out, named")
-def test_an_update_that_leaves_a_parameter_out_breaks_the_engine(doomed_bench, left_out, named):
-    doomed_bench.run(doomed_bench.engine.start())
+def test_an_update_that_leaves_a_part_of_a_fused_layer_out_breaks_the_engine(own_head):
+    """The last test with ``own_head``."""
+    named = r"layers\.0\.self_attn\.qkv_proj"
+    left_out = "model.layers.0.self_attn.k_proj.weight"
     with pytest.raises(RolloutEngineError, match=named):
-        send(doomed_bench, random_model("tied", seed=1), left_out=left_out)
+        send(own_head, random_model("tied", seed=1), left_out=left_out)
     with pytest.raises(RolloutEngineError, match=named):
-        doomed_bench.generate("Hello", seed=0)
+        own_head.generate("Hello", seed=0)
+
+
+def test_a_model_that_does_not_load_is_one_clear_error(tmp_path):
+    bench = Bench(tmp_path, "tied")
+    (tmp_path / "model.safetensors").unlink()
+    with pytest.raises(RolloutEngineError, match=str(tmp_path)):
+        bench.run(bench.engine.start())
+    bench.close()
 
 
 LORA = Lora(rank=4, alpha=12)
 PROMPTS = [f"What is {i} + 23?" for i in range(24)]
 
 
-@pytest.fixture(scope="module", params=[1, 2])
+@pytest.fixture(scope="module", params=[1, pytest.param(2, marks=pytest.mark.slow)])
 def adapted_bench(request: pytest.FixtureRequest, tmp_path_factory: Any) -> Iterator[Bench]:
     """An engine with the adapters of the policies 0, 2 and 3, whole and in two shards."""
     folder = tmp_path_factory.mktemp("adapted")

@@ -12,7 +12,7 @@ import pytest
 from builders import discussion, turn
 from programs import run_to_end
 from ray.exceptions import RayTaskError
-from small_runs import QUICKSTART, REPOSITORY, save_checkpoint, tiny_settings, written
+from small_runs import QUICKSTART, REPOSITORY, rows_of, save_checkpoint, tiny_settings, written
 from tables import case_file, cases
 
 from comas import __main__ as command
@@ -367,16 +367,16 @@ def test_setups_and_benchmarks_may_be_plugins_under_names_of_their_own(tmp_path)
 
 
 @pytest.mark.stack
-def test_the_worked_example_trains_from_outside_the_checkout(tmp_path, society):
+def test_the_worked_example_trains_adapters_from_outside_the_checkout(tmp_path, society):
     path = worked_example(tmp_path)
     (tmp_path / "saves").mkdir()
     (tmp_path / "saves/quickstart").symlink_to(society.parent)
-    command = [sys.executable, "-m", "comas", str(QUICKSTART)]
+    config = QUICKSTART.with_name("quickstart_lora.yaml")  # of one base: one engine
+    command = [sys.executable, "-m", "comas", str(config)]
     settings = [
         f"saves={tmp_path / 'saves'}",
-        "training.num_steps=1",
-        "validation.num_questions=6",
-        "data.probe=null",
+        *("training.num_steps=1", "rollout.batch_size=8"),
+        *("validation.num_questions=6", "data.probe=null"),
         f"reward.scheme={path}:brief_reward",
         f"verification.verifiers.math={path}:same_text",
         "algorithm.name=custom",
@@ -386,15 +386,18 @@ def test_the_worked_example_trains_from_outside_the_checkout(tmp_path, society):
     done = run_to_end(*command, *settings, cwd=tmp_path, env=environment)
     assert done.returncode == 0, done.stderr
     run = tmp_path / "saves/latest"
-    rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
-    assert rows[-1]["step"] == 1
-    rewards = {
-        turn["reward"]
+    [_, step] = rows_of(run)
+    turns = [
+        turn
         for line in (run / "discussions/step_0001.jsonl").read_text().splitlines()
         for turn in json.loads(line)["turns"]
-    }
-    assert rewards & {-0.1, 0.4, 0.9}  # of long responses
+    ]
+    assert {turn["reward"] for turn in turns} & {-0.1, 0.4, 0.9}  # of long responses
     assert len(list((run / "sources").iterdir())) == 2
+    for agent in range(2):
+        assert step[f"agent_{agent}/policy/num_samples"] == len(turns) / 2
+        assert step[f"agent_{agent}/rollout_mismatch/max"] < 1e-3
+        assert (run / f"models/agent_{agent}/adapter_config.json").is_file()
 
 
 HALF = case_file("plugins")["HALF"]

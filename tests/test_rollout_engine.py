@@ -380,11 +380,12 @@ def test_every_engine_is_called_and_its_workers_have_ranks_of_their_own(workers_
     assert waited.mock_calls == [call([name] * 2) for name in names]
 
 
-def test_the_cases_on_real_engines_hold_in_a_process_of_their_own():
-    cases = Path(__file__).with_name("rollout_engine_cases.py")
+@cases("tier", "not slow", pytest.param("slow", marks=pytest.mark.slow))
+def test_the_cases_on_real_engines_hold_in_a_process_of_their_own(tier):
+    file = Path(__file__).with_name("rollout_engine_cases.py")
     environment = os.environ | engine_environment("cpu")
-    command = [sys.executable, "-m", "pytest", "--color=no", cases]
-    result = run_to_end(*command, env=environment, cwd=cases.parents[1], timeout=600)
+    command = [sys.executable, "-m", "pytest", "--color=no", "-n0", "-m", tier, file]
+    result = run_to_end(*command, env=environment, cwd=file.parents[1], timeout=600)
     assert result.returncode == 0, result.stdout + result.stderr
 
 

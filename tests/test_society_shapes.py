@@ -1,15 +1,13 @@
 """The shapes of a society: who shares a policy, who learns how fast and how often, who never."""
 
-import json
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
 
 import pytest
 from builders import sample
+from scripted_agents import KilledAgents, play
 from small_runs import QUICKSTART, tiny_settings
 from tables import cases
-from tiny_models import save_tiny_model
 
 from comas.config.schema import Config, Society, for_agent
 from comas.engines.cluster.agents import Agents
@@ -17,14 +15,10 @@ from comas.engines.cluster.placement import gpus_in_all, plan_policy
 from comas.policy_optimization.samples import Buffers
 from comas.preflight.configuration import load_config
 from comas.preflight.sizes import derive_sizes, describe_sizes
-from comas.preflight.survey import prepare
-from comas.run import RunDirectory
 from comas.run.bookkeeping import is_due
 from comas.run.metrics.step import update_metrics, variance_between_roles
 from comas.run.records import read_rows
-from comas.train import train
 from comas.types import TrainingSample, UpdateStats
-from evaluation.models import find_target
 
 FIVE = ("society.num_agents=5", "society.policy_of_agent=[0,0,0,1,2]")
 """Three agents that share a policy, one with its own, and one that the tests freeze."""
@@ -78,18 +72,18 @@ def test_a_buffer_holds_what_was_said_since_the_policys_last_update():
     assert taken == [{0: ["1a"]}, {0: ["2a"], 1: ["1b", "2b"]}, {0: ["3a"], 1: ["3b"]}]
 
 
-@pytest.mark.parametrize("num_steps", range(1, 14, 2))
-@pytest.mark.parametrize(("intervals", "save_every"), [((1, 2, 0), 2), ((2, 3), 6), ((4, 1), 4)])
-def test_after_a_step_with_a_checkpoint_no_buffer_holds_anything(intervals, save_every, num_steps):
-    buffers = Buffers(intervals)
+@cases("intervals, save_every", ((1, 2, 0), 2), ((2, 3), 6), ((4, 1), 4))
+def test_after_a_step_with_a_checkpoint_no_buffer_holds_anything(intervals, save_every):
     samples = [[said("q")] for _ in intervals]
-    num_taken = [0] * len(intervals)
-    for step in range(1, num_steps + 1):
-        buffers.add(samples)
-        for policy, own in buffers.take_due(step, num_steps=num_steps).items():
-            num_taken[policy] += len(own)
-        if is_due(step, every=save_every, num_steps=num_steps):
-            assert num_taken == [step if every else 0 for every in intervals]
+    for num_steps in range(1, 14, 2):
+        buffers = Buffers(intervals)
+        num_taken = [0] * len(intervals)
+        for step in range(1, num_steps + 1):
+            buffers.add(samples)
+            for policy, own in buffers.take_due(step, num_steps=num_steps).items():
+                num_taken[policy] += len(own)
+            if is_due(step, every=save_every, num_steps=num_steps):
+                assert num_taken == [step if every else 0 for every in intervals]
 
 
 @cases(
@@ -171,86 +165,40 @@ def test_a_run_does_not_go_on_with_the_base_model_of_a_policy_that_was_trained(t
         agents.load_checkpoint(tmp_path, step=2)
 
 
-@pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run of 3 steps: agents 0 and 1 share a policy, agent 2 has its own model, tokenizer and
-    learning rate and is updated every 2 steps, agent 3 is frozen."""
-    folder = tmp_path_factory.mktemp("shapes")
-    families = enumerate(("tied", "untied", "tied"))
-    models = [
-        save_tiny_model(
-            folder / f"model_{i}", family, seed=i, backwards=i == 1, max_position_embeddings=4096
-        )
-        for i, family in families
-    ]
+class CountingAgents(KilledAgents):
+    """Notes how many samples each policy is updated on, step by step."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.updates: list[dict[int, int]] = []
+
+    def begin_update(
+        self, buffers: Mapping[int, Sequence[TrainingSample]], *, step: int
+    ) -> Callable[[], dict[int, UpdateStats]]:
+        self.updates.append({policy: len(samples) for policy, samples in buffers.items()})
+        return super().begin_update(buffers, step=step)
+
+
+@pytest.mark.stack
+def test_a_mixed_society_trains_whom_it_should_when_it_should(tmp_path, monkeypatch):
+    """Agents 0 and 1 share a policy, agent 2 is updated every 2 steps, agent 3 is frozen."""
     settings = (
         *("society.num_agents=4", "society.policy_of_agent=[0,0,1,2]"),
-        f"society.models=[{','.join(models)}]",
-        *("society.learning_rates=[1e-3,2e-3,1]", "society.update_every=[1,2,0]"),
-        *("interaction.num_rounds=1", "rollout.max_prompt_tokens=4000"),
-        *("rollout.max_response_tokens=16", "rollout.cpu_kv_cache_mib=32"),
-        *("algorithm.mask_truncated=false", "optimization.warmup_steps=0"),
-        *("training.num_steps=3", "training.save_every=2", "training.validate_every=3"),
-        "validation.num_questions=1",
+        *("society.update_every=[1,2,0]", "interaction.num_rounds=1"),
+        *("rollout.max_prompt_tokens=4000", "rollout.max_response_tokens=16"),
+        *("training.num_steps=3", "training.save_every=2", "validation.num_questions=1"),
     )
-    overrides = tiny_settings(folder, *settings, families=())
-    prepared = prepare(load_config(QUICKSTART, overrides))
-    with RunDirectory.create(prepared.config) as directory:
-        train(prepared, directory)
-    return directory.path
-
-
-@pytest.mark.stack
-def test_a_mixed_society_trains_whom_it_should_when_it_should(run):
-    _, first, second, last = read_rows(run / "metrics.jsonl")
-    updated = {
-        step: {key.partition("/")[0] for key in row if "/policy/" in key}
-        for step, row in enumerate((first, second, last), start=1)
-    }
+    agents = CountingAgents()
+    run = play(monkeypatch, load_config(QUICKSTART, tiny_settings(tmp_path, *settings)), agents)
+    # 2 discussions of 4 solutions, evaluations and scorings: 6 turns for each agent and step. In
+    # the last step nobody waits.
+    assert agents.updates == [{0: 12}, {0: 12, 1: 2 * 6}, {0: 12, 1: 6}]
+    updated = [
+        {key.partition("/")[0] for key in row if "/policy/num_samples" in key}
+        for row in read_rows(run / "metrics.jsonl")[1:]
+    ]
     everybody = {"agent_0", "agent_1", "agent_2"}
-    assert updated == {1: {"agent_0", "agent_1"}, 2: everybody, 3: everybody}
-    for row in (second, last):
-        assert row["agent_0/policy/learning_rate"] == row["agent_1/policy/learning_rate"] == 1e-3
-        assert row["agent_2/policy/learning_rate"] == 2e-3
-    # 2 discussions of 4 solutions, evaluations and scorings: 6 turns for each agent and step.
-    num_samples = [row["agent_2/policy/num_samples"] for row in (second, last)]
-    assert num_samples == [2 * 6, 6]
-    assert [row["agent_0/policy/num_samples"] for row in (first, second, last)] == [12] * 3
-
-
-@pytest.mark.stack
-def test_what_a_policy_said_in_earlier_steps_is_its_own_word_still(run):
-    """Policy and engine agree on all samples of its buffer, in the tokens of its own tokenizer."""
-    rows = read_rows(run / "metrics.jsonl")
-    mismatches = [row["agent_2/rollout_mismatch/max"] for row in rows[2:]]
-    assert max(mismatches) < 1e-3
-    versions = {
-        step: {(turn["agent"], turn["policy_version"]) for turn in turns_of(run, step)}
-        for step in (1, 2, 3)
-    }
-    assert versions == {
-        1: {(0, 1), (1, 1), (2, 1), (3, 0)},
-        2: {(0, 2), (1, 2), (2, 1), (3, 0)},
-        3: {(0, 3), (1, 3), (2, 2), (3, 0)},
-    }
-
-
-@pytest.mark.stack
-def test_a_frozen_agent_leaves_nothing_and_is_evaluated_as_it_began(run):
-    for step in (2, 3):
-        checkpoint = run / "checkpoints" / f"step_{step:04d}"
-        policies = {folder.name for folder in checkpoint.glob("policy_*")}
-        assert policies == {"policy_0", "policy_1"}
-    target = find_target(str(run), weights="trained")
-    assert [m.folder.name for m in target.models] == ["agent_0", "agent_2", "model_2"]
-    assert target.subjects["society"] == (0, 0, 1, 2)
-    trained = {path.name for path in (run / "models").iterdir()}
-    assert trained == {"agent_0", "agent_1", "agent_2", "step"}
-
-
-def turns_of(run: Path, step: int) -> list[dict[str, Any]]:
-    with (run / f"discussions/step_{step:04d}.jsonl").open(encoding="utf-8") as lines:
-        return [turn for line in lines for turn in json.loads(line)["turns"]]
+    assert updated == [{"agent_0", "agent_1"}, everybody, everybody]
 
 
 def test_adapters_of_one_base_are_a_family_and_whole_models_are_alone():
