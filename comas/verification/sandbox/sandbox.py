@@ -1,4 +1,4 @@
-"""The caller's side of the sandbox: it starts the server and asks it to run programs."""
+"""The caller's side of the sandbox: starts the server and sends it programs."""
 
 import dataclasses
 import json
@@ -20,7 +20,7 @@ log = logging.getLogger(__name__)
 
 _FOLDER = Path(__file__).parent
 _GRACE_S = 30.0
-"""How long the server may take beyond a program's wall limit before it is given up."""
+"""Time that the server has beyond a program's wall limit."""
 MAX_OUTPUT_CHARS = 4000
 _PRINTING = """
 def output():
@@ -36,7 +36,7 @@ def output():
 """
 _OUTPUT = f"said, failed = output()\n__output__ = [str(said)[-{MAX_OUTPUT_CHARS}:], bool(failed)]"
 _PRELOAD_S = 100.0
-"""How long it may take to start with a module that it imports."""
+"""Time to start a server that imports a module."""
 
 HOW_TO_GET_NAMESPACES = (
     "Allow unprivileged user namespaces (in a container: run it with CAP_SYS_ADMIN, or with a "
@@ -44,10 +44,10 @@ HOW_TO_GET_NAMESPACES = (
 )
 _OPENED = {
     ("namespaces", False): (
-        "they see the files and processes of the machine as far as nothing else forbids it, and "
-        f"the limit on processes counts all of their user's. {HOW_TO_GET_NAMESPACES}"
+        "they see the machine's files and processes unless something else forbids it, and the "
+        f"limit on processes counts all of their user's. {HOW_TO_GET_NAMESPACES}"
     ),
-    ("seccomp", True): "all system calls, and so faults of the kernel, are open to them",
+    ("seccomp", True): "they can make any system call, and so exploit kernel bugs",
     ("seccomp", False): (
         "they can reach the network (with Landlock of version 4: by UDP alone), signal their "
         "user's processes (with Landlock of version 6: none) and reschedule them, change modes, "
@@ -58,28 +58,28 @@ _OPENED = {
         "switched off at boot"
     ),
 }
-"""(what is missing, whether there are namespaces) -> what that opens, and how to get it."""
+"""(missing protection, whether there are namespaces) -> the consequence, and the remedy."""
 
 Isolation = Literal["require_namespaces", "allow_degraded"]
-"""What to do where the machine has no namespaces to isolate programs by."""
+"""What to do if the machine cannot isolate programs by namespaces."""
 
 
 class SandboxError(RuntimeError):
-    """The sandbox itself failed: nothing is known about the program."""
+    """The sandbox itself failed, which says nothing about the program."""
 
 
 class LiteralsError(ValueError):
-    """A program cannot be judged: it and its checker exchange more than literals."""
+    """A program cannot be judged, because more than literals would cross to or from its checker."""
 
 
 class ProgramError(RuntimeError):
-    """A program was over its limits, or what it printed and the error that ended it."""
+    """A program exceeded its limits or raised: its output with the error."""
 
 
 class Sandbox:
-    """Runs one program after the other, in a server that starts with the first one.
+    """Runs programs one after the other, in a server that starts with the first one.
 
-    Methods may be called from any thread.
+    Its methods may be called from any thread.
     """
 
     def __init__(
@@ -90,8 +90,8 @@ class Sandbox:
         isolation: Isolation = "allow_degraded",
         preload: Path | None = None,
     ) -> None:
-        """``isolated=False`` does without namespaces, as ``isolation`` may allow by itself.
-        ``preload``: a module of ours that programs can import, and all installed packages with it.
+        """``isolated=False`` uses no namespaces, the fallback under ``allow_degraded``.
+        ``preload``: a module of ours that programs may import, with all installed packages.
         """
         self._limits = limits or Limits()
         self._preload = preload
@@ -101,12 +101,12 @@ class Sandbox:
         self._lock = threading.Lock()
 
     def run(self, program: str, *, checker: str, names_may_shadow: bool = False) -> bool:
-        """True if ``program`` loads and then ``checker`` runs to its end without an exception, in a
-        process of its own, with the program's names as globals and as the module ``solution``;
-        they may shadow builtins and standard modules.
+        """True if ``program`` loads and ``checker`` then ends without an exception, in a process of
+        its own, with the program's names as globals and in the module ``solution``;
+        ``names_may_shadow`` puts them before builtins and standard modules.
 
-        Raises LiteralsError when the two exchange more than literals, SandboxError when the
-        sandbox itself fails; the next call starts it afresh.
+        Raises LiteralsError if the two would exchange more than literals, SandboxError if the
+        sandbox itself fails; the next call restarts it.
         """
         reply = self._run(program, checker, names_may_shadow)
         if "failure" in reply:
@@ -114,8 +114,8 @@ class Sandbox:
         return reply["passed"]
 
     def output_of(self, program: str) -> str:
-        """Return the last ``MAX_OUTPUT_CHARS`` characters that ``program`` prints. Raises
-        ProgramError with them where an error ends it, or over its limits; SandboxError as ``run``.
+        """The last ``MAX_OUTPUT_CHARS`` characters that ``program`` prints. Raises ProgramError
+        with them if it raises, or if it exceeds its limits; SandboxError as ``run`` does.
         """
         reply = self._run(_PRINTING.format(program=program), _OUTPUT, False)
         if not reply.get("passed"):
@@ -125,28 +125,13 @@ class Sandbox:
             raise ProgramError(said)
         return said
 
-    def _run(self, program: str, checker: str, names_may_shadow: bool) -> dict[str, Any]:
-        with self._lock:
-            if self._server is None:
-                self._server = self._start()
-            try:
-                _send(self._server, self._request(program, checker, names_may_shadow))
-                reply = _receive(self._server, timeout_s=self._limits.wall_s + _GRACE_S)
-            except SandboxError:
-                self._stop()
-                raise
-        if "error" in reply:
-            raise SandboxError(reply["error"])
-        return reply
-
     def start(self) -> bool:
-        """Start the server; returns whether programs are isolated by namespaces.
+        """Start the server; True if namespaces isolate programs.
 
-        Raises SandboxError when it fails, or is to have namespaces and has none.
+        Raises SandboxError if it fails, or requires namespaces that the machine does not have.
         """
         with self._lock:
-            if self._server is None:
-                self._server = self._start()
+            self._started()
         return self._isolated
 
     def close(self) -> None:
@@ -160,8 +145,21 @@ class Sandbox:
     def __exit__(self, *error: object) -> None:
         self.close()
 
-    def _request(self, program: str, checker: str, names_may_shadow: bool) -> bytes:
-        # A lone surrogate is no text; the program that contains one is not Python.
+    def _run(self, program: str, checker: str, names_may_shadow: bool) -> dict[str, Any]:
+        with self._lock:
+            try:
+                reply = self._ask(self._started(), program, checker, names_may_shadow)
+            except SandboxError:
+                self._stop()
+                raise
+        if "error" in reply:
+            raise SandboxError(reply["error"])
+        return reply
+
+    def _ask(
+        self, server: subprocess.Popen[bytes], program: str, checker: str, names_may_shadow: bool
+    ) -> dict[str, Any]:
+        # A lone surrogate cannot be encoded; a program that contains one is not Python.
         texts = [text.encode(errors="replace") for text in (program, checker)]
         fields = {
             "program": len(texts[0]),
@@ -171,7 +169,18 @@ class Sandbox:
         }
         header = json.dumps(fields).encode()
         assert len(header) <= HEADER_BYTES
-        return header.ljust(HEADER_BYTES) + b"".join(texts)
+        assert server.stdin is not None
+        try:
+            server.stdin.write(header.ljust(HEADER_BYTES) + b"".join(texts))
+            server.stdin.flush()
+        except BrokenPipeError as error:
+            raise SandboxError("the sandbox server is gone") from error
+        return _receive(server, timeout_s=self._limits.wall_s + _GRACE_S)
+
+    def _started(self) -> subprocess.Popen[bytes]:
+        if self._server is None:
+            self._server = self._start()
+        return self._server
 
     def _start(self) -> subprocess.Popen[bytes]:
         missing: dict[str, str] = {}
@@ -186,7 +195,7 @@ class Sandbox:
         return self._launch("bare", missing)
 
     def _launch(self, mode: str, missing: dict[str, str]) -> subprocess.Popen[bytes]:
-        """Start a server that has run an empty program, and warn of what is missing."""
+        """Start a server, try an empty program, and warn of missing protections."""
         try:
             system_call_filter = compile_filter(has_namespaces=mode == "isolated")
         except RuntimeError as error:
@@ -197,8 +206,7 @@ class Sandbox:
             hello = _receive(server, timeout_s=_GRACE_S if self._preload is None else _PRELOAD_S)
             if "error" in hello:
                 raise SandboxError(hello["error"])
-            _send(server, self._request("", "", False))
-            reply = _receive(server, timeout_s=self._limits.wall_s + _GRACE_S)
+            reply = self._ask(server, "", "", False)
             if not reply.get("passed"):
                 raise SandboxError(reply.get("error", "an empty program is over the limits"))
         except SandboxError:
@@ -217,11 +225,11 @@ class Sandbox:
 def _popen(*arguments: str, preload: Path | None) -> subprocess.Popen[bytes]:
     preloaded = [] if preload is None else [str(preload), sysconfig.get_path("purelib")]
     return subprocess.Popen(
-        # Not -I, which would ignore the fixed hash seed, by which a verdict is reproducible.
+        # Not -I, which would ignore the hash seed that makes verdicts reproducible.
         [sys.executable, "-s", "-S", "-P", "-B", "-m", "inside", *arguments, *preloaded],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
-        # One thread: a process with several cannot be forked safely.
+        # One thread, since a process with several cannot be forked safely.
         env={"PYTHONHASHSEED": "0", "PYTHONPATH": str(_FOLDER), "OPENBLAS_NUM_THREADS": "1"},
         cwd="/",
         start_new_session=True,
@@ -231,7 +239,7 @@ def _popen(*arguments: str, preload: Path | None) -> subprocess.Popen[bytes]:
 def _end(server: subprocess.Popen[bytes]) -> None:
     assert server.stdin is not None and server.stdout is not None
     # At the end of its input the server kills a running program and exits.
-    with suppress(BrokenPipeError):  # it is gone, and what it was to read still here
+    with suppress(BrokenPipeError):  # it is gone, with input still unread
         server.stdin.close()
     server.stdout.close()
     try:
@@ -239,15 +247,6 @@ def _end(server: subprocess.Popen[bytes]) -> None:
     except subprocess.TimeoutExpired:
         server.kill()
         server.wait()
-
-
-def _send(server: subprocess.Popen[bytes], request: bytes) -> None:
-    assert server.stdin is not None
-    try:
-        server.stdin.write(request)
-        server.stdin.flush()
-    except BrokenPipeError as error:
-        raise SandboxError("the sandbox server is gone") from error
 
 
 def _receive(server: subprocess.Popen[bytes], *, timeout_s: float) -> dict[str, Any]:
@@ -263,13 +262,13 @@ def _receive(server: subprocess.Popen[bytes], *, timeout_s: float) -> dict[str, 
 def _warn_of_what_is_missing(
     missing: Mapping[str, str], *, landlock: int | None, isolated: bool
 ) -> None:
-    """``missing``: protection -> why this machine does not have it; ``landlock``: its version."""
+    """``missing``: protection -> why this machine lacks it; ``landlock``: its version."""
     faults = [f"no {name} ({why}): {_OPENED[name, isolated]}" for name, why in missing.items()]
     if landlock is not None:
         faults.append(
             f"Landlock has version {landlock}: it does not cover modes, owners and times of files, "
-            "before version 3 emptying them, before 4 TCP, before 6 signals (all left to seccomp), "
-            "and in none whether a file exists, how large and how old it is (open to programs)"
+            "emptying them (before version 3), TCP (before 4) or signals (before 6), which are "
+            "left to seccomp; no version hides whether a file exists, its size and its age"
         )
     if faults:
         log.warning("model-written programs are not fully contained here: %s", "; ".join(faults))

@@ -1,6 +1,6 @@
-"""seccomp: the system calls that no Python program needs, refused by the kernel.
+"""seccomp: the kernel refuses the system calls that no Python program needs.
 
-What is left out here is allowed: threads, child processes and files work as ever.
+All others are allowed: threads, child processes and files work as usual.
 """
 
 import errno
@@ -19,7 +19,7 @@ import yaml
 from comas.verification.sandbox.inside import system
 
 _CALLS = yaml.safe_load(Path(__file__).with_name("system_calls.yaml").read_text(encoding="utf-8"))
-"""always, or without namespaces -> reason -> names of the calls that are refused."""
+""""always" or "without namespaces" -> reason -> names of the refused calls."""
 NEW_NAMESPACES = [flag for name, flag in vars(system).items() if name.startswith("CLONE_NEW")]
 """Flags of clone."""
 
@@ -30,50 +30,50 @@ _RENAME_NOREPLACE, _AT_REMOVEDIR = 1, 0x200
 _INT, _SOCKET_KIND, _IOCTL_KIND, _OF_SOCKETS = 0xFFFFFFFF, 0xF, 0xFFFFFF00, 0x8900
 REFUSED_ARGUMENTS = [
     *(("clone", 0, flag, flag) for flag in NEW_NAMESPACES),
-    # The limit on core dumps is one that cell.py has set, and nobody may set another.
+    # Only cell.py may set the limit on core dumps.
     ("setrlimit", 0, _INT, resource.RLIMIT_CORE),
     ("prlimit64", 1, _INT, resource.RLIMIT_CORE),
     ("prctl", 0, _INT, _PR_SET_THP_DISABLE),
     ("fcntl", 1, _INT, _F_SETPIPE_SZ),  # all pipes of a user share one bound
 ]
 REFUSED_ARGUMENTS_WITHOUT_NAMESPACES = [
-    # A file may signal others when it changes, or have them wait.
+    # A changed file could signal other processes, or make them wait.
     *(("fcntl", 1, _INT, command) for command in (fcntl.F_SETOWN, _F_SETOWN_EX, fcntl.F_SETSIG)),
     *(("fcntl", 1, _INT, command) for command in (fcntl.F_SETLEASE, fcntl.F_NOTIFY)),
-    # Any socket names the machine's addresses, and its owner is signalled.
+    # Any socket tells the machine's addresses, and signals its owner.
     ("ioctl", 1, _IOCTL_KIND, _OF_SOCKETS),
     ("prctl", 0, _INT, _PR_SCHED_CORE),
-    # A datagram may go to any socket, not only to the one that its sender was paired with.
+    # A datagram can go to any socket, not only to the sender's pair.
     *(("socketpair", 1, _SOCKET_KIND, kind) for kind in (socket.SOCK_DGRAM, socket.SOCK_RAW)),
     *((call, index, _O_TMPFILE, _O_TMPFILE) for call, index in _OPENINGS),
-    # Opened to read, a file can be emptied; opened for neither, Landlock asks for no right.
+    # A file opened to read can be emptied; one opened for neither needs no right of Landlock.
     *((call, index, os.O_TRUNC | os.O_ACCMODE, os.O_TRUNC) for call, index in _OPENINGS),
     *((call, index, os.O_ACCMODE, os.O_ACCMODE) for call, index in _OPENINGS),
 ]
-"""(call, index of an argument, its bits that are looked at, what they must not be). Of an int the
-kernel itself does not look at the upper half."""
-ALLOWED_ARGUMENT = [("prlimit64", 0, 0)]  # one's own limits
+"""(call, index of an argument, mask, refused value of the masked bits). The kernel itself ignores
+the upper half of an int."""
+ALLOWED_ARGUMENT = [("prlimit64", 0, 0)]  # of the process itself
 ALLOWED_ARGUMENT_WITHOUT_NAMESPACES = [
     ("unlinkat", 2, _AT_REMOVEDIR),
     ("renameat2", 4, _RENAME_NOREPLACE),
     ("sendto", 4, 0),  # to no address
     ("socketpair", 0, socket.AF_UNIX),
 ]
-"""(call, index of an argument, the only value with which it is allowed)."""
+"""(call, index of an argument, the only allowed value)."""
 _BINARY_TREE = 2
-"""How instructions are ordered: the kernel tries a new filter on every call there is."""
+"""Order of the instructions: the kernel tries a new filter on every existing call."""
 _UNKNOWN_CALLS = range(452, 512)
-"""Those of Linux 6.6 and later, which no C library needs."""
+"""Calls of Linux 6.6 and later, which no C library needs."""
 
 
 @cache
 def compile_filter(*, has_namespaces: bool) -> bytes:
     """The filter as instructions for the kernel (BPF), compiled by libseccomp.
 
-    has_namespaces: without them, whatever reaches beyond the program's own processes and folder
-        is refused as well.
+    has_namespaces: if False, calls that reach beyond the program's own processes and folder are
+        refused as well.
 
-    Raises RuntimeError where a library is missing, with the remedy.
+    Raises RuntimeError with the remedy if a library is missing.
     """
     seccomp = _load_library()
     filtering = seccomp.SyscallFilter(seccomp.ALLOW)
@@ -82,7 +82,7 @@ def compile_filter(*, has_namespaces: bool) -> bytes:
     refusal, unknown = seccomp.ERRNO(errno.EPERM), seccomp.ERRNO(errno.ENOSYS)
     groups, allowed = [*_CALLS["always"].values()], [*ALLOWED_ARGUMENT]
     refused = [*REFUSED_ARGUMENTS]
-    # The arguments of these are out of a filter's sight; the C library has others to go on with.
+    # A filter cannot see their arguments; the C library falls back to other calls.
     hidden = ["clone3"]
     if not has_namespaces:
         groups += _CALLS["without namespaces"].values()

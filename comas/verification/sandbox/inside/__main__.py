@@ -1,10 +1,9 @@
-"""The fork server: 400 bytes of JSON a run on its standard input, one line of answer.
+"""The fork server: 400 bytes of JSON on its standard input request a run, a line of JSON answers.
 
     {"program": 31, "checker": 17, "names_may_shadow": false, "limits": {"wall_s": 10.0, ...}}
 
-followed by the bytes of the program and those of the checker, of these lengths. The server
-never reads them: they go from pipe to pipe, and so are in the memory of no process but the one
-that is to run them, nor in that of any later one.
+The program and the checker follow, of these lengths in bytes. The server moves them from pipe to
+pipe unread: only the process that runs one of them has it in memory, and no later one inherits it.
 """
 
 import contextlib
@@ -30,27 +29,27 @@ PRELOADED = (
     *("decimal", "enum", "fractions", "functools", "hashlib", "heapq", "inspect", "io"),
     *("itertools", "math", "operator", "re", "statistics", "string", "typing"),
 )
-"""Imported once, by the server: most programs and checkers use some of them. Not threading,
-whose work after each fork takes about as long as the fork."""
+"""Imported once, by the server: most programs and checkers use some of them. Not threading, whose
+work after each fork takes about as long as the fork."""
 
 _LOOK_EVERY_S = 0.02
 
 
 class Server:
-    """Runs one program after the other, until its caller is gone."""
+    """Runs programs one after the other until its caller is gone."""
 
     def __init__(self, mode: str, system_call_filter: str, *preloaded: str) -> None:
-        """``mode``: isolated or bare. ``system_call_filter``: BPF as hexadecimal digits.
-        ``preloaded``: none, or a file to import and the folder of the installed packages.
+        """``mode``: isolated or bare. ``system_call_filter``: BPF in hexadecimal digits.
+        ``preloaded``: optionally, a file to import and the folder of the installed packages.
 
-        Raises OSError where the machine does not allow it, ImportError where a package is missing.
+        Raises OSError if the machine does not allow it, ImportError if a package is missing.
         """
         self._is_isolated = mode == "isolated"
         self._filter = bytes.fromhex(system_call_filter)
         self.missing: dict[str, str] = {}
-        # From here on nothing is imported but from Python's own read-only library.
+        # From here on, only Python's own read-only library is imported from.
         sys.path.remove(os.environ["PYTHONPATH"])
-        sys.executable = os.path.realpath(sys.executable)  # a virtual environment is left behind
+        sys.executable = os.path.realpath(sys.executable)  # programs do not see the virtual one
         if preloaded:
             _import_file(*preloaded)
         os.environ.clear()
@@ -59,7 +58,7 @@ class Server:
         system.prctl(system.PR_SET_CHILD_SUBREAPER, 1)
         if self._is_isolated:
             namespaces.isolate()
-        # Neither the server's memory nor that of a cell is open to processes of its user.
+        # Processes of its user can read neither the server's memory nor a cell's.
         system.prctl(system.PR_SET_DUMPABLE, 0)
         gc.freeze()
 
@@ -71,7 +70,6 @@ class Server:
             return None
 
     def serve(self) -> None:
-        """Run programs until the caller is gone."""
         while header := _read(HEADER_BYTES):
             reply = self._run(json.loads(header))
             if reply is None:
@@ -79,7 +77,7 @@ class Server:
             answer(reply)
 
     def _run(self, request: dict[str, Any]) -> dict[str, Any] | None:
-        """Run one program; None when the caller is gone meanwhile."""
+        """Run one program; None if the caller is gone meanwhile."""
         limits = Limits(**request["limits"])
         deadline = time.monotonic() + limits.wall_s
         place = None if self._is_isolated else folder.make()
@@ -99,7 +97,7 @@ class Server:
     def _start_cell(
         self, request: dict[str, Any], limits: Limits, place: str | None
     ) -> tuple[int, int]:
-        """Start a cell and give it its texts; returns where it reports, and its process."""
+        """Start a cell and pass on its texts; returns the pipe it reports to and its process id."""
         (program, program_end), (checker, checker_end) = os.pipe(), os.pipe()
         report, report_end = os.pipe()
         server = os.getpid()
@@ -123,8 +121,8 @@ class Server:
 
 
 def _import_file(file: str, packages: str) -> None:
-    """Import a module by its file, with the packages that are installed in a folder; what it
-    prints is lost, as the output is for answers."""
+    """Import a module from its file, with the installed packages in the path. Its output is
+    discarded, since the server answers on standard output."""
     sys.path.append(packages)
     with open("/dev/null", "w") as null, contextlib.redirect_stdout(null):
         name = os.path.basename(file).removesuffix(".py")
@@ -134,7 +132,7 @@ def _import_file(file: str, packages: str) -> None:
 
 
 def _preload() -> None:
-    """Import what most runs need, and let every run draw the same random numbers."""
+    """Import ``PRELOADED``, and give every run the same random numbers."""
     register = os.register_at_fork
     os.register_at_fork = lambda **hooks: None  # random would draw a new seed after each fork
     for name in PRELOADED:
@@ -152,10 +150,7 @@ def _read(length: int) -> bytes:
 
 
 def _pass_on(length: int, pipe: int) -> None:
-    """Move so many bytes of the input into ``pipe``, and close it.
-
-    Where a cell is too broken to read them they are dropped.
-    """
+    """Move ``length`` bytes of the input into ``pipe`` and close it; drop them if it is broken."""
     with open("/dev/null", "wb") as null:
         moved = -1
         while length and moved:  # nothing is moved at the end of the input
@@ -168,7 +163,7 @@ def _pass_on(length: int, pipe: int) -> None:
 
 
 def _wait(cell: int, deadline: float, is_over: Callable[[], bool] | None) -> bool:
-    """Wait for the end, the deadline or ``is_over``; True at once when the caller is gone."""
+    """Wait for the cell's end, the deadline or ``is_over``; True at once if the caller is gone."""
     look_every_s = _LOOK_EVERY_S if is_over else math.inf
     poll = select.poll()
     process = os.pidfd_open(cell)

@@ -1,12 +1,10 @@
-"""The processes of one run, all of which end with the first.
+"""The processes of one run; all end with the cell.
 
-    the server
-      the cell              gives up its rights and enters namespaces
-        its keeper          the first process of the cell's PID namespace
-          the checker       cannot be seen by
-          the program       which is alone in a PID namespace of its own
-
-Without namespaces the cell is its own keeper.
+server
+  cell           gives up its rights and enters namespaces
+    keeper       the first process of the cell's PID namespace; without namespaces, the cell
+      checker    invisible to the program
+      program    alone in a PID namespace of its own
 """
 
 import json
@@ -22,17 +20,18 @@ from . import Limits, file_rules, folder, namespaces, system
 from .checking import check, serve
 
 STARTED, PASSED, BROKEN, FAILED = b"\x01", b"\x02", b"\x03", b"\x04"
-"""Marks of a report: one of the two processes is ready; the checker has found no fault, and its
-output follows; a fault of ours follows; why the two cannot be judged by literals follows."""
+"""Marks in a report: one of the two processes is ready; the checker passed, and its output follows;
+an error of the sandbox follows; the reason why literals do not suffice follows."""
 
 CHECKER_USER, PROGRAM_USER = 65533, 65534
-"""Neither owns anything. Two, so that without namespaces the program cannot touch the checker."""
+"""Neither owns anything. They differ so that without namespaces the program cannot touch the
+checker."""
 
 
 @dataclass(frozen=True)
 class Cell:
-    """One run: its pipes, its limits, and what this machine has against hostile programs. The
-    checker's source never enters the program's memory."""
+    """One run: its pipes, its limits, and the protections that this machine has. The checker's
+    source never enters the program's memory."""
 
     program: int
     checker: int
@@ -40,13 +39,13 @@ class Cell:
     limits: Limits
     names_may_shadow: bool
     system_call_filter: bytes
-    """Empty where there is none."""
+    """Empty if the machine has none."""
     folder: str | None
-    """Where to work without namespaces; None with them."""
+    """The working folder without namespaces; None with them."""
     has_file_rules: bool
 
     def enter(self, *, server: int) -> NoReturn:
-        """Become the cell, and end with its checker. Faults of ours are reported."""
+        """Become the cell, and end with its checker."""
         _keep_only(self.program, self.checker, self.report)
         try:
             os.setsid()
@@ -84,7 +83,7 @@ class Cell:
 
         def be_program() -> None:
             _keep_only(self.program, self.report, program_in, program_out)
-            os.setsid()  # a signal to its own group is to reach nobody but itself
+            os.setsid()  # so that a signal to its group reaches only itself
             self._confine(PROGRAM_USER)
             os.close(self.report)
             serve(_read_all(self.program), source=program_in, sink=program_out)
@@ -101,29 +100,28 @@ class Cell:
         os._exit(0)
 
     def _leave_the_rest_behind(self) -> None:
-        """Give up what is neither the program's nor the checker's business."""
         if self.folder is not None:
             os.chdir(folder.work_of(self.folder))
             return
         namespaces.mount_empty_tmp(self.limits.disk_mib)
         if os.geteuid() == 0:
             _become(PROGRAM_USER)
-        # Without a map of users this gives no right over anything outside, and takes all others.
+        # Without a user map this takes all rights and grants none outside.
         system.call("unshare", system.CLONE_NEWUSER | system.CLONE_NEWPID | system.CLONE_NEWIPC)
 
     def _confine(self, user: int) -> None:
-        """Take all rights from this process, for good, before it runs code that is not ours."""
+        """Drop all rights of this process, before it runs foreign code."""
         try:
             _limit(self.limits)
             system.prctl(system.PR_SET_NO_NEW_PRIVS, 1)
-            # A huge page of which all but a part was given back counts as that part.
+            # A partly freed huge page would count as its remaining part alone.
             system.prctl(system.PR_SET_THP_DISABLE, 1)
             if self.folder is None:
                 system.drop_capabilities()
             else:
                 _confine_to_folder(self.folder, user, has_rules=self.has_file_rules)
                 folder.keep_removed(self.folder)
-            _end_with_parent()  # only now: a change of the user undoes it
+            _end_with_parent()  # after the change of the user, which undoes it
             if self.system_call_filter:
                 system.filter_system_calls(self.system_call_filter)
             os.write(self.report, STARTED)
@@ -133,7 +131,7 @@ class Cell:
 
 
 def _start(work: Callable[[], None]) -> int:
-    """A child process that does ``work`` and ends, whatever happens."""
+    """Start a child process that does ``work`` and exits, whatever happens."""
     child = os.fork()
     if child:
         return child
@@ -157,17 +155,16 @@ def _confine_to_folder(place: str, user: int, *, has_rules: bool) -> None:
 
 
 def _import_from(library: int) -> None:
-    """Reach Python's library by a descriptor: its path may lie in root's closed home."""
-    system.prctl(system.PR_SET_DUMPABLE, 1)  # otherwise /proc/self/fd is root's alone
+    """Reach Python's library by a descriptor, since its path may be in root's closed home."""
+    system.prctl(system.PR_SET_DUMPABLE, 1)  # otherwise only root can read /proc/self/fd
     place = f"/proc/self/fd/{library}"
     if not os.access(f"{place}/os.py", os.R_OK):
         raise PermissionError(
-            "without namespaces root's programs run as a user without rights, who cannot read "
-            f"Python's library at {os.path.dirname(os.__file__)}; install Python where all users "
-            "can read it, or run as another user"
+            "without namespaces, programs started by root run as a user without rights, who cannot "
+            f"read Python's library at {os.path.dirname(os.__file__)}; install Python where all "
+            "users can read it, or run as another user"
         )
-    packages = namespaces.package_folders()
-    sys.path[:] = [place, f"{place}/lib-dynload", *packages]
+    sys.path[:] = [place, f"{place}/lib-dynload", *namespaces.package_folders()]
 
 
 def _limit(limits: Limits) -> None:
@@ -177,15 +174,15 @@ def _limit(limits: Limits) -> None:
         resource.RLIMIT_NPROC: limits.num_processes,
         resource.RLIMIT_NOFILE: limits.open_files,
         resource.RLIMIT_FSIZE: limits.disk_mib << 20,
-        resource.RLIMIT_SIGPENDING: 2 * limits.open_files,  # timers, of which a user has so many
-        # Trap: with 0 the kernel still starts what the machine pipes its core dumps to.
+        resource.RLIMIT_SIGPENDING: 2 * limits.open_files,  # also bounds a user's timers
+        # Trap: with 0 the kernel still starts the program that core dumps are piped to.
         resource.RLIMIT_CORE: 1,
     }
     for kind, value in values.items():
-        hard = resource.getrlimit(kind)[1]  # nobody may raise it
+        hard = resource.getrlimit(kind)[1]  # cannot be raised
         value = value if hard == resource.RLIM_INFINITY else min(value, hard)
         resource.setrlimit(kind, (value, value))
-    os.nice(5)  # below the server, which has to stop it
+    os.nice(5)  # below the server, which must be able to stop it
 
 
 def _become(user: int) -> None:
@@ -195,7 +192,7 @@ def _become(user: int) -> None:
 
 
 def _continue_in_child() -> None:
-    """Go on in a new child process, and end this one when that one ends."""
+    """Continue in a child process, with which this one ends."""
     child = os.fork()
     if child:
         os.waitpid(child, 0)
@@ -207,7 +204,7 @@ def _end_with_parent() -> None:
 
 
 def _keep_only(*descriptors: int) -> None:
-    """Close all others; input is empty, output goes nowhere."""
+    """Close all other descriptors; standard input is empty, output is discarded."""
     null = os.open("/dev/null", os.O_RDWR)
     for descriptor in (0, 1, 2):
         os.dup2(null, descriptor)

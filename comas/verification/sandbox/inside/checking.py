@@ -1,16 +1,17 @@
-"""The work of the two processes: the checker's calls the program's functions, by literals alone.
+"""The two processes of a run: the checker's calls the program's functions, by literals only.
 
-A message is four bytes of length and then JSON, the form of a tuple (``literals``). The checker
-asks ``(name,)``, or ``(name, arguments, named)`` for a call. The program answers
+A message is a line of JSON that encodes a tuple (``literals``). The checker asks for a global by
+``(name,)``, or calls one by ``(name, arguments, named)``. The program answers
 
 * ``("function",)`` or ``("missing",)`` to a name alone,
-* ``("value", value, changes)``, or ``("given", position, changes)`` where a call returns one of its
-  arguments; ``changes`` are the arguments that it has changed, by their positions,
-* ``("error", classes, arguments, changes)``: the names of its classes, the first builtin one last,
-* ``("foreign", type)`` for whatever is no literal, upon which the run fails.
+* ``("value", value, changes)``, or ``("given", position, changes)`` if the call returned one of its
+  arguments; ``changes`` maps positions to the arguments that the call changed,
+* ``("error", classes, arguments, changes)``: the names of the exception's classes up to the first
+  builtin one,
+* ``("foreign", type)`` for anything but a literal, which ends the run.
 
-Nothing that arrives is trusted: at the first message that is not exactly of this form the process
-ends, before any other code can catch anything. So it does where a value is too large or too deep.
+Nothing received is trusted: the first message that deviates from this form, or is too large or too
+deep, ends the process before other code can catch anything.
 """
 
 import builtins
@@ -20,7 +21,7 @@ import os
 import re
 import sys
 import types
-from _thread import allocate_lock  # threading would make every fork of the server slower
+from _thread import allocate_lock  # importing threading would slow down every fork of the server
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, NoReturn
@@ -39,10 +40,11 @@ def check(
     sink: int,
     fail: Callable[[str], NoReturn],
 ) -> object:
-    """Run ``checker`` against the program at the other end; returns its ``__output__`` if it finds
-    no fault. Raises what the checker raises. Ends the process if the program does not load, or
-    sends anything that no honest program sends, and by ``fail`` where they need more of each other
-    than literals."""
+    """Run ``checker`` against the program at the other end and return its ``__output__``.
+
+    Raises what the checker raises. Ends the process if the program does not load or sends an
+    invalid message, and through ``fail`` if more than literals would have to be exchanged.
+    """
     program = _Program(_Channel(source, sink), checker, fail)
     sys.modules["solution"] = _Solution(program)
     names = _Names(program, may_shadow=names_may_shadow)
@@ -51,7 +53,7 @@ def check(
 
 
 def serve(program: str, *, source: int, sink: int) -> NoReturn:
-    """Load ``program`` as the module ``solution``, and then answer the checker until it ends."""
+    """Load ``program`` as the module ``solution``, then answer the checker until it ends."""
     channel = _Channel(source, sink)
     solution = types.ModuleType("solution")
     sys.modules["solution"] = solution
@@ -85,7 +87,7 @@ def _called(
         value = getattr(solution, name)(*arguments, **named)
         same = [i for i, one in enumerate(given) if one is value and hasattr(one, "clear")]
         outcome = ("given", same[0]) if same else ("value", value)
-    except BaseException as error:  # whatever it is, it is the checker's
+    except BaseException as error:  # reported to the checker, whatever it is
         kinds = type(error).__mro__
         classes = [kind.__name__ for kind in kinds if kind.__module__ != "builtins"]
         builtin = next(kind for kind in kinds if kind.__module__ == "builtins")
@@ -105,27 +107,22 @@ class _Channel:
     def tell(self, message: tuple[Any, ...]) -> None:
         """Raises NotALiteralError."""
         with _or_end(NotALiteralError):
-            content = json.dumps(encode(message), check_circular=False).encode("ascii")
-            _require(len(content) <= MAX_MESSAGE_BYTES)
-            self._sink.write(len(content).to_bytes(4, "big") + content)
+            line = json.dumps(encode(message), check_circular=False).encode("ascii") + b"\n"
+            _require(len(line) <= MAX_MESSAGE_BYTES)
+            self._sink.write(line)
             self._sink.flush()
 
     def hear(self) -> tuple[Any, ...]:
         with _or_end():
-            length = int.from_bytes(self._read(4), "big")
-            _require(length <= MAX_MESSAGE_BYTES)
-            message = decode(json.loads(self._read(length).decode("ascii")))
+            line = self._source.readline(MAX_MESSAGE_BYTES)
+            _require(line.endswith(b"\n"))
+            message = decode(json.loads(line.decode("ascii")))
             _require(type(message) is tuple)
             return message
 
-    def _read(self, length: int) -> bytes:
-        content = self._source.read(length)
-        _require(len(content) == length)
-        return content
-
 
 class _Program:
-    """The program, as the checker's process sees it."""
+    """The program, as seen by the checker's process."""
 
     def __init__(self, channel: _Channel, checker: str, fail: Callable[[str], NoReturn]) -> None:
         self._channel = channel
@@ -137,8 +134,8 @@ class _Program:
             _require(channel.hear() == ("ready",))
 
     def find(self, name: str) -> Any:
-        """Return the value of a global name, or a function to call. Raises AttributeError."""
-        match self._ask(name):
+        """Return the value of a global, or a function to call. Raises AttributeError."""
+        match ("missing",) if name.startswith("__") else self._ask(name):
             case ("function",):
                 return self._functions.setdefault(name, Function(self, name))
             case ("missing",):
@@ -148,7 +145,7 @@ class _Program:
         os._exit(1)
 
     def call(self, name: str, arguments: tuple[Any, ...], named: dict[str, Any]) -> Any:
-        """Return what a function returns, or raise what it raises."""
+        """Return or raise what the function does."""
         given = (*arguments, *named.values())
         answer = self._ask(name, arguments, named)
         with _or_end():
@@ -177,8 +174,8 @@ class _Program:
         return answer
 
     def _error(self, classes: tuple[Any, ...], content: tuple[Any, ...]) -> Exception:
-        """An exception of the builtin class. One that would end the checker's loops, or skip its
-        tests, ends the process."""
+        """Rebuild an exception as its builtin class. Ends the process for classes that would end
+        the checker's loops or skip its tests."""
         kind = vars(builtins)[classes[-1]]
         _require(issubclass(kind, BaseException))
         is_steering = not issubclass(kind, Exception) or issubclass(kind, _STEERING)
@@ -190,7 +187,7 @@ class _Program:
 
 
 class Function:
-    """A function of the program. It can be called, and nothing else."""
+    """A function of the program, which can only be called."""
 
     def __init__(self, program: _Program, name: str) -> None:
         self.__name__ = self.__qualname__ = name
@@ -204,11 +201,10 @@ class Function:
 
 
 class _Names(dict[str, Any]):
-    """The checker's global names, and behind them, as they are at that time, the program's.
+    """The checker's globals, falling back to the program's current ones.
 
-    A name of a builtin or of a module of the standard library means just that, so that no
-    program can put its own ``abs`` or ``math`` under a checker; unless ``may_shadow``, for
-    checkers of a function that is itself called ``sum``.
+    Builtins and standard modules come before the program's names, so that no program can replace a
+    checker's ``abs`` or ``math``; unless ``may_shadow``, for checkers of a function called ``sum``.
     """
 
     def __init__(self, program: _Program, *, may_shadow: bool) -> None:
@@ -217,11 +213,9 @@ class _Names(dict[str, Any]):
         self._may_shadow = may_shadow
 
     def __missing__(self, name: str) -> Any:
-        if name.startswith("__"):
-            raise KeyError(name)
         if not self._may_shadow:
             if name in vars(builtins):
-                raise KeyError(name)  # by which Python goes on to the builtins
+                raise KeyError(name)  # Python then looks among the builtins
             if name in sys.stdlib_module_names:
                 return importlib.import_module(name)
         try:
@@ -231,7 +225,7 @@ class _Names(dict[str, Any]):
 
 
 class _Solution(types.ModuleType):
-    """The program as a module. ``import *`` adds nothing: its names are there already."""
+    """The program as a module. ``import *`` adds nothing, since its names are globals already."""
 
     __all__ = ()
 
@@ -240,13 +234,11 @@ class _Solution(types.ModuleType):
         self._program = program
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):
-            raise AttributeError(name)
         return self._program.find(name)
 
 
 def _change(container: Any, content: Any) -> None:
-    """Give a container of the checker what the program has made of it."""
+    """Make a container of the checker hold what the program left in its copy."""
     _require(type(container) is type(content))
     if type(container) is tuple:
         for pair in zip(container, content, strict=True):
@@ -257,7 +249,7 @@ def _change(container: Any, content: Any) -> None:
 
 
 def _shown(name: Any) -> str:
-    """A name that the program may have chosen."""
+    """Make a name printable, which the program may have chosen."""
     is_name = type(name) is str and name.isascii() and name.isidentifier() and len(name) < 40
     return name if is_name else "(unreadable)"
 
@@ -269,7 +261,7 @@ def _require(holds: bool) -> None:
 
 @contextmanager
 def _or_end(*passed: type[BaseException]) -> Iterator[None]:
-    """End the process at any other exception: nobody may catch it and go on."""
+    """End the process on any other exception, so that no code can catch it and continue."""
     try:
         yield
     except passed:

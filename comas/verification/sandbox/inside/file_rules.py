@@ -1,4 +1,4 @@
-"""Landlock: which files a process may open, where there are no namespaces to hide them.
+"""Landlock: restricts the files that a process may open, where no namespaces hide them.
 
 Source: https://docs.kernel.org/userspace-api/landlock.html
 """
@@ -15,9 +15,9 @@ RULE_PATH_BENEATH = 1
 EXECUTE, WRITE_FILE, READ_FILE, READ_DIR = 1 << 0, 1 << 1, 1 << 2, 1 << 3
 TRUNCATE, IOCTL_DEVICE = 1 << 14, 1 << 15
 _OF_FILES = EXECUTE | WRITE_FILE | READ_FILE | TRUNCATE | IOCTL_DEVICE
-"""The other rights are over folders."""
+"""The other rights apply to folders."""
 _NUM_FILE_RIGHTS = {1: 13, 2: 14, 3: 15, 4: 15}
-"""Kinds of access that each version of the interface knows; from version 5 on, 16."""
+"""Version of the interface -> number of file rights it knows; 16 from version 5 on."""
 _BIND_TCP, _CONNECT_TCP = 1, 2
 _ABSTRACT_SOCKETS, _SIGNALS = 1, 2
 
@@ -28,19 +28,19 @@ class _PathBeneath(ctypes.Structure):
 
 
 def version() -> int:
-    """The version of the interface; raises OSError where the kernel has none."""
+    """The version of the interface; raises OSError if the kernel has none."""
     return system.call("syscall", SYS_CREATE_RULESET, None, 0, CREATE_RULESET_VERSION)
 
 
 def restrict(*, readable: Iterable[str], writable: Iterable[str]) -> None:
-    """Let this process and its children open files beneath these folders only, and deny TCP and
-    signals where the kernel's version can. Needs no_new_privs. Raises OSError without Landlock."""
+    """Let this process and its children open only files beneath these folders, and deny TCP and
+    signals if the kernel's version can. Needs no_new_privs. Raises OSError without Landlock."""
     supported = version()
     files = (1 << _NUM_FILE_RIGHTS.get(supported, 16)) - 1
     network = _BIND_TCP | _CONNECT_TCP if supported >= 4 else 0
     scope = _ABSTRACT_SOCKETS | _SIGNALS if supported >= 6 else 0
     attributes = (ctypes.c_uint64 * 3)(files, network, scope)
-    # An older kernel refuses a longer structure than it knows unless the rest is zero.
+    # An older kernel takes a longer structure than it knows only if the rest is zero.
     size = ctypes.c_size_t(ctypes.sizeof(attributes))
     rules = system.call("syscall", SYS_CREATE_RULESET, attributes, size, 0)
     for path in readable:

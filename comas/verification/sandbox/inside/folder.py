@@ -1,4 +1,4 @@
-"""The folder of a program that has no /tmp of its own, because there are no namespaces."""
+"""A program's folder where it has no /tmp of its own, for lack of namespaces."""
 
 import errno
 import itertools
@@ -9,23 +9,23 @@ from typing import Any
 from . import system
 
 MAX_ENTRIES = 200
-"""Files and folders in it: on a busy disk a thousand take seconds to remove."""
+"""Files and folders allowed: on a busy disk a thousand take seconds to remove."""
 _CURRENT, _NOREPLACE = -100, 1
-"""Flags of renameat2: relative to the current folder; fail where there is a file already."""
+"""Flags of renameat2: relative to the current folder; fail if the target exists."""
 
 
 def make() -> str:
-    """Make a folder with its two parts, ``work_of`` and one for what is removed from there."""
+    """Make a folder with two parts: ``work_of``, and one for what is removed from there."""
     folder = f"/tmp/comas-sandbox-{os.urandom(8).hex()}"
     os.mkdir(folder)
     for part in (work_of(folder), _removed_of(folder)):
         os.mkdir(part)
-        os.chmod(part, 0o1777)  # if the server is root, those who use it are not
+        os.chmod(part, 0o1777)  # if the server is root, its programs are not
     return folder
 
 
 def work_of(folder: str) -> str:
-    """The part that is the program's to see."""
+    """The part that the program sees."""
     return f"{folder}/work"
 
 
@@ -34,10 +34,10 @@ def _removed_of(folder: str) -> str:
 
 
 def keep_removed(folder: str) -> None:
-    """Have ``os.remove`` and ``os.rename`` move to the side what would leave the folder.
+    """Make ``os.remove`` and ``os.rename`` move aside what they would remove.
 
-    A file that is in no folder and still open is in no count of the disk, so the system call
-    filter leaves no other way than to move, to where nothing is.
+    An open file without a name escapes the count of the disk, so the system call filter allows
+    nothing but moving a file to a name that does not exist.
     """
     numbers = itertools.count()
 
@@ -47,7 +47,7 @@ def keep_removed(folder: str) -> None:
         _move(path, f"{_removed_of(folder)}/{os.getpid()}.{next(numbers)}", dir_fd)
 
     def rename(old: Any, new: Any) -> None:
-        os.lstat(old)  # before anything is removed for it
+        os.lstat(old)  # raises before anything is removed
         if os.path.lexists(new):
             remove(new)
         _move(old, new, None)
@@ -63,7 +63,7 @@ def _move(old: Any, new: Any, folder_of_old: int | None) -> None:
 
 
 def is_over(folder: str, disk_mib: int) -> bool:
-    """True if it holds more than it may, or what cannot be counted."""
+    """True if it holds too much, or anything that cannot be counted."""
     num_entries = num_bytes = 0
     folders = [folder]
     while folders:
@@ -76,7 +76,7 @@ def is_over(folder: str, disk_mib: int) -> bool:
                         return True
                     if entry.is_dir(follow_symlinks=False):
                         folders.append(entry.path)
-        except FileNotFoundError:  # it was removed meanwhile
+        except FileNotFoundError:  # removed meanwhile
             continue
         except OSError:  # closed to us, or nested too deeply for a path
             return True
@@ -84,12 +84,9 @@ def is_over(folder: str, disk_mib: int) -> bool:
 
 
 def remove(folder: str) -> None:
-    """Remove it with all that is in it, closed folders and deeply nested ones too."""
-    for command in ("/bin/chmod -R u+rwx", "/bin/rm -rf"):
-        _run([*command.split(), "--", folder])
-
-
-def _run(command: list[str]) -> None:
-    """Run a command without a word. (``subprocess`` would make every later fork slower.)"""
+    """Remove it with all its content, including closed and deeply nested folders."""
     silence = (os.POSIX_SPAWN_OPEN, 2, "/dev/null", os.O_WRONLY, 0)
-    os.waitpid(os.posix_spawn(command[0], command, {}, file_actions=[silence]), 0)
+    # Not by subprocess, which would make every later fork slower.
+    for command in (["/bin/chmod", "-R", "u+rwx"], ["/bin/rm", "-rf"]):
+        arguments = [*command, "--", folder]
+        os.waitpid(os.posix_spawn(command[0], arguments, {}, file_actions=[silence]), 0)

@@ -1,4 +1,4 @@
-"""The literals that cross between the checker and the program: as JSON, and never as code.
+"""Literals that the checker and the program exchange: as JSON, never as code.
 
 | value | its form |
 |---|---|
@@ -7,9 +7,9 @@
 | any other literal | ``[name of its type, part, ...]`` |
 | one of these types | ``["type", name]`` |
 
-Types are exact, as the methods of a subclass are its owner's code. A form is not trusted: decoding
-raises some exception (which, is left open) for whatever was not encoded here, and runs none of the
-sender's code.
+Types are exact, since the methods of a subclass are its owner's code. A form is not trusted:
+decoding raises some exception for anything that was not encoded here, and runs no code of the
+sender's.
 """
 
 from collections import Counter, OrderedDict, defaultdict, deque
@@ -58,14 +58,14 @@ _PARTS: dict[type, tuple[Callable[[Any], Iterable[Any]], Callable[..., Any]]] = 
     Fraction: (lambda v: (v.numerator, v.denominator), Fraction),
     Decimal: (lambda v: (str(v),), Decimal),
 }
-"""type -> the parts of a value, and what makes a value of them."""
+"""type -> (a function that splits a value into parts, a function that rebuilds it from them)."""
 
 _BUILD = {kind.__name__: build for kind, (_, build) in _PARTS.items()}
 _TYPES: dict[str, type] = {kind.__name__: kind for kind in [bool, float, str, int, *_PARTS]}
 
 
 def encode(value: Any) -> Form:
-    """Raises NotALiteralError, or RecursionError where ``value`` is nested too deeply."""
+    """Raises NotALiteralError, or RecursionError if ``value`` is nested too deeply."""
     kind = type(value)
     if kind in _AS_THEY_ARE:
         return value
@@ -79,7 +79,7 @@ def encode(value: Any) -> Form:
 
 
 def decode(form: Form) -> Any:
-    """Return the literal of a form. Raises anything where it is none."""
+    """The literal of a form. Raises any exception if it is invalid."""
     if type(form) is int or type(form) in _AS_THEY_ARE:
         return form
     match form:

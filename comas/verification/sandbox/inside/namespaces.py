@@ -1,4 +1,4 @@
-"""Containment by namespaces: a root with Python alone, read-only, and no network."""
+"""Containment by namespaces: a read-only root that holds only Python, and no network."""
 
 import ctypes
 import os
@@ -11,7 +11,7 @@ MNT_DETACH = 2
 AT_FDCWD, AT_RECURSIVE, MOUNT_ATTR_RDONLY = -100, 0x8000, 1
 SYS_MOUNT_SETATTR = 442
 PACKAGES = "/packages"
-"""Where the installed packages are seen as well, if their own place is in /tmp."""
+"""Where installed packages are mounted a second time if their own place is in /tmp."""
 PIVOT_ROOT_NUMBERS = {"x86_64": 155, "aarch64": 41}
 
 
@@ -24,16 +24,13 @@ def package_folders() -> list[str]:
 
 
 def isolate() -> None:
-    """Move the server into namespaces of its own; raises OSError where that is forbidden."""
+    """Move the server into namespaces of its own; raises OSError if that is forbidden."""
     uid, gid = os.getuid(), os.getgid()
     flags = system.CLONE_NEWNS | system.CLONE_NEWNET | system.CLONE_NEWIPC | system.CLONE_NEWUTS
     system.call("unshare", flags if uid == 0 else flags | system.CLONE_NEWUSER)
     if uid:
-        for name, content in (
-            ("setgroups", "deny"),
-            ("uid_map", f"{uid} {uid} 1"),
-            ("gid_map", f"{gid} {gid} 1"),
-        ):
+        maps = {"setgroups": "deny", "uid_map": f"{uid} {uid} 1", "gid_map": f"{gid} {gid} 1"}
+        for name, content in maps.items():
             with open(f"/proc/self/{name}", "w") as file:
                 file.write(content)
     _change_root()
@@ -51,7 +48,7 @@ def mount_empty_tmp(disk_mib: int) -> None:
 
 
 def _change_root() -> None:
-    """Make a tmpfs the root, with the folders that Python needs bound into it."""
+    """Make a tmpfs the root, with the folders that Python needs mounted into it."""
     needed = [f"{path}/" for path in (os.path.realpath(sys.base_prefix), *package_folders())]
     root = next(
         d for d in ("/tmp", "/mnt", "/media") if not any(p.startswith(f"{d}/") for p in needed)
@@ -60,7 +57,7 @@ def _change_root() -> None:
     _mount("tmpfs", root, "tmpfs", MS_NOSUID | MS_NODEV, "size=1m,mode=755")
     os.mkdir(f"{root}/tmp")
     os.mkdir(f"{root}/dev")
-    os.symlink("/tmp", f"{root}/dev/shm")  # locks of multiprocessing are files there
+    os.symlink("/tmp", f"{root}/dev/shm")  # where multiprocessing keeps its locks
     for path in (*library_folders(), "/dev/null", "/dev/urandom"):
         _show(path, root)
     for path in _packages_in_tmp():
@@ -73,12 +70,12 @@ def _change_root() -> None:
 
 
 def _packages_in_tmp() -> list[str]:
-    """The folder of installed packages, where an empty /tmp would hide it."""
+    """The folders of installed packages that an empty /tmp would hide."""
     return [path for path in package_folders() if path.startswith("/tmp/")]
 
 
 def _show(path: str, root: str, *, at: str | None = None) -> None:
-    """Let ``path`` appear under ``root``, there or ``at`` another place."""
+    """Mount ``path`` under ``root``, at its own path or ``at`` another."""
     place = root + (at or path)
     if os.path.exists(place) or not os.path.exists(path):
         return
@@ -94,7 +91,7 @@ def _show(path: str, root: str, *, at: str | None = None) -> None:
 
 
 def _pivot_root() -> None:
-    """Make the current directory the root, and let go of the one before."""
+    """Make the current directory the root, and unmount the former one."""
     number = PIVOT_ROOT_NUMBERS.get(os.uname().machine)
     if number is None:
         raise OSError(f"no pivot_root known for {os.uname().machine}")

@@ -1,4 +1,4 @@
-"""The end of a run's processes, however they fork, leave their group or take their time to die."""
+"""Ends a run's processes, even if they keep forking, leave their group or die slowly."""
 
 import os
 import signal
@@ -6,12 +6,12 @@ import time
 from contextlib import suppress
 
 _WITHIN_S = 10.0
-"""A process that is killed takes a moment to let go of its memory, on a busy machine too."""
+"""A killed process takes a moment to free its memory, and longer on a busy machine."""
 _LOOK_EVERY_S = 0.0005
 
 
 def end_namespace(cell: int) -> None:
-    """Kill the cell, and with its child, the first of a PID namespace, all others; reap them."""
+    """Kill and reap the cell and all others: its child is the first of their PID namespace."""
     os.kill(cell, signal.SIGKILL)
     with suppress(ChildProcessError):
         while True:
@@ -20,11 +20,11 @@ def end_namespace(cell: int) -> None:
 
 def end_tree() -> None:
     """Kill and reap every descendant: as their subreaper this process inherits the orphans. Raises
-    OSError when something is still there after all that time."""
+    OSError if any is left after ``_WITHIN_S``."""
     deadline = time.monotonic() + _WITHIN_S
     while not _has_reaped_all():
-        # A killed process with much memory keeps its children for a while, which fork on
-        # meanwhile, out of sight of who looks for orphans. So first all of them stand still.
+        # A killed process with much memory keeps its children for a while, and these fork on
+        # unseen until they are orphans. So all are stopped first.
         tree: set[int] = set()
         while (found := _descendants()) - tree:
             _signal(found - tree, signal.SIGSTOP)
@@ -60,9 +60,9 @@ def _descendants() -> set[int]:
 
 
 def _children(process: int) -> list[int]:
-    """Each thread has its own."""
+    """Each thread has its own children."""
     children: list[int] = []
-    with suppress(FileNotFoundError, ProcessLookupError):  # it is gone, and its children ours
+    with suppress(FileNotFoundError, ProcessLookupError):  # it is gone: its children are ours
         for thread in os.listdir(f"/proc/{process}/task"):
             with open(f"/proc/{process}/task/{thread}/children") as file:
                 children += map(int, file.read().split())

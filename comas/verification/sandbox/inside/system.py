@@ -1,4 +1,4 @@
-"""Functions of the kernel that Python has none for."""
+"""Kernel functions that Python does not offer."""
 
 import ctypes
 import os
@@ -16,7 +16,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def call(name: str, *arguments: Any) -> int:
-    """Call a function of the C library; raises OSError where it returns -1."""
+    """Call a function of the C library; raises OSError if it returns -1."""
     result = getattr(_libc, name)(*arguments)
     if result == -1:
         number = ctypes.get_errno()
@@ -42,6 +42,6 @@ def filter_system_calls(instructions: bytes) -> None:
 
 
 def drop_capabilities() -> None:
-    """Give up every right over the process's own namespaces."""
+    """Drop all capabilities in the process's own namespaces."""
     header = (ctypes.c_uint32 * 2)(_CAPABILITY_VERSION_3, 0)
     call("capset", header, (ctypes.c_uint32 * 6)())
