@@ -64,7 +64,7 @@ def test_another_version_and_a_gold_of_somebody_elses_are_faults(monkeypatch):
     monkeypatch.setattr(reasoning_gym, "version", lambda name: "9.9")
     with pytest.raises(DataError, match=r"version 0\.1\.25 .*: 9\.9 is installed: .*pip install"):
         generated_rows(rules(size=4))
-    with pytest.raises(ValueError, match=r"none that data\.train=reasoning_gym makes"):
+    with pytest.raises(ValueError, match=r"was not made by data\.train=reasoning_gym"):
         verify_reasoning_gym(r"\boxed{1}", "71")
 
 

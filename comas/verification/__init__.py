@@ -1,5 +1,5 @@
-"""Whether an answer is right: this measures accuracy, and rewards baselines and bounds alone. No
-reward of CoMAS itself depends on it."""
+"""Judges answers, to measure accuracy and to reward the baselines and bounds. The rewards of CoMAS
+itself never depend on it."""
 
 from comas.verification.forms import ANSWER_FORMS, AnswerForm, Grader, Verdict
 from comas.verification.pool import Item, Verifier

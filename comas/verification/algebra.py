@@ -1,8 +1,8 @@
-r"""True if two expressions are equal, by math-verify, held to exact values.
+r"""Compares expressions by math-verify, with exact values.
 
-What math-verify would read otherwise than a mathematician is rewritten before it reads, or
-refused: decimals (it rounds to 6 places), ``2(3)`` and ``5 6`` (it adds them, as in a mixed
-number), primes and subscripts of numbers (it drops them), ``i`` (a variable to it).
+Where math-verify's reading differs from a mathematician's, the text is rewritten or refused:
+decimals (it rounds to 6 places), ``2(3)`` and ``5 6`` (it adds them, as in a mixed number), primes
+and subscripts of numbers (it drops them), ``i`` (a variable to it).
 """
 
 import math
@@ -21,16 +21,16 @@ from sympy.functions.elementary.hyperbolic import HyperbolicFunction
 from comas.verification.latex import is_balanced
 
 PRECISION = 50
-"""Decimal places to which numbers are compared that cannot be compared exactly, beyond as many as
-could stand between two different ones: 1/2004! and 1/2006! differ in the 5,749th place."""
+"""Decimal places for numbers that cannot be compared exactly, added to the digits of both sides:
+1/2004! and 1/2006! differ in the 5,749th place."""
 MAX_DIGITS = 200_000
-"""An answer that takes more digits to work out is wrong: a tower of powers would take for ever."""
+"""An answer that takes more digits to compute is wrong: a tower of powers would take for ever."""
 
 _INTEGER = re.compile(r"[-+]?[0-9]{1,1000}")
 _BOX_ONLY = [
     LatexExtractionConfig(
         boxed_match_priority=0,
-        # units=False: it would take h, m or s behind a number for a unit, and drop it.
+        # units=False: it would drop h, m or s after a number as a unit.
         normalization_config=NormalizationConfig(
             basic_latex=True, units=False, malformed_operators=True, nits=True, boxed="all"
         ),
@@ -56,7 +56,7 @@ _UPPER = re.compile(
     r"\\(?:text|begin|end|mathbb|operatorname) ?\{[^{}]*\}|\\[a-zA-Z]+|(?P<letter>[A-Z])"
 )
 _SPARE = "wvuzyxkmnpqrst"
-"""Letters that stand for nothing but a variable."""
+"""Letters that can only be variables."""
 _DECIMAL = re.compile(
     r"(?=\.?\d)(\d*)\.(\d*)(?:\\(?:overline|bar|dot|overparen)\s*\{?\s*((?<!\{)\d|\d+(?=\s*\}))\s*\}?)?"
 )
@@ -77,8 +77,8 @@ _REWRITES = [
 
 
 def is_equal_expression(gold: str, answer: str) -> bool:
-    r"""True if ``answer`` has the value of ``gold``, both normalized LaTeX without a unit; what
-    cannot be read or compared has not. Raises ValueError when the gold cannot be read."""
+    r"""True if ``answer`` has the value of ``gold``, both normalized LaTeX without a unit; False if
+    it cannot be read or compared. Raises ValueError if the gold cannot be read."""
     if _INTEGER.fullmatch(answer) and _INTEGER.fullmatch(gold):
         return int(answer) == int(gold)
     if _has_letters_in_other_case(gold, answer):
@@ -89,12 +89,12 @@ def is_equal_expression(gold: str, answer: str) -> bool:
 
 
 def read_computable(text: str) -> list[Any]:
-    """``read``, without an expression that takes more than ``MAX_DIGITS`` digits to work out."""
+    """``read``, without an expression that takes more than ``MAX_DIGITS`` digits to compute."""
     return [expression for expression in read(text) if _digits(expression) < MAX_DIGITS]
 
 
 def are_equal(expected: list[Any], actual: list[Any]) -> bool:
-    """True if math-verify finds equal what ``read`` gives, compared by exact values."""
+    """True if math-verify finds two results of ``read`` equal, with exact values."""
     digits = sum(max(map(_digits, expressions), default=0) for expressions in (expected, actual))
     return verify(
         expected,
@@ -105,8 +105,8 @@ def are_equal(expected: list[Any], actual: list[Any]) -> bool:
 
 
 def _digits(expression: Any, sizes: Mapping[Any, float] = MappingProxyType({})) -> float:
-    """About how many digits or terms it takes to work out ``expression``, and rather more: no less
-    than those of numerator and denominator. ``sizes``: the digits of variables."""
+    """Estimate, rather too high, of the digits or terms needed to compute ``expression``: at least
+    those of numerator and denominator. ``sizes``: the digits of variables."""
     parts = [_digits(part, sizes) for part in getattr(expression, "args", ())]
     most = max(parts, default=0.5)
     match expression:
@@ -135,7 +135,7 @@ def _digits(expression: Any, sizes: Mapping[Any, float] = MappingProxyType({})) 
 
 
 def _has_letters_in_other_case(gold: str, answer: str) -> bool:
-    """True if the two name x and X: to math-verify these are the same variable."""
+    """True if x is in one and X in the other, which to math-verify are the same variable."""
     in_gold, in_answer = set(_COMMAND.sub("", gold)), set(_COMMAND.sub("", answer))
     named = in_gold | in_answer
     return any(letter.isalpha() and letter.swapcase() in named for letter in in_gold ^ in_answer)
@@ -143,7 +143,7 @@ def _has_letters_in_other_case(gold: str, answer: str) -> bool:
 
 @lru_cache(maxsize=4096)
 def read_gold(gold: str) -> list[Any]:
-    """``read``, once for all answers to a question. Raises ValueError when it cannot be read."""
+    """``read``, once for all answers to a question. Raises ValueError if it cannot be read."""
     expressions = read(gold)
     if not expressions:
         raise ValueError(f"the gold answer {gold!r} cannot be read as math")
@@ -151,7 +151,7 @@ def read_gold(gold: str) -> list[Any]:
 
 
 def read(text: str) -> list[Any]:
-    """The expression that ``text`` as a whole stands for; none if math-verify cannot read it."""
+    """The expression of the whole ``text``; empty if math-verify cannot read it."""
     for pattern, replacement in _REWRITES:
         text = pattern.sub(replacement, text)
     if _REFUSED.search(text) or not is_balanced(text):
@@ -159,24 +159,24 @@ def read(text: str) -> list[Any]:
     text = _DECIMAL.sub(_as_fraction, text)
     text = _tell_cases_apart(text)
     text = _LETTERS.sub(lambda match: match[1] or " ", text)  # or tr is a trace
-    # Boxed, since of a bare expression math-verify may read a part: 45 of 45\pi.
+    # Boxed, since math-verify may read only a part of a bare expression: 45 of 45\pi.
     expressions = parse(
         f"\\boxed{{{text}}}",
         extraction_config=_BOX_ONLY,
         fallback_mode="no_fallback",
-        extraction_mode="first_match",  # or it goes on to look for a part that can be read
+        extraction_mode="first_match",  # or it would look for a readable part
         parsing_timeout=None,
     )
     try:
         return [_canonical(expression) for expression in expressions]
-    except (TypeError, ValueError):  # an inequality with i, or a sum over i beside an i
+    except (TypeError, ValueError):  # as an inequality with i, or a sum over i beside an i
         return []
 
 
 def _tell_cases_apart(text: str) -> str:
-    """``text`` with another letter for a capital that stands there as a small letter too, since to
-    math-verify they are one variable: ``C - c`` as ``w - c``. Which one depends on the letters
-    alone, which a gold and an answer that equals it share."""
+    """Replace capitals that also occur as small letters, since to math-verify they are the same
+    variable: ``C - c`` becomes ``w - c``. The replacement depends only on the letters, which are
+    the same in a gold and in an answer that equals it."""
     letters = set(_COMMAND.sub("", text))
     uppers = sorted(letter for letter in letters if letter.isupper() and letter.lower() in letters)
     spare = [letter for letter in _SPARE if not letters & {letter, letter.upper()}]
@@ -194,7 +194,7 @@ def _as_fraction(decimal: re.Match[str]) -> str:
 
 
 def _canonical(expression: Any) -> Any:
-    """The imaginary unit for ``i``, and every variable real, as math-verify takes most to be."""
+    """Make ``i`` the imaginary unit and every variable real, as most are to math-verify."""
     replaced = {
         symbol: sympy.I if symbol.name == "i" else sympy.Symbol(symbol.name, real=True)
         for symbol in expression.free_symbols

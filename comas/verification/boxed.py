@@ -1,4 +1,4 @@
-r"""The answer in ``\boxed{}``."""
+r"""Finds the answer in ``\boxed{}``."""
 
 import re
 from itertools import pairwise
@@ -7,7 +7,7 @@ from typing import NamedTuple
 # An escaped character (as in \{ or \\) opens and closes nothing.
 _BRACES = r"\\.|(?P<open>\{)|(?P<close>\})"
 _PLAIN_TOKEN = re.compile(rf"(?P<box>\\boxed\s*\{{)|(?P<bare>(?!))|{_BRACES}", re.DOTALL)
-# Without braces, a formula up to the end of its mathematics, of its line, or the next word.
+# Without braces, a formula ends with its mathematics, with its line, or at the next word.
 _FORMULA = (
     r"(?=[-+(]?\s*(?:\d|\\[a-zA-Z]|[a-zA-Z](?!'?[a-zA-Z]|\s[a-z])))"
     r"(?:\\[a-zA-Z]+|\\[^a-zA-Z()\[\]\n]|\{(?:[^{}]|\{[^{}]*\})*\}|[^\\{}$\n`*a-zA-Z]"
@@ -17,7 +17,7 @@ _TOKEN = re.compile(
     rf"(?P<box>\\(?:boxed|fbox|framebox)\s*\{{)|\\boxed[ \t]*(?P<bare>{_FORMULA})|{_BRACES}",
     re.DOTALL,
 )
-# As when a response says how it was asked to answer: "in \boxed{}", "in \boxed{...}".
+# As when a response repeats its instructions: "in \boxed{}", "in \boxed{...}".
 _PLACEHOLDER = re.compile(r"(?:[\s.~_\u2026]|\\(?:[lc]?dots|q?quad)(?![a-zA-Z])|\\[,;:! ])*")
 _BLANK = r"(?:\s|\$|\*|\\[()\[\],;: ]|\\q?quad)*"
 _AND = r"(?:and(?: also)?|as well as)"
@@ -27,7 +27,7 @@ _JOINT = re.compile(
     re.IGNORECASE,
 )
 _MAX_JOINT_CHARS = 60
-# Any half a sentence with "or" in it: "(or else \boxed{B})", but not "not this, or".
+# Any part of a sentence with "or": "(or else \boxed{B})", but not "not this, or".
 _EITHER = re.compile(r"(?!.*\b(?:not?|wait)\b)[^.?!\d]*\bor\b[^.?!\d]*", re.DOTALL | re.IGNORECASE)
 
 
@@ -40,31 +40,31 @@ class _Box(NamedTuple):
 def last_boxed(response: str) -> str | None:
     r"""The stripped content of the last balanced ``\boxed{...}``; None if there is none.
 
-    The innermost box of nested ones counts; one that is cut off, is empty or holds dots alone does
-    not. ``\fbox{...}`` is a box, and so is ``\boxed 5``.
+    Of nested boxes the innermost counts; boxes that are cut off, empty, or hold only dots do not.
+    ``\fbox{...}`` and ``\boxed 5`` are boxes too.
     """
     boxes = _filled(response)
     return _content(response, boxes[-1]) if boxes else None
 
 
 def last_plainly_boxed(response: str) -> str | None:
-    r"""Likewise of ``\boxed{...}`` alone, and None where the last of them is empty: what published
-    results and data sets were made with."""
+    r"""Likewise, but of ``\boxed{...}`` only, and None if the last one is empty: the rule that
+    published results and data sets were made with."""
     boxes = _boxes(response, _PLAIN_TOKEN)
     return _content(response, boxes[-1]) or None if boxes else None
 
 
 def last_boxed_list(response: str) -> str | None:
-    r"""``last_boxed``, but boxes joined by a comma, "and" or "or" are one list: ``"2 or 5"`` of
-    ``"so \boxed{2} or \boxed{5}"``, since who names two answers gave two."""
+    r"""``last_boxed``, but boxes joined by a comma, "and" or "or" are one list: ``"so \boxed{2} or
+    \boxed{5}"`` gives ``"2 or 5"``."""
     boxes = _joined(response)
     contents = dict.fromkeys(_content(response, box) for box in boxes)
     return (" or " if _is_choice(response, boxes) else ", ").join(contents) or None
 
 
 def last_alternatives(response: str) -> list[str]:
-    r"""The boxes of ``last_boxed_list`` if they are joined by "or", else none:
-    ``\boxed{1/2} or \boxed{0.5}`` may be one answer in two forms."""
+    r"""The boxes of ``last_boxed_list`` if joined by "or", else empty: ``\boxed{1/2} or
+    \boxed{0.5}`` may be one answer in two forms."""
     boxes = _joined(response)
     return [_content(response, box) for box in boxes] if _is_choice(response, boxes) else []
 
@@ -83,12 +83,12 @@ def _is_choice(response: str, boxes: list[_Box]) -> bool:
 
 
 def _filled(response: str) -> list[_Box]:
-    """All boxes but those that hold nothing."""
+    """All boxes except empty ones."""
     return [box for box in _boxes(response) if not _PLACEHOLDER.fullmatch(_content(response, box))]
 
 
 def _boxes(response: str, token_pattern: re.Pattern[str] = _TOKEN) -> list[_Box]:
-    """All balanced boxes that hold no other, in order, in linear time."""
+    """All innermost balanced boxes, in order, in linear time."""
     boxes: list[_Box] = []
     opened: list[re.Match[str]] = []
     for token in token_pattern.finditer(response):

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from comas.verification.boxed import last_boxed_list
 from comas.verification.forms import Verdict
 
-# What prints nothing, or only changes how text is set.
+# Invisible, or only changes the font or layout.
 _MARKUP = re.compile(
     r"\\(?:text)?color(?:box)?\s*\{[^{}]*\}|\\(?:text|math)(?:bf|it|rm|sf|tt|up|normal|cal|circled)?(?![a-zA-Z])"
     r"|\\(?:mbox|hbox|fbox|emph|underline|circled|bm|pmb|bf|rm|it|boldsymbol)(?![a-zA-Z])"
@@ -25,7 +25,7 @@ _FOLLOWED = re.compile(
     r"(?P<letter>[a-zA-Z])(?: ?[.):;]+| ?,?$| [-\u2013\u2014] | (?=\()"
     r"| is (?:the )?(?:correct|right|best)(?: (?:answer|option|choice))?\.?$)(?P<option>.*)"
 )
-# A letter and whatever may stand between it and the text of its option.
+# A letter and what may separate it from the text of its option.
 _LETTER = re.compile(r"[(\[]? ?(?P<letter>[a-zA-Z])(?![^\W_])[\s()\[\].,:;]*(?:[-\u2013\u2014] )?")
 _LISTED = re.compile(r"^\(([A-Z])\) ", re.MULTILINE)
 _PUNCTUATION = re.compile(r"[\s()\[\].,:;]+")
@@ -43,12 +43,12 @@ _GOLD = re.compile(r"[A-Z]")
 def verify_choice(response: str, gold: str) -> Verdict:
     r"""Judge whether the last ``\boxed{}`` of ``response`` names ``gold``, a letter from A to Z.
 
-    The letter may be in either case, in brackets or markup, introduced ("Option A") or followed
-    by its option's text. A box that names no letter or several is unanswered, never guessed.
-    So is a letter with the text of another option, where ``gold`` lists the options below the
-    letter: ``"B\n(A) Right, Left\n(B) Not right, To the left"``.
+    The letter may have either case, brackets or markup, an introduction ("Option A") or the text of
+    its option after it. A box that names no letter or several is unanswered. So is a letter with
+    another option's text, if ``gold`` lists the options: ``"B\n(A) Right, Left\n(B) Not right, To
+    the left"``.
 
-    Raises ValueError when ``gold`` does not begin with a line of one capital letter.
+    Raises ValueError if the first line of ``gold`` is not one capital letter.
 
     Example: ``verify_choice(r"\boxed{\textbf{(B) } 3}", "B") == "correct"``
     """
@@ -63,10 +63,10 @@ def verify_choice(response: str, gold: str) -> Verdict:
 
 
 def read_letter(text: str, options: Mapping[str, str] | None = None) -> str | None:
-    r"""The one letter that ``text`` names, in upper case; None if it names none or several.
+    r"""The letter that ``text`` names, in upper case; None if it names none or several.
 
-    It may be followed by the text of its option (``options``, letter to text); where that is not
-    known, by whatever cannot name another: ``r"\text{(a) Wrong}"`` gives ``"A"``, "A dog" None.
+    The text of its option (``options``: letter -> text) may follow; if options are unknown, any
+    text that cannot name another letter: ``r"\text{(a) Wrong}"`` gives ``"A"``, "A dog" None.
     """
     plain = _plain(text)
     if introduction := _INTRODUCTION.match(plain):
@@ -74,7 +74,7 @@ def read_letter(text: str, options: Mapping[str, str] | None = None) -> str | No
     if options and (marker := _LETTER.match(plain)):
         rest = _key(plain[marker.end() :])
         described = {letter for letter, option in options.items() if rest == _key(option)}
-        if rest and described:  # "B" alone is no text, though an option may be "{}"
+        if rest and described:  # a bare "B" has no text, though an option may be "{}"
             return named if (named := marker["letter"].upper()) in described else None
     enclosed = _ENCLOSED.fullmatch(plain)
     marker = enclosed or _FOLLOWED.fullmatch(plain)
@@ -85,7 +85,7 @@ def read_letter(text: str, options: Mapping[str, str] | None = None) -> str | No
 
 
 def read_options(listed: str) -> dict[str, str]:
-    """Letter to text of lines such as ``(A) Right, Left``; a text may have several lines."""
+    """letter -> text of lines such as ``(A) Right, Left``; a text may have several lines."""
     _, *parts = _LISTED.split(listed) if listed else [""]
     return dict(zip(parts[::2], parts[1::2], strict=True))
 
@@ -95,5 +95,5 @@ def _plain(text: str) -> str:
 
 
 def _key(text: str) -> str:
-    """Equal for texts that differ in case, spaces, brackets and stops alone."""
+    """Equal for texts that differ only in case, spaces, brackets and stops."""
     return _PUNCTUATION.sub("", _plain(text)).casefold()

@@ -1,9 +1,9 @@
-"""Coding: a fenced python block of the response, run with the question's checker code.
+"""Coding: runs a fenced python block of the response with the question's checker code, sandboxed.
 
-Two verifiers, one for each grader. ``verify_coding`` takes the last block and calls it from a
-checker that it cannot touch. ``verify_coding_published`` is that of the published tables, faults
-and all: any block counts, and it runs in one process and one namespace with its tests, so that it
-may pass by patching a builtin or by an always-true ``__eq__``. Both only ever run in the sandbox.
+``verify_coding`` takes the last block, and calls it from a checker that it cannot touch.
+``verify_coding_published`` is the grader of the published tables, faults included: any block
+counts, and shares one process and namespace with its tests, so that it may pass by patching a
+builtin or by an always-true ``__eq__``.
 """
 
 import ast
@@ -28,13 +28,13 @@ from comas.verification.sandbox import Isolation, Limits, Sandbox
 _PUBLISHED_BLOCK = re.compile(r"```python\s*\n(.*?)```", re.DOTALL)
 
 PROGRAM_MODULE = "solution"
-"""The module from which a checker may import the program; its names are globals as well."""
+"""The module from which a checker may import the program, whose names are also globals."""
 
 PROGRAM_LINE = "\n\n# Then comes the program.\n\n"
-"""What a checker has above such a line is run before the program as well."""
+"""Checker code above this line also runs before the program."""
 
 isolation: ContextVar[Isolation] = ContextVar("isolation", default="allow_degraded")
-"""How this process's sandbox isolates programs; to be set before its first program."""
+"""How this process's sandbox isolates programs; set it before the first one."""
 
 _STANDARD_NAMES = frozenset(dir(builtins)) | sys.stdlib_module_names
 
@@ -42,18 +42,18 @@ _STANDARD_NAMES = frozenset(dir(builtins)) | sys.stdlib_module_names
 def verify_coding(response: str, gold: str) -> Verdict:
     """Judge whether the program in ``response`` passes the checker code ``gold``.
 
-    ``gold`` must raise if the program is wrong. It sees the program's names as globals and as
-    the module ``solution``. A program that runs over its limits is wrong.
+    ``gold`` must raise if the program is wrong. It sees the program's names as globals and in
+    the module ``solution``. A program that exceeds its limits is wrong.
 
-    Raises ValueError when the checker itself cannot run, or needs more of the program than
-    literals (``LiteralsError``); SandboxError when the sandbox cannot.
+    Raises ValueError if the checker itself cannot run, or exchanges more than literals with the
+    program (``LiteralsError``); SandboxError if the sandbox fails.
     """
     may_shadow = examine_checker(gold)
     program = last_python_block(response)
     if program is None:
         return "unanswered"
     before, line, _ = gold.partition(PROGRAM_LINE)
-    if line and "__future__" not in program:  # which is allowed at the top of a program alone
+    if line and "__future__" not in program:  # allowed only at the top of a program
         program = f"{before}\n\n{program}"
     passed = process_sandbox().run(program, checker=gold, names_may_shadow=may_shadow)
     return "correct" if passed else "wrong"
@@ -62,9 +62,7 @@ def verify_coding(response: str, gold: str) -> Verdict:
 def verify_coding_published(response: str, gold: str) -> Verdict:
     """Judge whether any fenced python block, with ``gold`` appended, runs to its end.
 
-    The published limit of 3 s is one of CPU time here, as for ``verify_coding``.
-
-    Raises as ``verify_coding``.
+    The published limit of 3 s is CPU time here. Raises as ``verify_coding``.
     """
     examine_checker(gold)
     blocks = dict.fromkeys(_PUBLISHED_BLOCK.findall(response))
@@ -75,11 +73,10 @@ def verify_coding_published(response: str, gold: str) -> Verdict:
 
 
 def last_python_block(response: str) -> str | None:
-    """The code of the last closed ```` ```python ```` block, or None if there is none.
+    """The code of the last closed ```` ```python ```` block; None if there is none.
 
-    A block is what CommonMark says, also in a list or quotation, and however deep it is indented.
-    One within which the response ends was cut off. Exactly one is asked for; of several the last
-    counts, as a later one corrects an earlier.
+    Blocks follow CommonMark, also in lists and quotations, but may be indented to any depth. Of
+    several the last counts, since a later one corrects an earlier.
     """
     num_lines = response.count("\n") + 1
     blocks = [
@@ -94,15 +91,15 @@ def last_python_block(response: str) -> str | None:
 
 
 def _has_end(fence: Token) -> bool:
-    """True if the last line of a fence is not yet one of its content."""
+    """True if the fence is closed: its last line is not part of its content."""
     assert fence.map is not None
     return fence.map[1] - fence.map[0] == fence.content.count("\n") + 2
 
 
 @cache
 def _markdown() -> MarkdownIt:
-    """A reader of CommonMark's fences, lists and quotations, where a fence may also be indented by
-    more than three spaces, and follow any line."""
+    """A parser of CommonMark's fences, lists and quotations, except that a fence may be indented by
+    more than three spaces and follow any line."""
     rules = ["html_block", "lheading", "reference", "inline", "text_join"]
     markdown = MarkdownIt("commonmark").disable(rules)
     markdown.block.ruler.at("code", _indented_fence)
@@ -111,7 +108,7 @@ def _markdown() -> MarkdownIt:
 
 
 def _indented_fence(state: StateBlock, start: int, end: int, silent: bool) -> bool:
-    """A fence that is four spaces deep or more, as if that much were a list's."""
+    """Parse a fence indented by four spaces or more, as if in a list."""
     if not state.is_code_block(start):
         return False
     depth, state.blkIndent = state.blkIndent, state.sCount[start]
@@ -128,15 +125,15 @@ def _line_of_text(state: StateBlock, start: int, end: int, silent: bool) -> bool
 
 @lru_cache(maxsize=1024)
 def examine_checker(gold: str) -> bool:
-    """True if the program's names come before builtins and standard modules of the same name: where
-    the checker needs no other name of it, as in ``assert sum(10, 15) == 6``.
+    """True if the program's names should come before builtins and standard modules: the checker
+    uses no other name of the program, as in ``assert sum(10, 15) == 6``.
 
-    Raises ValueError when the checker is not Python, imports what the sandbox lacks, or calls
-    ``unittest.main``.
+    Raises ValueError if the checker is not Python, asserts a tuple, imports modules that the
+    sandbox lacks, or calls ``unittest.main``.
     """
     try:
         tree = ast.parse(gold, filename="<checker>")
-        compile(tree, "<checker>", "exec")  # a return outside of a function is found only here
+        compile(tree, "<checker>", "exec")  # finds a return outside a function
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         raise ValueError(f"the checker code is not Python: {error}") from error
     for node in ast.walk(tree):
@@ -152,17 +149,16 @@ def examine_checker(gold: str) -> bool:
         )
     if calls_unittest_main(tree):
         raise ValueError(
-            "the checker code calls unittest.main(), which looks for tests elsewhere and exits "
-            "whatever they say; call the tests, or run them by unittest.TextTestRunner and assert "
-            "that the result was successful"
+            "the checker code calls unittest.main(), which looks for tests elsewhere and always "
+            "exits; call the tests, or run them by unittest.TextTestRunner and assert that the "
+            "result was successful"
         )
     return PROGRAM_MODULE not in _imported(tree) and _free_names(gold) <= _STANDARD_NAMES
 
 
 def wrong_programs(gold: str) -> tuple[str, str]:
-    """Two responses in which whatever the checker may call is a function that ignores what it is
-    given: of the first one it returns None, of the second a text. A checker that passes both cannot
-    tell right from wrong."""
+    """Two responses that define every name of the checker as a function that ignores its arguments
+    and returns None, or a text. A checker that passes both cannot tell right from wrong."""
     names = sorted({*re.findall(r"\b(?!__)[^\W\d]\w*", gold)} - _STANDARD_NAMES - {*keyword.kwlist})
     bodies = ("return None", "return 'wrong'")
     functions = ("\n".join(f"def {name}(*_, **__): {body}" for name in names) for body in bodies)
@@ -171,18 +167,17 @@ def wrong_programs(gold: str) -> tuple[str, str]:
 
 
 def foreign_imports(tree: ast.AST) -> set[str]:
-    """Top-level modules that are neither the standard library's nor the program."""
+    """Imported top-level modules other than the standard library's and the program."""
     return _imported(tree) - sys.stdlib_module_names - {PROGRAM_MODULE}
 
 
 def calls_unittest_main(tree: ast.AST) -> bool:
-    """True if the code calls ``unittest.main``."""
     calls = (node.func for node in ast.walk(tree) if isinstance(node, ast.Call))
     return any(ast.unparse(function) == "unittest.main" for function in calls)
 
 
 def _imported(tree: ast.AST) -> set[str]:
-    """The top-level modules that the code imports; a relative one begins with its dots."""
+    """Imported top-level modules; relative ones begin with their dots."""
     modules: list[str] = []
     for node in ast.walk(tree):
         match node:
@@ -194,8 +189,8 @@ def _imported(tree: ast.AST) -> set[str]:
 
 
 def _free_names(code: str) -> set[str]:
-    """The names that the code uses and nowhere binds."""
-    used, bound = set(), {"__class__"}  # which every method that calls super() uses
+    """Names that the code uses but never binds."""
+    used, bound = set(), {"__class__"}  # implicitly used by calls of super()
     tables = [symtable.symtable(code, "<checker>", "exec")]
     while tables:
         table = tables.pop()
@@ -210,7 +205,7 @@ def _free_names(code: str) -> set[str]:
 
 @cache
 def process_sandbox(limits: Limits | None = None, *, preload: Path | None = None) -> Sandbox:
-    """Return this process's sandbox of these limits; it starts with its first program."""
+    """This process's sandbox with these limits, which starts with its first program."""
     sandbox = Sandbox(limits, isolation=isolation.get(), preload=preload)
     atexit.register(sandbox.close)
     return sandbox

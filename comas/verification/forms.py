@@ -1,4 +1,4 @@
-"""The forms of answers, the graders that judge them, and what these may say."""
+"""Forms of answers, graders and verdicts."""
 
 import json
 from collections.abc import Mapping
@@ -7,36 +7,36 @@ from typing import Any, Literal, get_args
 from pydantic_core import to_jsonable_python
 
 AnswerForm = Literal["math", "science", "coding", "choice", "reasoning"]
-"""Forms that questions ask for: an expression or a decimal number in a box, a program, a letter, or
-whatever a task of reasoning_gym says."""
+"""Forms that questions ask for: a boxed expression, a boxed decimal number, a program, a letter, or
+the form of a reasoning_gym task."""
 
 ANSWER_FORMS: tuple[AnswerForm, ...] = get_args(AnswerForm)
 
 Grader = Literal["strict", "published", "math_verify"]
-"""strict: right, as far as we know. published: as the published results were graded, with all
-the faults of those graders, to compare with them. math_verify: math by math-verify on the whole
-response, as most of the field grades it; all else as strict."""
+"""strict: without known faults. published: as the published results were graded, faults included.
+math_verify: math by math-verify on the whole response, as most of the field does; all else as
+strict."""
 
 Verdict = Literal["correct", "wrong", "unanswered", "failed"]
-"""correct and wrong: the answer was judged. unanswered: the response holds no answer in the
-form that was asked for. failed: the verifier itself failed or ran out of time, which says
-nothing about the answer; it is counted and reported, never taken for wrong."""
+"""unanswered: the response holds no answer in the requested form. failed: the verifier itself
+failed or ran out of time, which says nothing about the answer; it is counted and reported, never
+taken for wrong."""
 
 _COLUMNS = "\x1e"
-"""Ends a gold answer that is followed by the columns of its question."""
+"""Separates a gold answer from the columns of its question."""
 
 
 def join_columns(gold: str, columns: Mapping[str, Any]) -> str:
-    """Return a gold answer together with its question's columns, for verifiers that read them."""
+    """Append a question's columns to its gold answer, for verifiers that read them."""
     return f"{gold}{_COLUMNS}{json.dumps(in_json(columns))}"
 
 
 def parted(gold: str) -> tuple[str, dict[str, Any]]:
-    """Return a gold answer, and the columns that it came with."""
+    """Split a result of ``join_columns`` into gold answer and columns."""
     gold, _, columns = gold.partition(_COLUMNS)
     return gold, json.loads(columns) if columns else {}
 
 
 def in_json(columns: Mapping[str, Any]) -> Any:
-    """Return columns as JSON can hold them: what it cannot (dates, pictures) as their text."""
+    """Columns as JSON values; values that JSON does not know (dates, pictures) become text."""
     return to_jsonable_python(columns, bytes_mode="base64", inf_nan_mode="null", fallback=str)

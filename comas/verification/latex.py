@@ -1,4 +1,4 @@
-r"""Answers as LaTeX text: one spelling for what reads the same."""
+r"""LaTeX answers as text: gives one spelling to answers that look the same in print."""
 
 import re
 import unicodedata
@@ -11,19 +11,19 @@ import yaml
 from comas.verification.boxed import last_boxed
 
 VOCABULARY = yaml.safe_load(Path(__file__).with_name("vocabulary.yaml").read_text(encoding="utf-8"))
-"""Words and signs that the graders know: heading -> as the file says."""
+"""Words and signs that the graders know, by heading of the file."""
 _UNICODE = {sign: latex for latex, signs in VOCABULARY["signs"].items() for sign in signs}
 _COMMANDS = {
     name: plain for plain, names in VOCABULARY["synonyms"].items() for name in names.split()
 }
-# Characters without a width; those that turn the direction of what follows are none of them.
+# Characters without width, except those that change the writing direction.
 _UNSEEN = dict.fromkeys([0xAD, *range(0x200B, 0x200E), *range(0x2060, 0x2065), 0xFEFF])
-# How Unicode names the set form of a character: 2 in superscript, 1/2 as one sign, a bold x.
+# Unicode's names of typeset forms: 2 in superscript, 1/2 as one sign, a bold x.
 _SET_FORMS = {"<super>": "^{%s}", "<sub>": "_{%s}", "<fraction>": "%s"}
 _BRACKET = re.compile(r"(?P<open>\\\{|[(\[{])|(?P<close>\\\}|[)\]}])|\\.", re.DOTALL)
 _COMMAND = re.compile(r"\\([a-zA-Z]+)")
 _SPACE = r"(?:(?<!\\)\\(?:[,;:!> ]|$)|~|\s)"
-# Thin spaces, a comma without its space, a comma in braces: set apart wherever they stand.
+# Thin spaces, a comma without its space, a comma in braces: always separate thousands.
 _GROUPED = rf"\{{ ?(?:,|{_SPACE})+ ?\}}{_SPACE}*|(?:\\!)*,(?:\\!\s*)+|{_SPACE}+"
 _SET_APART = re.compile(rf"(?<![\d.])\d{{1,3}}(?:(?:{_GROUPED})\d{{3}})+(?!\d)")
 _BY_COMMAS = re.compile(r"(?<![\d.])(?<!\d,)[1-9]\d{0,2}(?:,\d{3})+(?!,?\d)")
@@ -53,9 +53,9 @@ _WORD = re.compile(r"(?<![\\a-zA-Z])[a-zA-Z]{2,}")
 
 
 def _out_of_text(wrapped: re.Match[str]) -> str:
-    r"""Numbers and formulas outside: ``\text{It is }25``."""
+    r"""Move numbers and formulas out of ``\text``: ``\text{It is }25``."""
     content = wrapped[1][1:-1]
-    if r"\text" in content:  # the outer one sets the font alone
+    if r"\text" in content:  # the outer one only sets the font
         return f" {_TEXT.sub(_out_of_text, content)} "
     if _FORMULA_IN_TEXT.search(content):
         content = _FORMULA_IN_TEXT.sub(lambda m: f"}} {m[1] or m[2]} \\text{{", content)
@@ -71,10 +71,10 @@ _ALIGNMENT = re.compile(r"^ ?&|& ?(?=[=<>]|\\(?:le|ge|ne|in|approx)(?![a-zA-Z]))
 
 
 def _as_list(system: re.Match[str]) -> str:
-    r"""Lines that are one relation each, as a list in braces; whatever else as it is.
+    r"""Turn lines of one relation each into a list in braces; leave anything else unchanged.
 
-    Example: ``\begin{cases} x = 1 \\ y = 2 \end{cases}`` as ``{x = 1, y = 2}``; a line that begins
-    with a relation goes on with the one before.
+    Example: ``\begin{cases} x = 1 \\ y = 2 \end{cases}`` gives ``{x = 1, y = 2}``; a line that
+    begins with a relation continues the previous one.
     """
     lines: list[str] = []
     for line in system["lines"].split(r"\\"):
@@ -91,7 +91,7 @@ def _as_list(system: re.Match[str]) -> str:
 
 
 def _as_root(root: re.Match[str]) -> str:
-    """``sqrt(2 + sqrt(3))`` with braces for its parentheses."""
+    """``sqrt(2 + sqrt(3))`` with braces instead of parentheses."""
     return rf"\sqrt{'[3]' * (root[1] == 'cb')}{{{_ROOT.sub(_as_root, root[2])}}}"
 
 
@@ -108,7 +108,7 @@ _Rewriting = str | Callable[[re.Match[str]], str]
 
 
 def _word(words: str) -> str:
-    r"""The pattern of words, in ``\text`` or without."""
+    r"""The pattern of words with or without ``\text``."""
     return rf"(?:\\text ?\{{ ?(?:{words}) ?\}}|(?<![a-zA-Z\\])(?:{words})(?![a-zA-Z]))"
 
 
@@ -116,7 +116,7 @@ _TABLE: list[tuple[str, str, _Rewriting]] = [
     # Lengths and colours
     ("[", r"\\\\ ?\[ ?-?[\d.]+ ?[a-z]{2} ?\]", r"\\\\"),
     ("color", r"\\(?:text)?color ?\{[^{}]*\}", " "),
-    # Mathematics within words or within mathematics, and invisible delimiters
+    # Mathematics within words or mathematics, and invisible delimiters
     ("{", r"\{\s*\\(?:rm|bf|it)\s+([^{}]*)\}", r"\\text{\1}"),
     ("", r"\\(?:rm|bf|it|sf|tt)(?![a-zA-Z])", " "),
     ("{", r"(?<![\^_])\{ ?([:=<>+-]) ?\}", r"\1"),
@@ -137,7 +137,7 @@ _TABLE: list[tuple[str, str, _Rewriting]] = [
         r"\\begin{pmatrix}",
     ),
     ("end", r"\\end\{(?:array|(?:small)?matrix)\} ?[)\]]", r"\\end{pmatrix}"),
-    # No element of a list is written 000: these commas group digits within brackets, too
+    # No element of a list is written 000: these commas group digits even within brackets
     (
         ",0",
         r"(?<![\d.])\d{1,3}(?:,\d{3})*?,0\d\d(?:,\d{3})*(?!\d)",
@@ -198,16 +198,16 @@ _TABLE: list[tuple[str, str, _Rewriting]] = [
     ("  ", r" +", " "),
 ]
 _REWRITES = [(needle, re.compile(pattern), new) for needle, pattern, new in _TABLE]
-"""In their order: what must stand in a text for the pattern to match (to look for that is forty
-times faster), the pattern, and what to write for it."""
+"""In order: text without which the pattern cannot match (a check that is forty times faster), the
+pattern, its replacement."""
 MAX_ANSWER_CHARS = 400
-"""A longer math answer is wrong: no gold comes near it, and reading one takes minutes."""
+"""Longer math answers are wrong: no gold is nearly as long, and reading them takes minutes."""
 
 
 def normalize(text: str) -> str:
-    r"""One spelling for what looks the same in print; the meaning is not touched.
+    r"""Give one spelling to texts that look the same in print, without changing the meaning.
 
-    "and" is a comma and "or" is ``\lor``; numbers stand outside of ``\text``.
+    "and" becomes a comma and "or" ``\lor``; numbers move out of ``\text``.
 
     Example: ``r"\left( 60{,}000,\ \dfrac 43 \right)."`` gives ``r"( 60000, \frac{4}{3} )"``.
     """
@@ -221,7 +221,7 @@ def normalize(text: str) -> str:
 
 
 def trim(text: str) -> str:
-    """``text`` without spaces, stops behind it, and braces around the whole."""
+    """Remove outer spaces, trailing stops, and braces around the whole."""
     stripped = text.strip().rstrip(" .,;")
     text = text.strip() if _DOTS.match(text, len(stripped)) else stripped
     opening, inner, _ = unwrap(text)
@@ -229,9 +229,9 @@ def trim(text: str) -> str:
 
 
 def join_thousands(text: str) -> str:
-    """``text`` without the commas in numbers of strict groups of three digits.
+    """Remove commas from numbers in strict groups of three digits.
 
-    Within brackets, and before a space, a comma separates.
+    Within brackets, and before a space, commas separate.
 
     Example: ``"3,125 + (3,125)"`` gives ``"3125 + (3,125)"``.
     """
@@ -241,9 +241,9 @@ def join_thousands(text: str) -> str:
 
 
 def spelling(answer: str) -> str:
-    r"""``normalize`` without spaces, to compare answers by; 0.5 and 1/2 are not spelled the same.
+    r"""``normalize`` without spaces, to compare answers by; 0.5 and 1/2 have different spellings.
 
-    What is longer than ``MAX_ANSWER_CHARS`` stays as it is, as it could take minutes.
+    An answer longer than ``MAX_ANSWER_CHARS`` stays unchanged, as it could take minutes.
     """
     if len(answer) > MAX_ANSWER_CHARS:
         return answer
@@ -251,14 +251,14 @@ def spelling(answer: str) -> str:
 
 
 def spelled_answer(response: str) -> str | None:
-    r"""The ``spelling`` of the answer in the last ``\boxed{}`` of a response; None without one."""
+    r"""The ``spelling`` of the last ``\boxed{}`` of a response; None without one."""
     boxed = last_boxed(response)
     return None if boxed is None else spelling(boxed) or None
 
 
 def compared_as(response: str) -> str:
-    """The text that two responses share when they say the same: that of ``spelled_answer``, or of
-    the whole where nothing is boxed, as in a program."""
+    """A key that is equal for equal answers: ``spelled_answer``, or the whole response if nothing
+    is boxed, as in a program."""
     return spelled_answer(response) or response.strip()
 
 
@@ -270,7 +270,7 @@ def _in_latex(text: str) -> str:
 
 
 def _latex_of(character: str) -> tuple[str, str]:
-    """The form in which a character is set, and what it stands for."""
+    """The typeset form of a character, and its meaning."""
     if character < "\x80" or character in _UNICODE:
         return "", _UNICODE.get(character, character)
     form, *codes = unicodedata.decomposition(character).split() or [""]
@@ -280,11 +280,11 @@ def _latex_of(character: str) -> tuple[str, str]:
     return form, rf"\frac{{{plain.replace('/', '}{')}}}" if form == "<fraction>" else plain
 
 
-# ---------------------------------------------------------------- what stands within brackets
+# ---------------------------------------------------------------- brackets
 
 
 def split(text: str, separator: re.Pattern[str]) -> list[str]:
-    """The stripped parts of ``text`` between separators that stand outside all brackets.
+    """Split ``text`` at separators outside all brackets; parts are stripped.
 
     Example: ``split("(1, 2), 3", re.compile(","))`` gives ``["(1, 2)", "3"]``.
     """
@@ -296,7 +296,7 @@ def split(text: str, separator: re.Pattern[str]) -> list[str]:
 
 
 def outside(text: str, pattern: re.Pattern[str]) -> list[re.Match[str]]:
-    r"""The matches of ``pattern`` outside all brackets but LaTeX's own braces.
+    r"""The matches of ``pattern`` outside all brackets except LaTeX's own braces.
 
     Example: of ``r"\frac{1}{2} + (3)"`` the digits 1 and 2 are outside.
     """
@@ -305,7 +305,7 @@ def outside(text: str, pattern: re.Pattern[str]) -> list[re.Match[str]]:
 
 
 def unwrap(text: str) -> tuple[str, str, str]:
-    r"""The pair of brackets around the whole of ``text``, with what stands between them.
+    r"""The pair of brackets around the whole of ``text``, and the text between them.
 
     Example: ``"[2, 3)"`` gives ``("[", "2, 3", ")")``, ``"(x)(y)"`` gives ``("", "(x)(y)", "")``.
     """
@@ -320,7 +320,7 @@ def unwrap(text: str) -> tuple[str, str, str]:
 
 
 def is_balanced(text: str) -> bool:
-    """True if every bracket that is opened is closed, of whatever kind, and the reverse."""
+    """True if brackets, of any kind, open and close equally often and in order."""
     depths = _depths(text)
     return depths[-1] == 0 and min(depths) == 0
 

@@ -1,34 +1,34 @@
-r"""Math: the expression in the last ``\boxed{}``, compared with the gold.
+r"""Math: compares the expression in the last ``\boxed{}`` with the gold.
 
-The outer structure is compared here, because an engine that simplifies loses it: words, lists,
-tuples, intervals, names, units, bases. The gold decides what kind of answer is looked for, and
-the response is read as one of that kind. The algebra inside is math-verify's.
+The outer structure (words, lists, tuples, intervals, names, units, bases) is compared here, because
+simplifying would lose it. The gold decides the kind of answer, and the response is read as that
+kind. The algebra inside is left to math-verify.
 
-What counts as the same:
+These are equal:
 
-* Numbers and expressions of equal value, whatever their form; decimals are exact, so that 0.75
-  is 3/4 and 0.33 is not 1/3. Of ``a \approx b`` the exact side counts.
-* Commas between strict groups of three digits, without a space, make one number of them: 58,500
-  is no list. Within brackets a comma separates.
+* Numbers and expressions of equal value in any form; decimals are exact: 0.75 is 3/4, but 0.33 is
+  not 1/3. In ``a \approx b`` the exact side counts.
+* Digits in strict groups of three with commas and no spaces are one number: 58,500 is no list.
+  Within brackets a comma separates.
 * Lists and sets in any order, element by element: ``3, 5``, ``\{5, 3\}``, ``x = 3 \text{ or }
   x = 5``, ``4 \pm 1``, and two boxes joined by a comma, "and" or "or".
-* Tuples and intervals in order, with the same brackets. A tuple is no set; if the gold is one, a
-  vector is read as a tuple. ``x = 1, y = 2``, or the system of these two lines, is also the pair
-  ``(1, 2)``, by the order of the names.
-* Sets of numbers as intervals, their unions, inequalities or ``\{x \mid ...\}``. ``(1, 2)`` may
-  be a pair: no inequality passes for it.
-* A value with or without the name of what it is the value of: ``x = 5``, ``5 = x`` or ``5``.
-  Where both sides give a name, or the gold gives several, the names must agree. So must the set
-  that a letter runs through, as in ``k\pi, k \in \mathbb{Z}``; without one, it is the integers.
-* A number with or without its unit or base; two different units (or bases) are wrong, and none
-  is converted. Words that make another number of it ("5 pairs", "at least 5") are never left
-  out. A percent sign on one side is read both ways: 25 % is 25 or 0.25. Degrees are radians where
-  these are named or a multiple of ``\pi``. A modulus may be left out as a unit may.
-* Words in ``\text`` without regard to case. Without it, four letters in a row make a word, in
-  which only the first may be in either case; "yes", "no" and "odd" are words, too. Letters of
-  a formula keep their case, and capitals that name points their order.
+* Tuples and intervals in order, with the same brackets. A tuple is no set, but a vector is read as
+  a tuple if the gold is one. ``x = 1, y = 2``, or the system of these two lines, is also the pair
+  ``(1, 2)``, in the order of the names.
+* Sets of numbers as intervals, unions, inequalities or ``\{x \mid ...\}``. Since ``(1, 2)`` may be
+  a pair, it equals no inequality.
+* A value with or without its name: ``x = 5``, ``5 = x`` or ``5``. If both sides give a name, or the
+  gold gives several, the names must agree. So must the set of a letter, as in ``k\pi, k \in
+  \mathbb{Z}``; the default is the integers.
+* A number with or without its unit or base; different units (or bases) are wrong, and none is
+  converted. Words that change the number ("5 pairs", "at least 5") cannot be left out. A percent
+  sign on one side is read both ways: 25 % is 25 or 0.25. Degrees equal radians if these are named
+  or a multiple of ``\pi``. A modulus is optional, like a unit.
+* Words in ``\text``, ignoring case. Outside, four letters in a row are a word, whose first letter
+  may have either case; so are "yes", "no" and "odd". Letters of formulas keep their case, and
+  capitals that name points their order.
 
-What would take hundreds of thousands of digits to work out is wrong, not computed.
+An answer that would take hundreds of thousands of digits to compute is wrong.
 """
 
 import re
@@ -82,10 +82,10 @@ _BASES = {name: str(base) for base, name in enumerate(_BASE_NAMES, start=2)}
 def verify_math(response: str, gold: str) -> Verdict:
     r"""Judge whether the last ``\boxed{}`` of ``response`` equals ``gold`` (LaTeX, not boxed).
 
-    Without a box it is unanswered; a box that cannot be read is wrong. One input can hang the
-    engine: call it through ``Verifier``, which limits it.
+    No box is unanswered; an unreadable box is wrong. Some inputs never end: call it through
+    ``Verifier``, which limits it.
 
-    Raises ValueError when the gold cannot be read, unless the response repeats it.
+    Raises ValueError if the gold cannot be read, unless the response repeats it.
     """
     wanted = normalize(gold)
     if not wanted:
@@ -129,7 +129,7 @@ def _is_equal(gold: str, answer: str) -> bool:
 
 
 def _as_pair(text: str) -> list[str]:
-    """``x = 1, y = 2`` as ``(1, 2)``; none of what names no two unknowns."""
+    """``x = 1, y = 2`` as ``["(1, 2)"]``; empty unless it names two unknowns or more."""
     values = dict(map(_named, elements := split(text, _LIST_SEPARATOR)))
     if "" in values or not 1 < len(values) == len(elements):
         return []
@@ -141,12 +141,12 @@ def _is_equal_list(gold: str, answer: str) -> bool:
     has_several_names = len({name for name, _ in map(_named, wanted)}) > 1
     if 0 < len(wanted) == len(given) and _match(wanted, given, names_needed=has_several_names):
         return True
-    # One set may be written in many ways: an interval as an inequality, two as their union.
+    # A set has many forms: an interval is an inequality, two intervals are a union.
     return is_set(gold) and is_equal_set(gold, answer)
 
 
 def _match(wanted: Sequence[str], given: Sequence[str], *, names_needed: bool) -> bool:
-    """True if every wanted element is given once, in any order."""
+    """True if each wanted element is given exactly once, in any order."""
     left = list(given)
     for element in wanted:
         equal = (one for one in left if _is_equal_element(element, one, name_needed=names_needed))
@@ -157,7 +157,7 @@ def _match(wanted: Sequence[str], given: Sequence[str], *, names_needed: bool) -
 
 
 def _elements(text: str) -> list[str]:
-    r"""The elements of a list or set, each ``\pm`` as two."""
+    r"""The elements of a list or set; ``\pm`` makes two."""
     sides = _sides(text)
     is_named = len(sides) > 1 and is_asked_for(sides[0])
     opening, inner, _ = unwrap(sides[-1] if is_named else text)
@@ -183,11 +183,11 @@ def _both_signs(element: str) -> list[str]:
 def _is_equal_element(gold: str, answer: str, *, name_needed: bool) -> bool:
     gold_name, gold_value = _named(gold)
     if not gold_name and len(split(gold, _EQUALITY)) > 1:
-        return is_equal_expression(gold, answer)  # an equation, which names nothing
+        return is_equal_expression(gold, answer)  # an equation that names no value
     sides = _sides(answer)
     has_name = len(sides) > 1 and is_asked_for(sides[0])
     if gold_name and len(sides) > 1 and not is_same_name(gold_name, sides[0]):
-        # Perhaps the same equation in another form; a congruence has none that is read.
+        # Perhaps the same equation in another form, which congruences do not have.
         return r"\pmod" not in gold and is_equal_expression(gold, answer)
     if name_needed and not has_name:
         return False
@@ -196,7 +196,7 @@ def _is_equal_element(gold: str, answer: str, *, name_needed: bool) -> bool:
 
 
 def _sides(text: str) -> list[str]:
-    """The sides of a chain of equations, a name first, without what an approximation adds."""
+    """The sides of a chain of equations, a name first, without an added approximation."""
     exact, *approximate = split(text, _APPROXIMATION)
     if approximate and (not exact or is_name(exact)):
         return [side for side in (exact, approximate[0]) if side]
@@ -206,7 +206,7 @@ def _sides(text: str) -> list[str]:
 
 
 def _named(text: str) -> tuple[str, str]:
-    """The name of an unknown that is given a value, and the value: "x = 5" gives ("x", "5")."""
+    """An unknown's name ("" for none) and its value: "x = 5" gives ("x", "5")."""
     sides = _sides(text)
     if len(sides) > 1 and is_name(sides[0]):
         return sides[0], sides[-1]
@@ -240,7 +240,7 @@ def _is_equal_value(gold: str, answer: str) -> bool:
 
 
 def _as_tuple(text: str) -> str:
-    """A row or column vector as a tuple; any other text as it is."""
+    """A row or column vector as a tuple; any other text unchanged."""
     vector = _VECTOR.fullmatch(text)
     if vector is None or ("&" in vector[1]) == (r"\\" in vector[1]):
         return text
@@ -249,7 +249,7 @@ def _as_tuple(text: str) -> str:
 
 
 def _is_equal_quantity(gold: str, answer: str) -> bool:
-    """Compare values with their units, bases and percent signs, any of which may be left out."""
+    """Compare values with their optional units, bases and percent signs."""
     wanted, gold_base = _read_quantity(gold)
     if has_words(wanted.value):
         return is_equal_text(gold, answer)
@@ -274,7 +274,7 @@ def _is_equal_quantity(gold: str, answer: str) -> bool:
 
 
 def _in_radians(angle: Quantity) -> str:
-    r"""The angle's measure; "" for a number without a unit, unless it is one of ``\pi``."""
+    r"""The angle's measure; "" for a number without a unit, unless it is a multiple of ``\pi``."""
     if angle.unit == _DEGREE:
         return rf"\frac{{({angle.value})\pi}}{{180}}"
     is_measure = angle.unit == _RADIAN or (not angle.unit and r"\pi" in angle.value)
@@ -282,7 +282,7 @@ def _in_radians(angle: Quantity) -> str:
 
 
 def _are_units_compatible(wanted: Quantity, given: Quantity) -> bool:
-    """True if the units agree, as one that is left out does; a percent sign is a unit, too."""
+    """True if the units are equal or one is missing; a percent sign is a unit too."""
     if wanted.unit_alters or given.unit_alters:
         return wanted.unit == given.unit and wanted.unit_alters == given.unit_alters
     units = [quantity.unit or "%" * quantity.value.endswith("%") for quantity in (wanted, given)]
@@ -290,8 +290,8 @@ def _are_units_compatible(wanted: Quantity, given: Quantity) -> bool:
 
 
 def _read_quantity(text: str, *, unit_expected: bool = False) -> tuple[Quantity, str]:
-    r"""A quantity, and the base of a number such as 2134_6 or the modulus, as in ``5 \pmod 8``, by
-    which it is reduced; "" for neither."""
+    r"""A quantity with its base, as of 2134_6, or its modulus, as of ``5 \pmod 8`` (reduced by it);
+    "" for neither."""
     text = unwrapped_number(text)
     if congruence := _CONGRUENCE.fullmatch(text):
         residue, modulus = congruence.groups()
@@ -305,7 +305,7 @@ def _read_quantity(text: str, *, unit_expected: bool = False) -> tuple[Quantity,
 
 
 def _check_readable(gold: str) -> None:
-    """Raise ValueError where a part of ``gold`` (normalized) cannot be read."""
+    """Raise ValueError if a part of ``gold`` (normalized) cannot be read."""
     if _OPTION.fullmatch(gold):
         return
     gold = join_thousands(split_domain(strip_phrases(gold))[0])

@@ -1,4 +1,4 @@
-"""Verification beside training: worker processes with limits from outside."""
+"""A pool of limited worker processes that verify answers while training runs."""
 
 import logging
 import multiprocessing
@@ -28,24 +28,24 @@ from comas.verification.verifiers import CPU_LIMIT_S, SANDBOXED, verify
 log = logging.getLogger(__name__)
 
 Item = tuple[str, str, str]
-"""(form, response text, gold answer); for coding the gold is checker code."""
+"""(form, response text, gold answer: for coding, checker code)."""
 
 MAX_WORKERS = 16
 WORKER_MEMORY_MIB = 2048
 WALL_LIMIT_S = 120.0
-"""For an item that waits and does not compute, as where its worker hangs. The limit of CPU time
-decides before this one does, so that a verdict does not depend on how busy the machine is."""
+"""For items that wait without computing, as if a worker hangs. The CPU limit is reached before
+this one, so that a verdict does not depend on how busy the machine is."""
 WORKER_FAULTS = (TimeoutError, ProcessExpired, BrokenProcessPool, SandboxError)
 NICENESS = 10
 
 
 class Verifier:
-    """A bounded pool of verifying processes, which starts with the first items.
+    """A pool of verifying processes, which starts with the first items.
 
-    A worker that spends more CPU time on one item than its limit (``CPU_LIMIT_S``) is killed and
-    replaced, and the item is "failed". An item whose worker died or was over the wall limit, or
-    whose program could not be started in time, is judged a second time before that: it may have
-    been the machine's fault. (A program has its own, shorter limits: over them it is "wrong".)
+    A worker over its CPU limit for one item (``CPU_LIMIT_S``) is killed and replaced, and the item
+    is "failed". If a worker dies or reaches the wall limit, or the sandbox fails, perhaps through
+    the machine's fault, the item is judged once more. (A program that exceeds its own, shorter
+    limits is "wrong".)
 
     Processes come from Python's forkserver, which ends with this process: a script that uses this
     needs the guard ``if __name__ == "__main__"``. Methods may be called from any thread.
@@ -62,12 +62,12 @@ class Verifier:
         isolation: Isolation | None = None,
         chosen: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
-        """``num_workers``: by default one a core that this process may use, at most 16.
+        """``num_workers``: by default one per usable core, at most 16.
 
-        ``cpu_limit_s``: one limit in place of all of ``CPU_LIMIT_S``.
-        ``isolation``: of programs, as ``comas.preflight.machine.settle_isolation`` has settled it;
-        None warns with the first program where it is not whole.
-        ``chosen``: form -> the name of its strict verifier, where that is another one.
+        ``cpu_limit_s``: replaces all of ``CPU_LIMIT_S``.
+        ``isolation``: of programs, from ``comas.preflight.machine.settle_isolation``; None warns
+        at the first program if it is incomplete.
+        ``chosen``: form -> name of the strict verifier that replaces its default.
         """
         self._cpu_limit_s = cpu_limit_s
         self._wall_limit_s = wall_limit_s
@@ -82,7 +82,6 @@ class Verifier:
         self._waiting = ThreadPoolExecutor(thread_name_prefix="verdicts")
 
     def verify_batch(self, items: Iterable[Item], *, grader: Grader = "strict") -> list[Verdict]:
-        """The verdict on each item, in order."""
         return self.submit(items, grader=grader).result()
 
     def submit(
@@ -92,10 +91,10 @@ class Verifier:
         grader: Grader = "strict",
         on_verdict: Callable[[], object] = lambda: None,
     ) -> Future[list[Verdict]]:
-        """Start judging ``items``, equal ones once; the future is of the verdicts in their order.
+        """Start judging ``items``, equal ones once; the future holds the verdicts in order.
 
-        What failed is logged with its reasons. ``on_verdict`` is called after each item, from
-        another thread.
+        Failures are logged with their reasons. ``on_verdict`` is called after each distinct item,
+        from another thread.
         """
         items = list(items)
         if not self._is_settled and any(form in SANDBOXED for form, _, _ in items):
@@ -104,14 +103,14 @@ class Verifier:
         return self._waiting.submit(self._collect, items, asked, grader, on_verdict)
 
     def close(self) -> None:
-        """Stop the workers, for good; what they still had to do is "failed", without a word."""
+        """Stop the workers for good; unfinished items are "failed", without a warning."""
         with self._renewing:
             self._is_closed = True
         for pool in self._pools:
             pool.stop()
             pool.join()
         for answer in list(self._asked):
-            answer.cancel()  # of one that a worker was at, the pool would never tell
+            answer.cancel()  # the pool never completes an item that a worker had begun
         self._waiting.shutdown()
 
     def __enter__(self) -> Self:
@@ -127,7 +126,7 @@ class Verifier:
         grader: Grader,
         on_verdict: Callable[[], object],
     ) -> list[Verdict]:
-        """Wait for the verdicts on a batch, in a thread."""
+        """Wait, in a thread, for the verdicts on a batch."""
         verdicts: dict[Item, Verdict] = {}
         faults: dict[Item, str] = {}
         for item, answer in asked.items():
@@ -138,7 +137,7 @@ class Verifier:
                     if _is_over_limit(error):
                         raise
                     verdicts[item] = self._schedule(grader, item).result()
-            except Exception as error:  # whatever a verifier may raise
+            except Exception as error:  # a verifier may raise anything
                 reason = f"{type(error).__name__}: {error}"[:200]
                 faults[item] = "over the limit of CPU time" if _is_over_limit(error) else reason
                 verdicts[item] = "failed"
@@ -161,8 +160,8 @@ class Verifier:
             except RuntimeError:
                 if self._is_closed:
                     raise
-                # A pool breaks when a worker is lost that was idle. It is stopped at the end:
-                # this may be its own thread.
+                # A pool breaks if it loses an idle worker. It is stopped in close(), since this
+                # may be its own thread.
                 self._pools.append(self._new_pool())
                 answer = self._pools[-1].schedule(judge, timeout=self._wall_limit_s)
             self._asked.add(answer)
@@ -170,7 +169,7 @@ class Verifier:
 
     def _new_pool(self) -> ProcessPool:
         context = multiprocessing.get_context("forkserver")
-        # Every worker is forked from a process that has sympy already.
+        # Workers are forked from a process that has imported sympy already.
         context.set_forkserver_preload([verify.__module__])
         return ProcessPool(
             max_workers=self._num_workers,
@@ -186,14 +185,14 @@ def _is_over_limit(error: Exception) -> bool:
 
 @cache
 def _warn_unless_isolated() -> None:
-    """Start a sandbox once in this process, for its warning: the workers keep theirs back."""
+    """Start a sandbox once in this process for its warning, which workers suppress."""
     with Sandbox() as sandbox:
         sandbox.start()
 
 
 def _judge(item: Item, grader: Grader, *, cpu_limit_s: float) -> Verdict:
-    """The verdict, in a worker, or the worker's end by SIGPROF after so many CPU seconds: a signal
-    that is not caught ends native code as well."""
+    """Judge in a worker, which SIGPROF ends after ``cpu_limit_s``: an uncaught signal ends native
+    code too."""
     signal.setitimer(signal.ITIMER_PROF, cpu_limit_s)
     try:
         with blaming_plugins():
@@ -203,7 +202,7 @@ def _judge(item: Item, grader: Grader, *, cpu_limit_s: float) -> Verdict:
 
 
 def _prepare_worker(isolation: Isolation, plugin_texts: Mapping[str, str]) -> None:
-    """Low priority, bounded memory, no chatter, and death with the owner of the pool."""
+    """Set low priority, limited memory, fewer warnings, and death with the pool's owner."""
     _die_with_forkserver()
     adopt_texts(plugin_texts)
     os.nice(NICENESS)
@@ -215,7 +214,7 @@ def _prepare_worker(isolation: Isolation, plugin_texts: Mapping[str, str]) -> No
 
 
 def _die_with_forkserver() -> None:
-    """End with the forkserver, in the middle of an item too. It ends when nobody holds its alive
-    pipe, which Python hands to every worker as well as to the pool's owner."""
+    """End with the forkserver, even within an item. It ends when its alive pipe is closed, which
+    Python gives to every worker and not only to the pool's owner."""
     os.close(forkserver._forkserver._forkserver_alive_fd)  # type: ignore[attr-defined]
     end_with_parent()

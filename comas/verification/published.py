@@ -1,8 +1,7 @@
-r"""The graders that the published results were measured with, faults included; and math-verify as
-most of the field calls it.
+r"""The graders of the published results, and math-verify as most of the field calls it.
 
-Their faults are kept so that our numbers can be set beside the published ones. What they found
-no answer in is "unanswered" here, where they said wrong: the accuracy is the same.
+They keep their faults, so that our numbers compare with published ones. A response without an
+answer is "unanswered" here and wrong there, which gives the same accuracy.
 """
 
 import re
@@ -20,27 +19,27 @@ _PLAIN_NUMBER = re.compile(r"[-+]?(?:[0-9][0-9,]*(?:\.[0-9]*)?|\.[0-9]+)")
 
 
 def verify_math_published(response: str, gold: str) -> Verdict:
-    r"""math-verify as it comes: the whole response against the bare gold.
+    r"""math-verify by default: the whole response against the bare gold.
 
-    Faults: of a bare gold a part may be read, so that 45 passes for ``45 \pi``, 29 for
-    ``\frac 29`` and 2 for a vector that ends in 2, while ``\boxed{gold}`` does not pass for many
-    golds (radicals, tuples, intervals, matrices, words, ``\pm``). A number outside of any box
-    counts. What runs over math-verify's own limit of 5 s a step is no answer, or wrong.
+    Faults: it may read only a part of a bare gold, so that 45 passes for ``45 \pi``, 29 for
+    ``\frac 29`` and 2 for a vector that ends in 2, while ``\boxed{gold}`` fails for many golds
+    (radicals, tuples, intervals, matrices, words, ``\pm``). Numbers outside a box count. A step
+    over math-verify's limit of 5 s is no answer, or wrong.
 
-    Raises ValueError outside of a main thread, where math-verify's limits cannot work: a
-    worker of ``Verifier`` has one.
+    Raises ValueError outside the main thread (workers of ``Verifier`` have one), where
+    math-verify's limits do not work.
     """
     return _by_math_verify(response, expected=parse(gold))
 
 
 def verify_math_by_library(response: str, gold: str) -> Verdict:
-    r"""math-verify on the whole response, against the gold in a box: what lm-evaluation-harness
-    reports for minerva_math as ``math_verify``, and open-r1 rewards.
+    r"""math-verify on the whole response against the boxed gold, as lm-evaluation-harness reports
+    for minerva_math (``math_verify``) and open-r1 rewards.
 
-    No box is needed: ``The answer is $\frac{1}{2}$.`` is one. Faults: it rounds decimals to 6
+    No box is needed: it reads ``The answer is $\frac{1}{2}$.``. Faults: it rounds decimals to 6
     places, reads ``2(3)`` as a sum, and knows neither words nor most units.
 
-    Raises ValueError where math-verify cannot read the gold, and outside of a main thread.
+    Raises ValueError if math-verify cannot read the gold, and outside the main thread.
     """
     expected = parse(rf"$\boxed{{{gold}}}$")
     if not expected:
@@ -56,10 +55,10 @@ def _by_math_verify(response: str, *, expected: list[Any]) -> Verdict:
 
 
 def verify_choice_published(response: str, gold: str) -> Verdict:
-    r"""The last ``\boxed{}`` that holds A, B, C or D and nothing else.
+    r"""The last ``\boxed{}`` that holds exactly A, B, C or D.
 
     Faults: ``\boxed{(A)}``, ``\boxed{\text{A}}``, ``\boxed{A.}``, ``\boxed{ A }`` and
-    ``\boxed{A) ...}`` are no answers, an earlier box then counts, and E is never right.
+    ``\boxed{A) ...}`` are skipped, so that an earlier box counts, and E is never right.
     """
     letters = _BOXED_LETTER.findall(response)
     if not letters:
@@ -70,11 +69,11 @@ def verify_choice_published(response: str, gold: str) -> Verdict:
 def verify_science_published(response: str, gold: str) -> Verdict:
     r"""The last ``\boxed{}`` as Python's ``float`` reads it, within 5 % of the gold.
 
-    Faults: ``\boxed{x = 2.5}``, ``\boxed{2.5\%}``, ``\boxed{3.2e-5}`` and any other notation
-    than plain digits are no answers, ``\boxed{89,034.79}`` is wrong, since ``float`` does not
-    read it, and a gold of zero wants zero exactly.
+    Faults: any notation but plain digits is unanswered (``\boxed{x = 2.5}``, ``\boxed{2.5\%}``,
+    ``\boxed{3.2e-5}``), ``\boxed{89,034.79}`` is wrong, since ``float`` does not read it, and a
+    gold of zero must be hit exactly.
 
-    Raises ValueError when ``gold`` is not a number.
+    Raises ValueError if ``gold`` is not a number.
     """
     wanted = float(gold)
     answer = last_plainly_boxed(response)

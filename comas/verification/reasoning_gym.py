@@ -1,4 +1,4 @@
-"""reasoning_gym's tasks: ``score_answer`` of the task judges, in the sandbox, what is boxed."""
+"""Tasks of reasoning_gym: their ``score_answer`` judges the boxed answer in the sandbox."""
 
 import ast
 import json
@@ -24,41 +24,40 @@ VERDICT = is_right({task!r}, {options!r}, {entry!r}, {answer!r})
 
 @dataclass(frozen=True)
 class Gold:
-    """A gold answer: all that a task needs to judge one."""
+    """A gold answer: everything that a task needs to judge one."""
 
     task: str
     options: dict[str, Any]
     entry: str
-    """The question as the generator made it, with its answer and what else the task keeps of it, as
-    a Python literal: JSON has no tuples, and keys that are texts alone."""
+    """The generated question with its answer and metadata, as a Python literal, since JSON has no
+    tuples and only text keys."""
 
     @classmethod
     def read(cls, text: str) -> Self:
-        """Raises ValueError where ``text`` is not what ``write`` made."""
+        """Read JSON of ``write``; raises ValueError for anything else."""
         try:
             return cls(**json.loads(text))
         except (TypeError, ValueError) as error:
             raise ValueError(
-                f"the gold answer is none that data.train=reasoning_gym makes: {error}"
+                f"the gold answer was not made by data.train=reasoning_gym: {error}"
             ) from error
 
     @property
     def own_answer(self) -> str | None:
-        """The task's; None: it has none, and judges by rules alone."""
+        """The task's answer; None if the task judges only by rules."""
         return ast.literal_eval(self.entry)["answer"]
 
     def write(self) -> str:
-        """As JSON."""
         return json.dumps(vars(self))
 
 
 def verify_reasoning_gym(response: str, gold: str) -> Verdict:
-    r"""Judge whether reasoning_gym gives the last ``\boxed{}`` of ``response`` the whole point.
+    r"""Judge whether reasoning_gym gives the last ``\boxed{}`` of ``response`` full marks.
 
-    An answer over the limits of the sandbox, or which the task's code cannot read, is wrong.
+    An answer that exceeds the sandbox's limits, or that the task's code cannot read, is wrong.
 
-    Raises ValueError when ``gold`` is not a ``Gold``, SandboxError when the sandbox cannot run, as
-    where reasoning_gym is not installed.
+    Raises ValueError if ``gold`` is not a ``Gold``, SandboxError if the sandbox cannot run, as
+    without reasoning_gym.
     """
     known = Gold.read(gold)
     answer = last_boxed(response)
@@ -70,8 +69,8 @@ def verify_reasoning_gym(response: str, gold: str) -> Verdict:
 
 
 def try_tasks(golds: Iterable[str]) -> str:
-    """Have the first question of every task judged on the task's own answer; returns the tasks.
-    Raises ValueError where one is not right, or the sandbox cannot run."""
+    """Judge each task's own answer to its first question; returns the tasks. Raises ValueError if
+    one is not right, or if the sandbox cannot run."""
     first: dict[str, Gold] = {}
     for gold in map(Gold.read, golds):
         first.setdefault(gold.task, gold)

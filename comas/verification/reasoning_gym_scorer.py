@@ -1,8 +1,8 @@
-"""Judges an answer by reasoning_gym's ``score_answer``; it is loaded within the sandbox alone.
+"""Judges an answer by reasoning_gym's ``score_answer``; loaded only within the sandbox.
 
-Several of these functions pass the answer to Python's ``eval``, some through sympy. Here they get
-one that reads data, and none that runs code, lest an answer writes its own verdict. Nothing of
-``comas`` is imported: ``reasoning_gym.py`` beside it names this file to the sandbox.
+Several tasks pass the answer to Python's ``eval``, some through sympy. This replaces them by
+functions that read data but run no code, so that no answer can forge its verdict. Imports nothing
+of ``comas``: ``reasoning_gym.py`` has the sandbox load this file by its path.
 """
 
 import ast
@@ -19,20 +19,20 @@ EVALUATING = (
 )
 """Modules of reasoning_gym that call ``eval`` on answers."""
 PARSING = ("games.countdown", "games.puzzle24")
-"""Those that have sympy's ``parse_expr`` under a name of their own; others ask sympy for it."""
+"""Modules that import sympy's ``parse_expr`` by name; others access it through sympy."""
 _NAME = re.compile(r"[^\W\d]\w*")
 _FUNCTIONS = {
     *("sin", "cos", "tan", "cot", "sec", "csc", "asin", "acos", "atan", "sinh", "cosh", "tanh"),
     *("asinh", "acosh", "atanh", "exp", "log", "ln", "sqrt", "pi", "Abs"),
 }
-"""Names of more than a letter that a formula may hold, beside its variables."""
+"""Names longer than a letter that a formula may contain, besides its variables."""
 _parse_any = sympy.parse_expr
 
 
 def parse_formula(text: str, local_dict: dict[str, Any] | None = None) -> Any:
-    """sympy's ``parse_expr`` of a text that holds numbers, letters, ``_FUNCTIONS`` and operators.
+    """sympy's ``parse_expr``, restricted to numbers, letters, ``_FUNCTIONS`` and operators.
 
-    Raises ValueError on any other name, and on quotes, brackets and further statements.
+    Raises ValueError on any other name, and on quotes, brackets and statements.
     """
     names = {name for name in _NAME.findall(text) if len(name) > 1} - _FUNCTIONS
     if names - set(local_dict or ()) or not re.fullmatch(r"[\w\s+\-*/^().,]*", text, re.ASCII):
@@ -49,8 +49,8 @@ def _replace_evaluation() -> None:
 
 
 def is_right(task: str, options: dict[str, Any], entry: str, answer: str) -> bool:
-    """True if a task's own ``score_answer`` gives ``answer`` the whole point for ``entry``, which
-    is a Python literal."""
+    """True if the task's ``score_answer`` gives ``answer`` full marks for ``entry``, a Python
+    literal."""
     dataset = create_dataset(task, **options)
     return bool(dataset.score_answer(answer, ast.literal_eval(entry)) >= 1)
 

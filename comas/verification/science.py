@@ -1,10 +1,8 @@
 r"""Science: a decimal number in the last ``\boxed{}``, within a relative tolerance.
 
-A decimal number is asked for, without its unit. One with a unit or a name (``v = 2.5 \text{
-m/s}``) is read all the same, since it is clear which number is meant; whether the unit is
-right cannot be told, as the gold has none. Two numbers, a range, an uncertainty (``2.5 \pm
-0.1``) or an expression that is still to be worked out (``\frac{1}{2}``, ``3\pi``) are not the
-form that is asked for: unanswered.
+Questions ask for a decimal number without its unit. A unit or a name (``v = 2.5 \text{ m/s}``) is
+accepted but not checked, since the gold has none. Two numbers, a range, an uncertainty (``2.5 \pm
+0.1``) or an unevaluated expression (``\frac{1}{2}``, ``3\pi``) are unanswered.
 """
 
 import math
@@ -18,7 +16,7 @@ from comas.verification.words import strip_phrases
 
 RELATIVE_TOLERANCE = 0.05
 ZERO_TOLERANCE = 1e-6
-"""How far an answer may be from a gold of zero, to which no relative tolerance applies."""
+"""The absolute tolerance for a gold of zero."""
 
 _RELATION = re.compile(r"=|\\approx(?![a-zA-Z])|\\sim(?![a-zA-Z])")
 _NUMBER = re.compile(
@@ -40,7 +38,7 @@ _NUMBER = re.compile(
 )
 
 
-# Braces that set nothing apart: those around a factor, or around a number in an exponent.
+# Braces without effect: around a factor, or around a number in an exponent.
 _IDLE_BRACES = re.compile(
     r"(?:(?<=\\times)|(?<=\\cdot)|(?<![\w}^])(?<!\^\ ))(\ ?)"
     r"\{\ ?((?:\\times|\\cdot|[-+\d.,^* ])+)\}"
@@ -49,12 +47,12 @@ _EXPONENT = re.compile(r"\^\ ?\{\ ?([-+]?)\ ?(\d+)\ ?\}")
 
 
 def verify_science(response: str, gold: str) -> Verdict:
-    r"""Judge whether the last ``\boxed{}`` of ``response`` is ``gold`` within 5 % of it.
+    r"""Judge whether the last ``\boxed{}`` of ``response`` is within 5 % of ``gold``.
 
-    An answer with a percent sign is read both ways, 2.5 % as 2.5 and as 0.025, since a
-    question may ask for either. A gold of zero allows 1e-6.
+    A percent sign is read both ways, 2.5 % as 2.5 and as 0.025, since a question may ask for
+    either. A gold of zero allows 1e-6.
 
-    Raises ValueError when ``gold`` is not a finite number.
+    Raises ValueError if ``gold`` is not a finite number.
 
     Example: ``verify_science(r"\boxed{3.2 \times 10^{-5}}", "0.000033") == "correct"``
     """
@@ -70,8 +68,7 @@ def verify_science(response: str, gold: str) -> Verdict:
 
 
 def is_exact(response: str, gold: str) -> bool:
-    """Return whether the answer is ``gold`` itself (to nine digits), with no need of a
-    tolerance; True as well where either is no number."""
+    """True if the answer equals ``gold`` to nine digits, or if either is no number."""
     wanted = read_number(gold)
     found = read_number(last_boxed_list(response) or "")
     pairs = [(value, each) for value in found for each in wanted]
@@ -79,9 +76,9 @@ def is_exact(response: str, gold: str) -> bool:
 
 
 def read_number(text: str) -> tuple[float, ...]:
-    r"""The values that ``text`` may stand for: one, two with a percent sign, none if no number.
+    r"""The possible values of ``text``: one, two with a percent sign, none if it is no number.
 
-    Of an equation the last side counts. Thousands may be separated by commas or thin spaces.
+    Of an equation the last side counts. Commas or thin spaces may separate thousands.
 
     Example: ``"x = 2.5"`` gives ``(2.5,)``, ``"2.5\%"`` ``(2.5, 0.025)``, ``"2 to 3"`` ``()``.
     """

@@ -1,7 +1,7 @@
-r"""Sets of real numbers: intervals, their unions, inequalities and set-builder notation, compared.
+r"""Compares sets of real numbers: intervals, unions, inequalities and set-builder notation.
 
-The joints are read here, since to math-verify a pair of numbers is the open interval between
-them, and an inequality joined to another by "or" is none.
+The parts are split here, since math-verify reads a pair of numbers as an open interval, and cannot
+read inequalities joined by "or".
 """
 
 import re
@@ -26,11 +26,11 @@ _SET_SIGN = re.compile(r"[<>]|\\(?:le|ge|ne|cup|cap|setminus|notin|mathbb|emptys
 _ENDLESS = re.compile(r"\\infty(?![a-zA-Z])")
 
 _NamedSet = tuple[frozenset[str], sympy.Set]
-"""(variable of an inequality, none of an interval; the set)"""
+"""(the variable of an inequality; empty for an interval; the set)"""
 
 
 def is_set(text: str) -> bool:
-    """True if ``text`` can only be a set of numbers; ``(1, 2)`` may be a pair as well."""
+    """True if ``text`` can only be a set of numbers; ``(1, 2)`` may also be a pair."""
     if _SET_SIGN.search(text):
         return True
     *_, text = split(text, _ELEMENT_OF)
@@ -40,7 +40,7 @@ def is_set(text: str) -> bool:
 
 
 def is_equal_set(gold: str, answer: str) -> bool:
-    r"""True if both are sets that hold the same numbers, of the same variable if both name one, as
+    r"""True for sets of the same numbers, and of the same variable if both name one, such as
     ``(-\infty, 2) \cup (3, \infty)`` and ``x < 2 \lor x > 3``."""
     wanted, given = _read_set(gold), _read_set(answer)
     if wanted is None or given is None or len(wanted[0] | given[0]) > 1:
@@ -96,7 +96,7 @@ def _read_expression(text: str, names: frozenset[str]) -> _NamedSet | None:
 
 
 def _joined(parts: list[str], join: Callable[..., sympy.Set]) -> _NamedSet | None:
-    """The parts as one set; none where one of them is all of it, so that they are alternatives."""
+    """The parts as one set; None if one part is the whole, so that they are alternatives."""
     sets = [one for part in parts if (one := _read_set(part)) is not None]
     names = frozenset[str]().union(*(names for names, _ in sets))
     if len(sets) < len(parts) or len(names) > 1:

@@ -1,4 +1,4 @@
-"""The verifier on discussions: verdicts by turn, on every solution."""
+"""Verdicts on all solutions of discussions, by turn."""
 
 from collections.abc import Callable, Mapping, Sequence
 
@@ -14,7 +14,7 @@ Verdicts = Mapping[TurnKey, Verdict]
 def verify_solutions(
     verifier: Verifier, discussions: Sequence[Discussion], *, answers: AnswerKey
 ) -> Callable[[], Verdicts]:
-    """Have every solution judged, beside whatever the caller goes on with; the result waits.
+    """Start judging every solution; call the result to wait for the verdicts.
 
     Example: ``verify_solutions(...)() == {("step1/math/17/copy0", "r0.s0"): "correct"}``
     """

@@ -1,4 +1,4 @@
-r"""Units behind a number: told from the number and compared by pint, never converted."""
+r"""Separates units from numbers and compares them by pint, without converting any."""
 
 import re
 from collections.abc import Sequence
@@ -27,13 +27,13 @@ _SCALES = {
     **{"trillion": 10**12, "dozen": 12},
 }
 _MULTIPLIERS = (["k"], ["K"], ["M"], ["B"])
-"""Rather a thousand, a million or a billion than a unit, where none is asked for."""
+"""Thousand, million or billion rather than a unit, unless one is asked for."""
 _POWERS = {"sq", "square", "squared", "cubic", "cubed"}
 _SHORT_NAMES = {*_SCALES, *_POWERS, *VOCABULARY["units"].split()}
 UNIT_LETTERS = frozenset("msghLlNJKWVACT")
-"""Units of one letter outside of ``\\text`` in a ratio, or behind a number alone."""
+"""One-letter units outside ``\\text``, in a ratio or alone after a number."""
 _TEXT_LETTERS = UNIT_LETTERS | frozenset("dtFHkMB")
-"""Likewise in ``\\text``, and thousands to billions: all others are variables."""
+"""Likewise in ``\\text``, with thousands to billions: all other letters are variables."""
 
 _SIGNS = {"pounds": "\u00a3", "Omega": "\u03a9", "AA": "\u00c5", "mu": "\u00b5", "$": "$"}
 _SIGN = r"\\(pounds|Omega|AA|mu)(?![a-zA-Z])|\\(\$)"
@@ -44,7 +44,7 @@ _TEXT = (
     rf"\\text ?\{{(?:[^{{}}\d,\\^]|\\(?:cdot|times|mu|Omega|AA)(?![a-zA-Z])|{_POWER}"
     r"|(?<=[a-zA-Z])-?\d)*\}"
 )
-# Trap: each text has one reading only, or a long one that fails takes for ever.
+# Trap: every text must match in only one way, or a long mismatch takes for ever.
 _WORD = r"(?<![^\W\d_])(?<!\\)[^\W\d_]+(?![^\W\d_])"
 _UNIT = rf"(?:{_TEXT}|{_WORD}|{_SIGN}|[\u20ac\u00a3\u00a5\u20b9\u00b0])(?: ?{_POWER})?"
 _JOINT = r" ?(?:(?:/|\\cdot(?![a-zA-Z])|\\times(?![a-zA-Z])|\*) ?)?"
@@ -54,7 +54,7 @@ _LETTERS_IN_TEXT = re.compile(r"\\text ?\{ ?([a-zA-Z]) ?\}")
 _VARIABLES = re.compile(rf" ?(?:{_LETTERS_IN_TEXT.pattern}(?: ?{_POWER})? ?)+")
 _END_OF_VALUE = re.compile(r"[\d)}!%](?!\d)|\\pi(?![a-zA-Z])|\w(?= ?\\text)")
 _ANGLE_FUNCTION = re.compile(r"\\(?:sin|cos|tan|cot|sec|csc)(?![a-zA-Z])")
-# Of a thing that is counted, not a product of letters.
+# A counted thing, not a product of letters.
 _PLURAL = re.compile(r"(?=.*[aeiou])[a-z]{3,}s|people|children|women|men|feet|mice|fish|sheep")
 _TOKEN = re.compile(
     r"\u00b0 ?[CF](?![a-zA-Z])|[^\W\d_]+|[$\u20ac\u00a3\u00a5\u20b9\u00b0]|-?\d|[/()]"
@@ -63,26 +63,25 @@ _NAMES = {"$": "dollar", "\u20ac": "euro"}
 _POWER_BEHIND = re.compile(r"(?<=[^\W\d_)]) (-?\d)(?! -?\d)")
 _UNPLACED_DIGIT = re.compile(r"(?<!\*\*)(?<!\*\*-)\d")
 _UNREADABLE = (ArithmeticError, AssertionError, TokenError, TypeError, ValueError)
-"""What pint raises of texts that are no units at all."""
+"""Raised by pint for texts that are not units."""
 
 
 @dataclass(frozen=True)
 class Quantity:
-    """A number as text, with its unit in one spelling ("" for none)."""
+    """A number as text, with the unique spelling of its unit ("" for none)."""
 
     value: str
     unit: str = ""
     unit_alters: bool = False
-    """True if the number without its unit is another, as in "5 pairs" or "5 or more"."""
+    """True if the unit changes the number, as in "5 pairs" or "5 or more"."""
 
 
 @lru_cache(maxsize=4096)
 def read_quantity(text: str, *, unit_expected: bool = False) -> Quantity:
-    r"""Tell the number in ``text`` (normalized LaTeX) from the unit around it.
+    r"""Separate the number in ``text`` (normalized LaTeX) from its unit.
 
-    Text behind a number is its unit, whatever it says. So are known units and plurals outside
-    ``\text``, but ``5m`` is a product, unless a unit is expected. Words such as million are
-    factors.
+    Any ``\text`` after a number is its unit. So are known units and plurals outside ``\text``, but
+    ``5m`` is a product, unless a unit is expected. Words such as million are factors.
 
     Example: ``r"512 \text{ square feet}"`` has the unit of ``"512 ft^2"``.
     """
@@ -106,10 +105,8 @@ def read_quantity(text: str, *, unit_expected: bool = False) -> Quantity:
 
 
 def is_unit(text: str) -> bool:
-    r"""True if ``text`` (normalized LaTeX) can be the unit of a number, as in ``"m/s^{2}"``.
-
-    A word that makes another number of it is none.
-    """
+    r"""True if ``text`` (normalized LaTeX) can be a unit, such as ``"m/s^{2}"``, and does not
+    change the number."""
     return (
         bool(_WHOLE.fullmatch(text))
         and not _alters(_tokens(text))
@@ -118,14 +115,14 @@ def is_unit(text: str) -> bool:
 
 
 def _alters(words: Sequence[str]) -> bool:
-    """True if a number with these words behind it is another number than alone."""
+    """True if these words change the number before them."""
     is_power_alone = bool(words) and all(word in _POWERS or word in "()/" for word in words)
     described = " ".join(word for word in words if word not in _POWERS)
     return is_power_alone or not is_plain(described)
 
 
 def _is_surely_unit(text: str) -> bool:
-    r"""True if the words outside ``\text`` are units, which letters alone may not be."""
+    r"""True if all words outside ``\text`` are units rather than products of letters."""
     is_ratio = bool(re.search(r"[/^]|\\frac", text))
     return all(
         word in _SHORT_NAMES
@@ -151,7 +148,7 @@ def _tokens(unit: str) -> list[str]:
 
 
 def _known(word: str) -> str | None:
-    """pint's name of a unit, with its prefix; "units" are no micronits."""
+    """pint's name of a unit with its prefix; it would take "units" for micronits."""
     for spelled in dict.fromkeys([word, word.casefold()] if word not in ("unit", "units") else ()):
         with suppress(pint.UndefinedUnitError):
             return _REGISTRY.get_name(spelled)
@@ -159,7 +156,7 @@ def _known(word: str) -> str | None:
 
 
 def _spelled(tokens: list[str]) -> str:
-    """One spelling for equal units: what pint makes of them in base units, or else their words."""
+    """One spelling for equal units: in pint's base units if it knows them, else as words."""
     parts = [_NAMES.get(token, token) for token in tokens]
     if parts[:-1] and parts[0] in ("degree", "degrees"):  # degrees Celsius
         del parts[0]

@@ -1,5 +1,5 @@
-r"""Words in answers, with ``\text`` or without: what introduces an answer, what alters it, what its
-letters stand for, answers that are words themselves, and names of values."""
+r"""Words in answers, with or without ``\text``: introductions, words that change an answer, domains
+of its letters, answers in words, and names of values."""
 
 import re
 from typing import NamedTuple
@@ -14,7 +14,7 @@ _NUMBER_OF = {word: number for number, word in enumerate(_NUMBERS)} | {
     for digit, one in enumerate(_NUMBERS[:10])
 }
 ALTERING = frozenset([*_NUMBERS, *_TENS, *VOCABULARY["altering"].split()])
-"""Words beside a number, or in the name of it, that make another number of it, or none."""
+"""Words that change the number beside them or that they name, as "pairs" or "at least"."""
 
 _LEAD = r"(?:and|so|thus|hence|therefore|then|finally|consequently|clearly|in (?:total|conclusion))"
 _VERB = r"(?:is|are|was|equals?|becomes?|(?:will|would|must|should) be|comes to)"
@@ -53,7 +53,7 @@ _DOMAIN = re.compile(
 )
 _TEXT = re.compile(r"\\text ?\{([^{}]*)\}")
 _ANSWER_IN_WORDS = re.compile(r"[^\W\d_](?:[^\W\d_]|[ '.,/()&-])*")
-# A formula has no letters in a row that many, and has spaces around its signs.
+# Formulas do not have so many letters in a row, and have spaces around signs.
 _BARE = re.compile(r"(?=.*[^\W\d_]{4})[^\W\d_]+(?:[-' ]{1,2}[^\W\d_]+)*")
 _SHORT = {"yes", "no", "odd"}
 _WORDS_AMONG = re.compile(r"(?<!_)(?<!_[ {])\\text ?\{[^{}]*[^\W\d_]{2}")
@@ -65,16 +65,16 @@ _ARTICLE = re.compile(r"^(?:the|an?) (?=\w)")
 
 
 class Domain(NamedTuple):
-    r"""A letter and the set that it runs through: ``k \in \mathbb{Z}``."""
+    r"""A letter and its set: ``k \in \mathbb{Z}``."""
 
     letter: str
     of: str
 
 
 def strip_phrases(text: str) -> str:
-    r"""``text`` (normalized LaTeX) without what introduces or praises the answer.
+    r"""Remove introductions and end marks from ``text`` (normalized LaTeX).
 
-    Words that make another answer of it (``ALTERING``) stay.
+    Words that change the answer (``ALTERING``) stay.
 
     Example: ``r"\therefore \text{ The answer is: } 25"`` gives ``"25"``.
     """
@@ -87,12 +87,12 @@ def strip_phrases(text: str) -> str:
 
 
 def is_plain(words: str) -> bool:
-    """True if ``words`` only name or describe a number, and make no other of it."""
+    """True if ``words`` only name or describe a number, without changing it."""
     return ALTERING.isdisjoint(re.findall(r"[^\W\d_]+", words.casefold().replace("'", "")))
 
 
 def split_domain(text: str) -> tuple[str, Domain | None]:
-    r"""Split ``k \in \mathbb{Z}`` from the end of ``text``, if k occurs in what stands before it.
+    r"""Split ``k \in \mathbb{Z}`` from the end of ``text``, if k occurs before it.
 
     Example: ``r"k\pi, k \in \mathbb{Z}"`` gives ``r"k\pi"`` and ``Domain("k", "Z")``.
     """
@@ -108,7 +108,7 @@ def split_domain(text: str) -> tuple[str, Domain | None]:
 
 
 def is_text(gold: str) -> bool:
-    """True if ``gold`` (normalized) is words and no formula; a number in words is a number."""
+    """True if ``gold`` (normalized) consists of words; a number in words is a number."""
     words = _words_in_text(gold)
     if words is not None:
         return _in_digits(words) is None
@@ -116,12 +116,12 @@ def is_text(gold: str) -> bool:
 
 
 def is_equal_text(gold: str, answer: str) -> bool:
-    """True if words agree up to their case, or letters without ``\\text`` as a product of them."""
+    """True if words agree, ignoring case, or letters without ``\\text`` as a product."""
     words, given = _words_in_text(gold), _words_in_text(answer)
     if words or given or gold.casefold() in _SHORT or has_words(gold):
         return _plain(gold) == _plain(answer)
     if _BARE.fullmatch(answer):
-        # In other case as at the start of a sentence.
+        # The first letter may have another case, as at the start of a sentence.
         return answer in (gold, gold[0].swapcase() + gold[1:])
     letters = _PRODUCT_SIGN.sub("", answer)
     if gold.isupper():
@@ -130,18 +130,18 @@ def is_equal_text(gold: str, answer: str) -> bool:
 
 
 def has_other_points(gold: str, answer: str) -> bool:
-    """True if the two name points in another order, as the angles ABC and ACB."""
+    """True if the two name different points or orders, as the angles ABC and ACB."""
     points, given = (_POINTS.findall(_TEXT.sub(" ", text)) for text in (gold, answer))
     return sorted(points) != sorted(given)
 
 
 def has_words(value: str) -> bool:
-    r"""True if words stand in a value that has no unit, as in ``\text{June } 20``."""
+    r"""True if a value without a unit contains words, as ``\text{June } 20``."""
     return bool(_WORDS_AMONG.search(value))
 
 
 def unwrapped_number(text: str) -> str:
-    """A number in words as digits, and what stands in ``\\text`` alone as it is."""
+    """Write a number in words as digits; unwrap text that is all in ``\\text``."""
     wrapped = _TEXT.fullmatch(text)
     inner = wrapped[1].strip() if wrapped else text
     return _in_digits(inner) or inner
@@ -160,7 +160,7 @@ def _without_introduction(text: str) -> str:
 
 
 def _words_in_text(text: str) -> str | None:
-    r"""The content of ``\text``, if that is all of ``text`` and holds words alone."""
+    r"""The content of ``\text``, if it is the whole ``text`` and holds only words."""
     wrapped = _TEXT.fullmatch(text)
     if wrapped is None or not _ANSWER_IN_WORDS.fullmatch(words := wrapped[1].strip(" .()*`'\"")):
         return None
@@ -173,7 +173,7 @@ def _in_digits(words: str) -> str | None:
 
 
 def _plain(words: str) -> str:
-    """One spelling for words that differ in case, hyphens, stops and an article alone."""
+    """One spelling for words that differ only in case, hyphens, stops or an article."""
     words = _TEXT.sub(r" \1 ", words).strip(" .()*`'\"").strip()
     words = _HYPHEN_OR_COMMA.sub(" ", _ANSWER_IS.sub("", words).casefold())
     words = _ARTICLE.sub("", " ".join(words.split()))
@@ -196,7 +196,7 @@ _GREEK = re.compile(
     r"(?![a-zA-Z])"
 )
 _MULTIPLE = re.compile(r"[-+\d.]|\\frac ?\{-?\d")
-# Functions of which the value is asked for, as of f(2), P(A), |z|, \sin x or \angle A.
+# Functions whose value may be asked for, such as f(2), P(A), |z|, \sin x or \angle A.
 _APPLIED = re.compile(
     r"(?:\\?[a-zA-Z]+(?:'+|_(?:\{[^{}]*\}|\w)|\^\{-1\})*|\\(?:text|operatorname) ?\{[^{}]*\})"
     r" ?\(.*\)"
@@ -209,7 +209,7 @@ _ARITHMETIC = re.compile(r"[-+/^*\d!|]|\\(?:frac|sqrt|cdot|times|log|ln|exp)(?![
 
 
 def is_name(text: str) -> bool:
-    """True if ``text`` stands for an unknown that may be given a value."""
+    """True if ``text`` is an unknown that may be given a value."""
     name = _SIMPLE_NAME.fullmatch(text)
     if name is None or text in _CONSTANTS:
         return False
@@ -217,9 +217,9 @@ def is_name(text: str) -> bool:
 
 
 def is_asked_for(text: str) -> bool:
-    r"""True if ``text`` may be what a question asks the value of: ``f(2)``, ``x^2 + y^2``.
+    r"""True if a question may ask for the value of ``text``: ``f(2)``, ``x^2 + y^2``.
 
-    A multiple or a power of one unknown, as in ``2x = 5`` or ``x^2 = 5``, is an equation for it.
+    Not a multiple or a power of one unknown: ``2x = 5`` and ``x^2 = 5`` are equations for x.
     """
     if is_name(text):
         return True
@@ -234,7 +234,7 @@ def is_asked_for(text: str) -> bool:
 
 
 def is_same_name(gold: str, answer: str) -> bool:
-    """True if two names agree; x_1 and x_2 are values of x."""
+    """True if two names agree; x_1 and x_2 agree with x."""
     answer = answer if "_" in gold else _SUBSCRIPT.sub("", answer)
     return _plain_name(gold) == _plain_name(answer)
 
