@@ -88,7 +88,7 @@ def test_a_key_that_stands_twice_in_an_object_is_a_fault_wherever_it_is(tmp_path
     if name == "answer":
         twice = json.dumps(RECORD).replace('"answer": ', '"answer": "70", "answer": ')
     said = error_of(write(tmp_path / "a.json", form % twice))
-    assert f"the key '{name}' stands more than once in" in said
+    assert f"the key '{name}' occurs more than once in" in said
 
 
 @cases("written", "12345678901234567890.5", "0.10000000000000000001", "1e-400", "2.50", "1e5")
@@ -102,7 +102,7 @@ def test_a_number_is_a_gold_answer_with_all_its_digits(tmp_path, written):
 def test_a_compressed_file_is_told(tmp_path, compress):
     path = tmp_path / "a.jsonl.gz"
     path.write_bytes(compress(json.dumps(RECORD).encode()))
-    assert "a.jsonl.gz cannot be read: it is no text: unpack it" in error_of(path)
+    assert "a.jsonl.gz cannot be read: it is not text: unpack it" in error_of(path)
 
 
 def test_records_with_one_fault_are_one_line_with_their_places(tmp_path):
@@ -110,8 +110,8 @@ def test_records_with_one_fault_are_one_line_with_their_places(tmp_path):
     path = write(tmp_path / "a.jsonl", *["x"] * 2, RECORD, *repeated, "{", "y", "x")
     _, *lines = error_of(path).split("\n  ")
     said = [
-        "line 1, line 2, line 8, line 9 (4 records, the first of them): Invalid JSON",
-        "line 5, line 6 (2 records, the first of them): id 'x' is already that of line 4",
+        "line 1, line 2, line 8, line 9 (4 records); the first: Invalid JSON",
+        "line 5, line 6 (2 records); the first: id 'x' is already used in line 4",
         "line 7: Invalid JSON: EOF",
     ]
     assert [part in line for part, line in zip(said, lines, strict=True)] == [True] * 3
@@ -208,8 +208,8 @@ def test_an_answer_is_a_letter_a_number_from_0_or_the_text_of_an_option(answer, 
     ("A", ["red"], "1 options; there must be 2 to 26"),
     ("A", ["red", " "], "must not be empty"),
     ("A", ["red", "red "], "must differ"),
-    ("A", "red, blue", r"holds no list; data\.columns\.choices names the columns .*\[A,B,C,D\]"),
-    ("A", ARC["choices"], r"holds no list; .* of their list, as \[choices\.text\] does"),
+    ("A", "red, blue", r"holds no list; set data\.columns\.choices to .*\[A,B,C,D\]"),
+    ("A", ARC["choices"], r"holds no list; .* column of their list, as \[choices\.text\]"),
 )
 def test_options_that_are_none_or_are_not_named_are_a_fault(answer, choices, said):
     with pytest.raises(ValueError, match=said):
@@ -268,7 +268,9 @@ def test_options_may_be_a_list_of_pairs_and_labels_a_column_of_any_name(tmp_path
     named = {"prompt": "question.stem", "answer": "answerKey", "choices": ["question.choices.text"]}
     path = tmp_path / "arc.jsonl"
     assert read(path, row, **named, labels="question.choices.label") == "B"
-    with pytest.raises(DataError, match=r"'2' is none of the options; .*data\.columns\.labels na"):
+    with pytest.raises(
+        DataError, match=r"'2' is none of the options; .*without data\.columns\.labels"
+    ):
         read(path, row, **named)
 
 

@@ -1,4 +1,4 @@
-"""The batch of every step, and the held-out questions of every validation."""
+"""Draws the batch of each step and the held-out questions of each validation."""
 
 import hashlib
 import random
@@ -11,10 +11,10 @@ from comas.types import Question
 def count_steps(
     num_questions: int, *, batch_size: int, num_epochs: int, num_steps: int | None
 ) -> int:
-    """Rollout steps of a run: ``num_steps``, or else the whole batches of all epochs.
+    """Rollout steps of a run: ``num_steps``, or by default the full batches of all epochs.
 
-    Example: 2000 questions in batches of 64 are 31 steps an epoch, as in the paper; the 16 left
-    over are others in every epoch. Raises DataError when there are fewer than a batch holds.
+    Example: 2000 questions in batches of 64 make 31 steps per epoch, as in the paper; the 16 unused
+    ones differ between epochs. Raises DataError if there are fewer than one batch.
     """
     if num_questions < batch_size:
         raise DataError(
@@ -28,7 +28,7 @@ def count_steps(
 def draw_batch(
     questions: Sequence[Question], *, step: int, batch_size: int, seed: int
 ) -> list[Question]:
-    """The questions of one step, from 0: whole batches from a permutation drawn from (seed, epoch).
+    """The questions of a step (from 0): full batches of a permutation drawn from (seed, epoch).
 
     Example: 5 questions in batches of 2 make epochs of 2 steps; step 2 takes the first of epoch 1.
     """
@@ -42,7 +42,7 @@ def draw_batch(
 def draw_further(
     questions: Sequence[Question], batch: Sequence[Question], *, step: int, seed: int
 ) -> list[Question]:
-    """All questions that are not of a step's ``batch``, in an order drawn from (seed, step)."""
+    """All questions outside a step's ``batch``, in an order drawn from (seed, step)."""
     asked = {question.question_id for question in batch}
     further = [question for question in questions if question.question_id not in asked]
     random.Random(f"{seed}/further{step}").shuffle(further)
@@ -50,8 +50,8 @@ def draw_further(
 
 
 def fixed_subset(questions: Sequence[Question], num_questions: int | None) -> list[Question]:
-    """The same ``num_questions`` for every seed and step, chosen by a hash of the id, in the order
-    given; None: all. Raises DataError when there are not as many."""
+    """``num_questions`` (None: all) chosen by a hash of the id, so that they are the same for every
+    seed and step; in the given order. Raises DataError if there are fewer."""
     if num_questions is None:
         return list(questions)
     if num_questions > len(questions):

@@ -1,5 +1,4 @@
-"""The value of a row in a column: nested ones by dotted names, chats as their text, None where
-a value is missing."""
+"""Reads a row's value in a column: nested by dotted names, chats as text, None if missing."""
 
 import math
 import re
@@ -8,18 +7,18 @@ from functools import reduce
 from typing import Any
 
 SPELLED_MISSING = frozenset(
-    {"nan", "nat", "none", "null", "na", "n/a", "#n/a", "<na>", "inf", "-inf"}
+    ["nan", "nat", "none", "null", "na", "n/a", "#n/a", "<na>", "inf", "-inf"]
 )
-"""How pandas, R and spreadsheets write a number that is missing or not finite, in small letters.
-Read as math each is a product of letters, so it would pass for a gold answer."""
+"""How pandas, R and spreadsheets write missing or infinite numbers, in lower case. As math each
+would be a product of letters, and so a valid gold answer."""
 _PLACE = re.compile(r"-?\d+")
 
 
 def value_at(row: Mapping[str, Any], column: str) -> Any:
-    """Return what ``row`` holds in ``column``: the name of a column, or of what stands within one,
-    with dots between keys and places: in ``{"prompt": [{"role": "user", "content": "1 + 1?"}]}``,
-    ``prompt.-1.content`` is ``"1 + 1?"``, and ``prompt.content`` is ``["1 + 1?"]``. None: null, or
-    a number that is not finite. Raises LookupError when there is no such column.
+    """The value of ``row`` in ``column``, whose name may lead into a column by dotted keys and
+    indices: in ``{"prompt": [{"role": "user", "content": "1 + 1?"}]}``, ``prompt.-1.content`` is
+    ``"1 + 1?"``, and ``prompt.content`` is ``["1 + 1?"]``. None for null and for numbers that are
+    not finite. Raises LookupError if there is no such column.
     """
     return given(row[column] if column in row else reduce(_within, column.split("."), row))
 
@@ -34,18 +33,18 @@ def has_column(row: Mapping[str, Any], column: str) -> bool:
 
 
 def given(value: Any) -> Any:
-    """``value``; None for a number that is not finite, as a missing one is in columns of floats."""
+    """``value``; None for a number that is not finite, which marks a missing one."""
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def spells_missing(value: Any) -> bool:
-    """True if a text is how other programs write a missing value."""
+    """True if other programs write a missing value like this."""
     return isinstance(value, str) and value.strip().lower() in SPELLED_MISSING
 
 
 def text_of(value: Any, *, key: str, column: str) -> Any:
-    """``value``, or the text of a list that holds a single message, as TRL and OpenAI write chats.
-    Raises ValueError for what holds no text or several, with the setting that reads one of them."""
+    """``value``, or the text of a list of one message, as in chats of TRL and OpenAI. Raises
+    ValueError for other lists and mappings, with the setting that reads one of their texts."""
     if isinstance(value, list) and len(value) == 1 and has_column(value[0], "content"):
         value = value[0]["content"]
         column = f"{column}.0.content"

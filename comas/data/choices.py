@@ -1,4 +1,4 @@
-"""Questions of choice: options from the columns of a dataset, and how prompts list them."""
+"""Choice questions: reads options from columns, and lists them in prompts."""
 
 from collections.abc import Mapping, Sequence
 from string import ascii_uppercase as LETTERS  # noqa: N812
@@ -21,11 +21,11 @@ def with_choices(
     columns: Sequence[str],
     labels: str | None = None,
 ) -> dict[str, Any]:
-    """``record`` with its options below its prompt, and the letter of the right one as its answer.
+    """List the options below the record's prompt, and make its answer the letter of the right one.
 
-    The options are in one of ``columns``, as a list, or in all of them, one each; or in the prompt
-    already. The answer is a letter, the text of an option, or as a number its place from 0; in a
-    row that has the column ``labels``, the options' labels stand for the letters.
+    The options are a list in one column, one per column in several, or already in the prompt. The
+    answer is a letter, an option's text, or its index from 0 as a number; in rows that have the
+    column ``labels``, an option's label replaces its letter.
 
     Example: the columns ``choices: ["3", "4"]`` and ``answer: 1`` give ``"...\\n\\n(A) 3\\n(B) 4"``
     and ``"B"``. Raises ValueError.
@@ -47,16 +47,17 @@ def list_options(options: Sequence[str]) -> str:
 
 
 def gold_with_options(letter: str, prompt: str) -> str:
-    """The letter with the options below it, which end ``prompt``: what strict grading knows."""
+    """The letter with the options at the end of ``prompt`` below it, for strict grading."""
     _, first, rest = prompt.rpartition(_FIRST)
     return f"{letter}\n{first.strip()} {rest}" if first else letter
 
 
 def _options(row: Mapping[str, Any], columns: Sequence[str]) -> list[str] | None:
-    """The options in a row; None: it has none of the columns."""
-    if not any(has_column(row, column) for column in columns):
+    """The options in a row; None if it has none of the columns."""
+    missing = [column for column in columns if not has_column(row, column)]
+    if len(missing) == len(columns):
         return None
-    if missing := [column for column in columns if not has_column(row, column)]:
+    if missing:
         raise ValueError(
             f"choices: no column {', '.join(missing)}; data.columns.choices names them"
         )
@@ -64,8 +65,8 @@ def _options(row: Mapping[str, Any], columns: Sequence[str]) -> list[str] | None
     options = values[0] if len(columns) == 1 else values
     if not isinstance(options, list):
         raise ValueError(
-            f"choices: column {columns[0]!r} holds no list; data.columns.choices names the columns "
-            "of the options, as [A,B,C,D] does, or the one of their list, as [choices.text] does"
+            f"choices: column {columns[0]!r} holds no list; set data.columns.choices to the "
+            "options' columns, as [A,B,C,D], or to the column of their list, as [choices.text]"
         )
     if not 2 <= len(options) <= len(LETTERS):
         raise ValueError(f"choices: {len(options)} options; there must be 2 to {len(LETTERS)}")
@@ -75,7 +76,7 @@ def _options(row: Mapping[str, Any], columns: Sequence[str]) -> list[str] | None
 def _labels(
     row: Mapping[str, Any], column: str | None, *, num_options: int
 ) -> Sequence[str] | None:
-    """By what the answer may name each option; None: the row does not say."""
+    """The options' labels in a row; None if it has none."""
     labels = value_at(row, column) if column is not None and has_column(row, column) else None
     if labels is None:
         return None
@@ -88,11 +89,11 @@ def _labels(
 
 
 def _texts(values: Sequence[Any], what: str) -> list[str]:
-    """Options or labels. Raises ValueError where one is missing, or two are the same."""
+    """Options or labels as texts. Raises ValueError if one is missing, or two are equal."""
     if nested := [value for value in values if isinstance(value, list | Mapping)]:
         raise ValueError(
             f"choices: {what} must be texts, not {nested[0]!r}; a dotted name such as "
-            "choices.text reads what stands in each"
+            "choices.text reads the text within each"
         )
     texts = ["" if given(value) is None else str(value).strip() for value in values]
     if "" in texts or len(set(texts)) < len(texts):
@@ -112,13 +113,13 @@ def _letter(answer: Any, options: Sequence[str], labels: Sequence[str] | None = 
     text = str(answer).strip() if is_number or isinstance(answer, str) else ""
     if text in names:
         return letters[names.index(text)]
-    # Some datasets count from 0, some from 1: as a text, or beside labels, no number tells which.
+    # Datasets count from 0 or from 1: a number as text, or beside labels, does not tell which.
     if is_number and labels is None and 0 <= answer < len(options):
         return letters[answer]
     if text in options and text and not text.isdecimal():
         return letters[list(options).index(text)]
     raise ValueError(
         f"answer: {answer!r} is none of the options; write one of {', '.join(names)}, the text of "
-        "an option that is no number, or (in JSON and Parquet, where data.columns.labels names no "
-        "labels) a number from 0"
+        "an option that is no number, or (in JSON and Parquet without data.columns.labels) a "
+        "number from 0"
     )

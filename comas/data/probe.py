@@ -1,4 +1,4 @@
-"""Planted solutions, of which it is known what is wrong: judges are asked about them all along."""
+"""Planted solutions with known mistakes, on which judges are tested throughout a run."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,24 +19,25 @@ _EXAMPLE = (
 
 @dataclass(frozen=True)
 class ProbeItem:
-    """A solution and what an evaluation may say of it, truly or falsely. ``_EXAMPLE`` is a wrong
-    one; of a right one ``mistake`` and ``true_accusation`` are null."""
+    """A solution, with a true and a false accusation. ``_EXAMPLE`` is a wrong solution; for a right
+    one ``mistake`` and ``true_accusation`` are null."""
 
     id: Text
     task: Domain
     prompt: Text
     solution: Text
     mistake: Text | None
-    """Its kind; None: the solution is right."""
+    """The kind of mistake; None if the solution is right."""
     true_accusation: Text | None
-    """Whatever evaluation contains this names the mistake."""
+    """An evaluation that contains this text names the mistake."""
     false_accusation: Text
 
 
 def _whole(item: ProbeItem) -> ProbeItem:
     if (item.mistake is None) != (item.true_accusation is None):
         raise PydanticCustomError(
-            "probe", "mistake and true_accusation are both null, of a right solution, or neither"
+            "probe",
+            "mistake and true_accusation must be both null, for a right solution, or neither",
         )
     return item
 

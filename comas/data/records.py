@@ -1,4 +1,4 @@
-"""Questions and their answer keys: what a record is, and how rows of any file become records."""
+"""Questions and their answer keys: defines records, and turns rows of any file into records."""
 
 import json
 import re
@@ -26,17 +26,17 @@ from comas.verification.forms import join_columns
 MAX_LISTED_FAULTS = 20
 MAX_LISTED_LOCATIONS = 10
 NEEDED = ("task", "prompt", "answer")
-"""Keys that a record must have; the others can be made up."""
+"""Keys that a record must have; the others have defaults."""
 _EXAMPLE = json.dumps(
     {"id": "math/17", "task": "math", "prompt": "What is 48 + 23?", "answer": "71", "source": "x"}
 )
 RECORDS = Data()
-"""How files of records are read: their columns have the names of the keys."""
+"""Settings for files of records, whose columns have the names of the keys."""
 
 _UNSEEN = {"Zs", "Zl", "Zp", "Cc", "Cf"}
-"""Unicode's categories of what leaves the paper white: spaces, and controls such as U+200B."""
+"""Unicode categories of invisible characters: spaces, and controls such as U+200B."""
 _VARYING = re.compile(r"'(?:[^'\\]|\\.)*'|\"[^\"]*\"|\d[\d,]*")
-"""Parts that differ among faults of one kind: quoted values and numbers."""
+"""Parts that differ among errors of one kind: quoted values and numbers."""
 
 
 def _not_blank(text: str) -> str:
@@ -49,7 +49,7 @@ Text = Annotated[str, AfterValidator(_not_blank)]
 
 
 class Identified(Protocol):
-    """A record with an id, which no other of its file has."""
+    """A record with an id that is unique in its file."""
 
     @property
     def id(self) -> str: ...
@@ -61,7 +61,7 @@ Sound = TypeVar("Sound")
 
 @dataclass(frozen=True)
 class Record:
-    """A line of a record file; further keys are allowed there.
+    """A line of a record file, which may have further keys.
 
     Example: ``{"id": "math/17", "task": "math", "prompt": "What is 48 + 23?", "answer": "71",
     "source": "sums"}``
@@ -75,7 +75,7 @@ class Record:
 
     @property
     def gold(self) -> str:
-        """The answer as verifiers know it: of choice, with the options that end the prompt."""
+        """The answer for verifiers: for choice, with the options at the end of the prompt."""
         is_choice = self.task == "choice"
         return gold_with_options(self.answer, self.prompt) if is_choice else self.answer
 
@@ -85,7 +85,7 @@ RECORD = TypeAdapter(Record)
 
 @dataclass(frozen=True)
 class RecordWithColumns(Record):
-    """A record, and all that stands in its row, by column."""
+    """A record with all columns of its row."""
 
     columns: Mapping[str, Any] = field(default_factory=dict)
 
@@ -95,7 +95,7 @@ RECORD_WITH_COLUMNS = TypeAdapter(RecordWithColumns)
 
 @dataclass(frozen=True)
 class QuestionSet:
-    """The questions of a file, and apart from them what only verification may see, as
+    """The questions of a file, and separately the answers, which only verification may see:
     ``Question("math/17", "math", "What is 48 + 23?")`` and ``{"math/17": "71"}``."""
 
     questions: tuple[Question, ...]
@@ -109,13 +109,13 @@ def load_questions(
     with_columns: bool = False,
     verified_with: Collection[str] = (),
 ) -> QuestionSet:
-    """The questions of a file, or of a dataset on the hub, as ``rules`` say how to read it.
+    """Load the questions of a file, or of a dataset on the hub, as ``rules`` describe it.
 
-    ``with_columns``: keep all that stands in a row as ``Question.columns``, with ``gold``, the
-    answer of the record, and ``source``, that of the record where the row has none.
-    ``verified_with``: domains whose verifier is given the same, beside the answer.
+    ``with_columns``: keep all columns of a row as ``Question.columns``, with ``gold`` (the record's
+    answer) and ``source`` (the record's, unless the row has one).
+    ``verified_with``: domains whose verifiers get the same columns.
 
-    Raises DataError, as ``sound_records`` does.
+    Raises DataError as ``sound_records`` does.
     """
     rows = read_questions(name, rules, with_columns=with_columns or bool(verified_with))
     records = sound_records(str(name), rows, example=_EXAMPLE)
@@ -136,10 +136,10 @@ def _columns(record: Any) -> Mapping[str, Any]:
 def sound_records(
     name: str, records: Iterable[tuple[str, Sound | Faulty]], *, example: str
 ) -> list[Sound]:
-    """The records of a file in which none is faulty.
+    """The records of a file, if none is faulty.
 
-    Raises DataError with the location of every faulty record and the reason, for the first
-    ``MAX_LISTED_FAULTS`` kinds of faults.
+    Raises DataError with the locations and reasons of faulty records, up to ``MAX_LISTED_FAULTS``
+    kinds of faults.
     """
     sound: list[Sound] = []
     faults: dict[str, str] = {}
@@ -158,11 +158,8 @@ def sound_records(
 def read_questions(
     name: str | Path, rules: Data = RECORDS, *, with_columns: bool = False
 ) -> Iterator[tuple[str, Record | Faulty]]:
-    """(location, record) of each row of a file or of a dataset on the hub, or of each question that
-    is generated; ids must differ.
-
-    Raises DataError when it cannot be read.
-    """
+    """(location, record) of each row of a file or dataset on the hub, or of each generated
+    question; ids must differ. Raises DataError if it cannot be read."""
     kind: TypeAdapter[Any] = RECORD_WITH_COLUMNS if with_columns else RECORD
     name = str(name)
     if name == reasoning_gym.NAME:
@@ -181,10 +178,8 @@ def read_questions(
 
 
 def read_records(path: Path, kind: TypeAdapter[Kind]) -> Iterator[tuple[str, Kind | Faulty]]:
-    """(location, record) of each record of a JSON list or JSONL, whose ids must differ.
-
-    Raises DataError when the file cannot be read, or begins like a JSON list and is none.
-    """
+    """(location, record) of each record of a JSON list or JSONL, whose ids must differ. Raises
+    DataError as ``json_rows``."""
     return _validated(json_rows(path), kind)
 
 
@@ -197,7 +192,7 @@ def _validated(
         if not isinstance(record, Faulty):
             first = location_of_id.setdefault(record.id, location)
             if first != location:
-                record = Faulty(f"id {record.id!r} is already that of {first}")
+                record = Faulty(f"id {record.id!r} is already used in {first}")
         yield location, record
 
 
@@ -211,7 +206,7 @@ def _record_or_fault(row: Any, kind: TypeAdapter[Kind]) -> Kind | Faulty:
 
 
 def _as_record(row: Any, name: str, *, source: str, rules: Data) -> Any:
-    """A row's record, still to be validated; ``name`` is its id if it has none of its own.
+    """A row as a record, not yet validated; ``name`` is its id unless the row has one.
 
     Example, with ``data.columns.prompt=question``, ``data.domain=math`` and
     ``data.answer_after="####"``: ``{"question": "48 + 23?", "answer": "40 + 31 #### 71"}`` gives
@@ -243,29 +238,26 @@ def _as_record(row: Any, name: str, *, source: str, rules: Data) -> Any:
 def _prompt_and_answer(
     record: Mapping[str, Any], columns: Mapping[str, str], *, mark: str | None
 ) -> dict[str, Any]:
-    """The texts of both; an answer of choice may still be a number. Raises ValueError."""
+    """The texts of both; an answer to a choice may still be a number. Raises ValueError."""
     prompt = text_of(record["prompt"], key="prompt", column=columns["prompt"])
     answer = text_of(record["answer"], key="answer", column=columns["answer"])
     is_choice = record["task"] == "choice"
     answer = answer if is_choice else _as_text(answer)
     if mark is not None and isinstance(answer, str):
         if mark not in answer:
-            raise ValueError(
-                f"answer: has no {mark!r}, behind which data.answer_after looks for it"
-            )
+            raise ValueError(f"answer: has no {mark!r}, after which data.answer_after looks for it")
         answer = answer.rpartition(mark)[2].strip()
     texts = {"prompt": prompt, "answer": answer}
     for key in ("prompt",) if is_choice else texts:  # an option may well be "None"
         if spells_missing(texts[key]):
             raise ValueError(
-                f"{key}: {texts[key]!r} is how a missing value is written; mend it, or leave the "
-                "record out"
+                f"{key}: {texts[key]!r} marks a missing value; correct it, or remove the record"
             )
     return texts
 
 
 def _as_text(value: Any) -> Any:
-    """Numbers as they are written; all else is for the validation."""
+    """Convert numbers as they are written; leave other values to the validation."""
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     return str(value) if is_number else value
 
@@ -273,14 +265,14 @@ def _as_text(value: Any) -> Any:
 def _missing(key: str, column: str | None, row: Mapping[str, Any]) -> str:
     if column is not None and has_column(row, column):
         return f"{key}: has no value (null, NaN or an empty cell)"
-    remedy = " or data.domain says it of all" if key == "task" else ""
+    remedy = " or data.domain" if key == "task" else ""
     there = ", ".join(row)
-    return f"{key}: no column {column!r} among {there}; data.columns.{key} names it{remedy}"
+    return f"{key}: no column {column!r} among {there}; set data.columns.{key}{remedy}"
 
 
 def grouped(faults: Mapping[str, str]) -> list[str]:
-    """One line for each kind of fault, with where it occurs and the first reason in full, such as
-    ``"line 3, line 4 (2 records, the first of them): id 'a' is already that of line 2"``."""
+    """One line for each kind of fault: locations and the reason of the first, such as
+    ``"line 3, line 4 (2 records); the first: id 'a' is already used in line 2"``."""
     kinds: dict[str, list[str]] = {}
     for location, reason in faults.items():
         kinds.setdefault(_VARYING.sub("_", reason), []).append(location)
@@ -292,7 +284,7 @@ def _places(locations: Sequence[str]) -> str:
     if (count := len(locations)) == 1:
         return listed
     more = ", ..." * (count > MAX_LISTED_LOCATIONS)
-    return f"{listed}{more} ({count} records, the first of them)"
+    return f"{listed}{more} ({count} records); the first"
 
 
 def _listed(name: str, faults: Mapping[str, str], *, example: str) -> str:

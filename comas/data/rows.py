@@ -1,4 +1,4 @@
-"""The rows of a file, or of a dataset on the hub, under the names of its columns."""
+"""Reads the rows of a file, or of a dataset on the hub, by column names."""
 
 import codecs
 import csv
@@ -22,20 +22,20 @@ from comas.config.paths import tried
 from comas.utils.invocation import of_checkout, program
 
 HUB = "hub:"
-"""How the name of a dataset on the hub begins."""
+"""Prefix of the name of a dataset on the hub."""
 HUB_NAME = re.compile(r"hub:([^/@]+/[^/@]+)(?:@([^/]+))?(?:/([^/]+)(?:/([^/]+))?)?")
 HUB_FORM = "hub:OWNER/NAME[@COMMIT][/CONFIG[/SPLIT]], such as hub:openai/gsm8k/main/test"
 DEFAULT_SPLIT = "train"
 
 _NO_TEXT = (b"\x1f\x8b", b"PK\x03\x04", b"\x28\xb5\x2f\xfd", b"\xfd7zXZ", b"BZh", b"PAR1")
-"""How files begin that are gzip, zip, zstd, xz, bzip2 or Parquet."""
+"""First bytes of gzip, zip, zstd, xz, bzip2 and Parquet files."""
 
-# It says of every request that it tries again; an error says in the end what there was.
+# It logs every retry; the final error says what happened.
 logging.getLogger("huggingface_hub.utils._http").setLevel(logging.ERROR)
 
 
 class DataError(ValueError):
-    """Data that cannot be used, with every faulty record and what the user can do about it."""
+    """Data that cannot be used: lists every faulty record and the remedy."""
 
 
 @dataclass(frozen=True)
@@ -49,8 +49,8 @@ def read_rows(name: str) -> Iterator[tuple[str, Any]]:
     """(location, row) of a CSV, Parquet, JSON or JSONL file, or of a dataset on the hub, such as
     ``("row 1", {"question": "Janet's ducks ...", "answer": "... #### 18"})``.
 
-    A row is a mapping, ``Faulty``, or whatever else JSON holds. The texts of a CSV stay as they
-    are written there ("007", "NA"). Raises DataError when it cannot be read.
+    A row is a mapping, ``Faulty``, or any other JSON value. Cells of a CSV stay text ("007", "NA").
+    Raises DataError if it cannot be read.
     """
     if name.startswith(HUB):
         path, revision, config, split = _hub_parts(name)
@@ -67,15 +67,15 @@ def read_rows(name: str) -> Iterator[tuple[str, Any]]:
 
 
 def source_of(name: str) -> str:
-    """The source of records that name none: "openai/gsm8k", or a file's name, "mine"."""
+    """The default ``source`` of records: "openai/gsm8k", or a file's name, "mine"."""
     return str(_hub_parts(name)[0]) if name.startswith(HUB) else Path(name).stem
 
 
 def json_rows(path: Path) -> Iterator[tuple[str, Any]]:
-    """(location, row) of each record of a JSON list or JSONL; ``Faulty`` for a line that is no JSON
+    """(location, row) of each record of a JSON list or JSONL; ``Faulty`` for a line that is invalid
     or repeats a key.
 
-    Raises DataError when the file cannot be read, or begins like a JSON list and is none.
+    Raises DataError if the file cannot be read, or begins like a JSON list and is none.
     """
     content = _utf8(path)
     if content.lstrip().startswith(b"["):
@@ -99,7 +99,7 @@ def json_rows(path: Path) -> Iterator[tuple[str, Any]]:
 
 
 class _AsWritten(float):
-    """A number of JSON with more digits than a float keeps; its text has all of them."""
+    """A JSON number with more digits than a float keeps; its text has all of them."""
 
     text: str
 
@@ -111,8 +111,8 @@ _DECIMAL = Context(prec=MAX_PREC, traps=[])
 
 
 def _parsed(content: bytes) -> Any:
-    """The value that JSON holds; raises ValueError if it is no JSON, or repeats a key."""
-    from_json(content)  # which refuses half of a surrogate pair, as json.loads does not
+    """The value of JSON; raises ValueError if it is invalid or repeats a key."""
+    from_json(content)  # refuses half of a surrogate pair, unlike json.loads
     return json.loads(content, object_pairs_hook=_object, parse_float=_number)
 
 
@@ -120,7 +120,7 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) < len(pairs):
         key, _ = Counter(key for key, _ in pairs).most_common(1)[0]
-        raise ValueError(f"the key {key!r} stands more than once in {reprlib.repr(found)}")
+        raise ValueError(f"the key {key!r} occurs more than once in {reprlib.repr(found)}")
     return found
 
 
@@ -134,7 +134,7 @@ def _number(text: str) -> float:
 def hub_rows(
     name: str, *, config: str | None, split: str, revision: str | None
 ) -> Iterator[Mapping[str, Any]]:
-    """The rows of a dataset on the hub. Raises DataError when it does not give it."""
+    """The rows of a dataset on the hub. Raises DataError if they cannot be had."""
     import datasets
     from datasets.exceptions import DatasetsError
 
@@ -142,21 +142,21 @@ def hub_rows(
         yield from datasets.load_dataset(name, name=config, split=split, revision=revision)
     except (HfHubHTTPError, DatasetsError, OSError, ValueError) as error:
         raise DataError(
-            f"{name}: the hub, or what is kept of it here (HF_HOME), does not give config "
-            f"{config!r}, split {split!r}: {' '.join(str(error).split())}. For a gated dataset "
-            f"accept its terms at https://huggingface.co/datasets/{name} and log in "
-            f"({program('hf')} auth login, or HF_TOKEN)"
+            f"{name}: neither the hub nor its local cache (HF_HOME) has config {config!r}, split "
+            f"{split!r}: {' '.join(str(error).split())}. For a gated dataset accept its terms at "
+            f"https://huggingface.co/datasets/{name} and log in ({program('hf')} auth login, or "
+            "HF_TOKEN)"
         ) from error
 
 
 def _utf8(path: Path) -> bytes:
-    """Return the content of a file in UTF-8, without its byte order mark; raises DataError."""
+    """The content of a file in UTF-8, without its byte order mark; raises DataError."""
     try:
         content = path.read_bytes()
     except OSError as error:
         raise _unreadable(path, error.strerror or str(error)) from error
     if content.startswith(_NO_TEXT):
-        raise _unreadable(path, "it is no text: unpack it, or name it .parquet if it is Parquet")
+        raise _unreadable(path, "it is not text: unpack it, or name it .parquet if it is Parquet")
     encoding = json.detect_encoding(content)
     if not encoding.startswith("utf-8"):
         raise _unreadable(path, f"it is in {encoding.upper()}: save it in UTF-8")
@@ -170,7 +170,7 @@ def _csv_rows(path: Path) -> Iterator[tuple[str, Any]]:
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
         raise _unreadable(path, f"line {line}: {error}; save it as UTF-8") from error
-    # For all readers of this process: a question may be long.
+    # For the whole process, since a question may be long.
     csv.field_size_limit(sys.maxsize)
     reader = csv.DictReader(io.StringIO(text, newline=""), strict=True)
     begin = 1
@@ -188,8 +188,7 @@ def _csv_rows(path: Path) -> Iterator[tuple[str, Any]]:
 
 
 def _whole(row: dict[Any, Any], num_columns: int) -> dict[str, str | None] | Faulty:
-    """``row`` with None for empty cells, unless it has fewer or more values than the first line
-    names columns."""
+    """``row`` with None for empty cells; Faulty if the number of values and columns differ."""
     num_values = sum(value is not None for value in row.values())
     if None not in row and num_values == num_columns:
         return {column: value or None for column, value in row.items()}
@@ -201,7 +200,7 @@ def _parquet_rows(path: Path) -> Iterator[Mapping[str, Any]]:
     import datasets
 
     try:
-        # Streamed, past the library's cache, which copies the file.
+        # Streaming avoids the library's cache, which copies the file.
         yield from datasets.load_dataset(
             "parquet", data_files=str(path), split="train", streaming=True
         )
@@ -211,10 +210,10 @@ def _parquet_rows(path: Path) -> Iterator[Mapping[str, Any]]:
 
 
 def _hub_parts(name: str) -> tuple[Any, ...]:
-    """Path, revision, config and split, None for what is not named; raises DataError."""
+    """Path, revision, config and split, None if missing; raises DataError."""
     parts = HUB_NAME.fullmatch(name)
     if parts is None:
-        raise DataError(f"{name!r} is no dataset of the hub: write it like {HUB_FORM}")
+        raise DataError(f"{name!r} is not a dataset of the hub: write it like {HUB_FORM}")
     return parts.groups()
 
 

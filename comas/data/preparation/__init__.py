@@ -1,9 +1,9 @@
-"""From public datasets to the record files that training and evaluation read.
+"""Builds the record files that training and evaluation read from public datasets.
 
-A ``RecordSet`` says where a dataset is on the Hugging Face hub (``Source``) and how one of its
-rows becomes an ``Item``, or a stated reason why not (``LeftOut``). ``build.build`` turns record
-sets into files: one per benchmark, and the blend of training and validation questions, each of
-which has proven that its own reference answer verifies, and repeats no benchmark's question.
+A ``RecordSet`` describes a dataset on the Hugging Face hub (``Source``) and converts its rows into
+``Item`` or ``LeftOut`` (with a reason). ``build.build`` writes one file per benchmark, and the
+blend of training and validation questions, each of which verifies by its own reference answer and
+repeats no benchmark's question.
 """
 
 from comas.data.preparation.record_set import Item, LeftOut, RecordSet, Row, Source

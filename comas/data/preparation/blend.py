@@ -1,8 +1,8 @@
-"""Draws the blend: questions of every domain, proven, distinct, and apart from all benchmarks."""
+"""Draws the blend: verified and distinct questions of every domain, apart from all benchmarks."""
 
 import hashlib
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Literal, NamedTuple
 
@@ -21,7 +21,7 @@ VerifiedItem = tuple[Domain, str, str]
 Verify = Callable[[Sequence[VerifiedItem]], list[Verdict]]
 
 CHUNK = 64
-"""Candidates that are verified side by side."""
+"""Candidates that are verified at once."""
 PAPER_SIZES: Sizes = {
     "train": {"math": 600, "coding": 600, "science": 800},
     "validation": {"math": 150, "coding": 150, "science": 200},
@@ -30,7 +30,7 @@ PAPER_SIZES: Sizes = {
 
 
 class Blend(NamedTuple):
-    """The drawn records, and how many candidates were not taken, by domain and reason."""
+    """The drawn records, and the number of rejected candidates by domain and reason."""
 
     records: dict[Split, list[Record]]
     left_out: dict[Domain, Counter[str]]
@@ -46,12 +46,11 @@ def draw_blend(
 ) -> Blend:
     """Draw the validation questions, then the training questions, without replacement.
 
-    Candidates are looked at in the order of a hash of (seed, id), until there are enough. One is
-    taken when it repeats no benchmark's question, its own reference answer is judged correct,
-    and no question that was taken has the same words; to train, it must repeat no validation
-    question either.
+    Candidates are tried in the order of a hash of (seed, id), until there are enough. One is taken
+    if it repeats no benchmark's question, its own reference answer is judged correct, and no taken
+    question has the same words; a training question must not repeat a validation question either.
 
-    Raises DataError when a pool has too few.
+    Raises DataError if a pool has too few.
     """
 
     def rank(candidate: Converted) -> bytes:
@@ -59,15 +58,22 @@ def draw_blend(
 
     left_out = {domain: Counter[str]() for domain in DOMAINS}
     taken, held_out = OverlapIndex(), OverlapIndex()
-    candidates = {
-        domain: _distinct(
-            _proven(domain, sorted(pools[domain], key=rank), benchmarks, verify, left_out[domain]),
-            taken,
-            held_out,
-            left_out[domain],
-        )
-        for domain in DOMAINS
-    }
+
+    def usable(domain: Domain) -> Iterator[Converted]:
+        ranked, reasons = sorted(pools[domain], key=rank), left_out[domain]
+        for candidate, verdict in _verified(domain, ranked, benchmarks, verify, reasons):
+            question = candidate.item.question
+            if verdict != "correct":
+                reasons[f"its own reference answer is judged {verdict}"] += 1
+            elif taken.has_same(question):
+                reasons["it repeats a question of the blend"] += 1
+            elif held_out.overlaps(question):
+                reasons["it repeats a question of the validation"] += 1
+            else:
+                taken.add(question)
+                yield candidate
+
+    candidates = {domain: usable(domain) for domain in DOMAINS}
     records: dict[Split, list[Record]] = {}
     splits: tuple[Split, ...] = ("validation", "train")
     for split in splits:
@@ -87,47 +93,25 @@ def draw_blend(
     return Blend(records, left_out)
 
 
-def _distinct(
-    candidates: Iterable[Converted],
-    taken: OverlapIndex,
-    held_out: OverlapIndex,
-    left_out: Counter[str],
-) -> Iterator[Converted]:
-    """Candidates that repeat nothing of ``taken``, where they are added, nor of ``held_out``."""
-    for candidate in candidates:
-        question = candidate.item.question
-        if taken.has_same(question):
-            left_out["it repeats a question of the blend"] += 1
-        elif held_out.overlaps(question):
-            left_out["it repeats a question of the validation"] += 1
-        else:
-            taken.add(question)
-            yield candidate
-
-
-def _proven(
+def _verified(
     domain: Domain,
     candidates: Sequence[Converted],
     benchmarks: OverlapIndex,
     verify: Verify,
     left_out: Counter[str],
-) -> Iterator[Converted]:
-    """Candidates apart from the benchmarks, whose reference answer is judged correct."""
+) -> Iterator[tuple[Converted, Verdict]]:
+    """Candidates that repeat no benchmark, with the verdict on their reference answer."""
     for start in range(0, len(candidates), CHUNK):
         chunk = candidates[start : start + CHUNK]
         apart = [one for one in chunk if not benchmarks.overlaps(one.item.question)]
         if num_repeated := len(chunk) - len(apart):
             left_out["it repeats a question of the benchmark"] += num_repeated
         verdicts = verify([_reference(domain, candidate.item) for candidate in apart])
-        for candidate, verdict in zip(apart, verdicts, strict=True):
-            if verdict == "correct":
-                yield candidate
-            else:
-                left_out[f"its own reference answer is judged {verdict}"] += 1
+        yield from zip(apart, verdicts, strict=True)
 
 
 def _reference(domain: Domain, item: Item) -> VerifiedItem:
-    """The response that the dataset itself would give, and the gold answer to judge it by."""
+    """A response with the dataset's own answer or solution, and the gold answer to judge it."""
     is_coding = domain == "coding"
     response = f"```python\n{item.solution}\n```" if is_coding else f"\\boxed{{{item.answer}}}"
     return domain, response, item.answer

@@ -1,4 +1,4 @@
-"""Builds what is not built yet, and checks what is."""
+"""Builds missing data files, and checks existing ones."""
 
 import hashlib
 import json
@@ -36,7 +36,7 @@ from comas.verification import Verifier
 log = logging.getLogger(__name__)
 
 TRAINING_SETS: dict[Domain, RecordSet] = {"math": MATH, "coding": KODCODE, "science": WEBINSTRUCT}
-"""Datasets of the blend. Another source for a domain is one file and one line here."""
+"""Datasets of the blend. Another source takes one file and one line here."""
 
 TRAIN_FILE = "train.jsonl"
 VALIDATION_FILE = "validation.jsonl"
@@ -53,31 +53,31 @@ class Job:
     output: Path
     benchmarks: Mapping[str, RecordSet]
     with_blend: bool
-    """Also the training and validation questions, apart from all of ``benchmarks``."""
+    """Build also the training and validation questions, apart from all ``benchmarks``."""
     sizes: Sizes
     seed: int
     local_copies: Path | None
-    """None: from the hub."""
+    """None uses the hub."""
     rebuild: bool
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """The files of a job that are there at its end, and why others are not."""
+    """The files that exist at the end of a job, and why others do not."""
 
     entries: dict[str, Entry] = field(default_factory=dict)
     kept: set[str] = field(default_factory=set)
-    """Those of ``entries`` that were there before, and whose checksums hold."""
+    """Files of ``entries`` that existed before with valid checksums."""
     faults: list[str] = field(default_factory=list)
 
 
 def build(job: Job) -> Outcome:
-    """Build every file of ``job`` that is not there yet; all of them with ``job.rebuild``.
+    """Build every missing file of ``job``; all of them with ``job.rebuild``.
 
-    A dataset that cannot be had, and a file that is not what the job describes, is a fault of the
-    outcome, and the others are built; the blend waits until it can be compared with all benchmarks.
+    A missing dataset, or a file that differs from the job, is a fault of the outcome, and the
+    others are built; but the blend waits until it can be compared with all benchmarks.
 
-    Raises DataError, before anything is read, when a local copy is missing; FileError when another
+    Raises DataError, before anything is read, if a local copy is missing; FileError if another
     process builds there, or a file is damaged or cannot be written.
     """
     with locked(job.output, remedy=IN_USE):
@@ -122,8 +122,7 @@ def _provide(
     recipe: dict[str, Any],
     make: Callable[[dict[str, Any]], Contents],
 ) -> None:
-    """Keep ``files`` if they are what ``recipe`` describes, make them if they are not there, or
-    say why neither is possible."""
+    """Keep ``files`` that match ``recipe``, make missing ones, or report why neither can be."""
     if not job.rebuild and (faults := manifest.faults(files, recipe)):
         remedy = "--rebuild replaces it; or name another folder with --output"
         outcome.faults.extend(f"{fault}. {remedy}" for fault in faults)
@@ -169,7 +168,7 @@ def _blend(job: Job, recipe: dict[str, Any]) -> Contents:
         path = job.output / benchmark_file(name)
         records = read_lines(path, json.loads, remedy="Build it again with --rebuild")
         prompts = [record["prompt"] for record in records]
-        # The question too, without the details that end a prompt: a short one must be the same.
+        # Also the question without the details after it, since a short one must match as a whole.
         index.add(*prompts, *(p.rpartition("\n\n")[0] or p for p in prompts))
     with Verifier() as verifier:
         blend = draw_blend(
@@ -220,7 +219,7 @@ def _convert(job: Job, record_set: RecordSet) -> tuple[list[Converted], Counter[
 
 
 def load_rows(source: Source, *, local_copies: Path | None) -> Iterator[Row]:
-    """The rows of ``source``, one after the other; raises DataError."""
+    """The rows of ``source``; raises DataError."""
     for config in source.configs:
         if local_copies is None:
             name, revision = source.hub_name, source.revision
@@ -230,7 +229,7 @@ def load_rows(source: Source, *, local_copies: Path | None) -> Iterator[Row]:
 
 
 def missing_copies(sources: Iterable[Source], folder: Path) -> list[str]:
-    """The commands that get those of ``sources`` that are not under ``folder``."""
+    """The commands that download ``sources`` missing in ``folder``."""
     return [
         _download_command(source, folder)
         for source in sources
@@ -248,13 +247,13 @@ def _download_command(source: Source, folder: Path) -> str:
 def _copied_rows(source: Source, config: str, local_copies: Path) -> Iterator[Row]:
     folder = local_copies / source.hub_name
     try:
-        # The library only finds the files. It would read all rows by the types of the first ones,
-        # and takes two folders with the same README.md for the same dataset.
+        # The library only finds the files: it would type all rows by the first ones, and confuse
+        # two folders with the same README.md.
         files = datasets.load_dataset_builder(str(folder), name=config).config.data_files
         for file in files[source.split]:
             for location, row in read_rows(str(file)):
                 if not isinstance(row, Mapping):
-                    raise ValueError(f"{file}, {location} is no row: {row}")
+                    raise ValueError(f"{file}, {location} is not a row: {row}")
                 yield row
     except (OSError, ValueError, KeyError, DatasetsError) as error:
         raise DataError(

@@ -1,6 +1,6 @@
 """``comas check-data NAME ... [key=value ...]``.
 
-Finds every fault of one's own questions before a run does, and shows how they will be asked.
+Finds all faults in your own questions before a run, and shows how they will be asked.
 """
 
 import shlex
@@ -27,23 +27,21 @@ from comas.verification.coding import examine_checker, wrong_programs
 from comas.verification.reasoning_gym import Gold
 
 NUM_SHOWN = 2
-"""Questions that are shown as they will be asked."""
+"""Questions shown as they will be asked."""
 NUM_OF_A_STREAM = 100
-"""Questions that are checked where they have no end."""
+"""Questions checked of an endless source."""
 
 
 class Report(NamedTuple):
-    """Why records of a file cannot be used, by "line 17" or "record 17", and the other records."""
+    """Faults by location ("line 17" or "record 17"), and the sound records."""
 
     faults: dict[str, str]
     sound: list[Record]
 
 
 def check_questions(name: str, rules: Data, *, verifier: Verifier) -> Report:
-    """Check every record of a file or dataset, its gold answer too.
-
-    Raises DataError when it cannot be read at all, or holds no record.
-    """
+    """Check every record of a file or dataset, including its gold answer. Raises DataError if it
+    cannot be read at all, or holds no record."""
     read = dict(read_questions(name, rules))
     if not read:
         load_questions(name, rules)  # for its error
@@ -55,7 +53,7 @@ def check_questions(name: str, rules: Data, *, verifier: Verifier) -> Report:
 
 
 def _faults_of_answers(records: dict[str, Record], verifier: Verifier) -> dict[str, str]:
-    """location -> why the gold answer there cannot judge a response."""
+    """location -> why its gold answer cannot judge a response."""
     faults: dict[str, str] = {}
     asked: dict[str, tuple[str, str]] = {}
     for location, record in records.items():
@@ -77,8 +75,8 @@ def _faults_of_answers(records: dict[str, Record], verifier: Verifier) -> dict[s
 
 
 def _responses(record: Record) -> tuple[str, str] | None:
-    """Two responses that show if the answer can judge: one that boxes it, and an empty one; for
-    coding, two wrong programs. None if any answer may be right."""
+    """Two responses to test the answer: one that boxes it, and an empty one; for coding, two wrong
+    programs. None if any answer may be right."""
     if record.task == "coding":
         return wrong_programs(record.answer)
     is_task = record.task == "reasoning"
@@ -97,7 +95,7 @@ def _fault_of_text(domain: Domain, answer: str) -> str | None:
     if domain == "science" and not is_decimal_number(answer):
         return f"the answer {answer!r} is not a decimal number; leave its unit to the prompt"
     if domain == "math" and "\\boxed" in answer:
-        return f"the answer {answer!r} must be what stands within \\boxed{{}}, without it"
+        return f"the answer {answer!r} must be written without \\boxed{{}}"
     return None
 
 
@@ -108,11 +106,11 @@ def _fault_of_verdicts(domain: Domain, answer: str, verdict: Verdict, other: Ver
             return "the checker cannot be run, or needs more of the program than literals"
         if (verdict, other) == ("correct", "correct"):
             return (
-                "the checker passes functions that return None whatever they are given, and also "
-                "such that return 'wrong': does it call its tests? Can its assertions fail?"
+                "the checker passes functions that always return None, and others that always "
+                "return 'wrong': does it call its tests? Can its assertions fail?"
             )
         return None
-    # The answer itself is right even where nobody can read it; no answer is judged on its gold.
+    # Even an unreadable answer equals itself; the empty response fails if the gold is unreadable.
     if verdict == "correct" and other != "failed":
         return None
     if domain == "reasoning":
@@ -125,7 +123,7 @@ def _fault_of_verdicts(domain: Domain, answer: str, verdict: Verdict, other: Ver
 
 @command()
 def main(arguments: Sequence[str]) -> int:
-    """Check what the arguments name; returns 1 when there is a fault."""
+    """Check the named files and datasets; returns 1 if there is a fault."""
     parser = CommandParser("check-data")
     parser.add_argument("arguments", nargs="+")
     given = parser.parse_args(arguments).arguments
@@ -174,7 +172,7 @@ def _lines_of(name: str, report: Report, settings: Sequence[str], config: Config
 
 
 def _as_asked(record: Record, config: Config) -> Iterator[str]:
-    """The question as the first agent will read it, and its answer, which no agent will."""
+    """The question as the first agent will read it, and its answer."""
     yield f"{record.id}, as the first agent will read it:"
     wording = wording_of(config.interaction.prompts)
     prompt = fill(SOLUTION, record.task, question=record.prompt, wording=wording)

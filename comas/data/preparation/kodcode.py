@@ -1,7 +1,7 @@
-"""Coding questions of medium and hard difficulty, with unit tests: KodCode (Xu et al., 2025).
+"""Medium and hard coding questions with unit tests: KodCode (Xu et al., 2025).
 
-Of the 447,000 questions of KodCode this takes the 10,000 that its authors chose for training by
-reinforcement: 74 MB to download instead of 2.6 GB.
+Uses the 10,000 of its 447,000 questions that its authors chose for reinforcement learning: 74 MB
+instead of 2.6 GB.
 """
 
 import ast
@@ -17,7 +17,7 @@ _NEEDS_PYTEST = LeftOut("its tests need pytest")
 
 
 def convert(row: Row) -> Item | LeftOut:
-    """The gold answer is the unit tests and their calls, which the prompt shows as well."""
+    """The gold answer is the unit tests and their calls, which the prompt shows too."""
     if row["gpt_difficulty"] not in DIFFICULTIES:
         return LeftOut("it is easy")
     checker = checker_from_pytest(row["test"])
@@ -32,9 +32,9 @@ def convert(row: Row) -> Item | LeftOut:
 
 
 def checker_from_pytest(test_code: str) -> str | LeftOut:
-    """A file of pytest functions as checker code: the functions, followed by their calls.
+    """Turn a file of pytest functions into checker code: the functions, then their calls.
 
-    The sandbox holds Python's standard library only, so tests that use pytest itself (raises,
+    The sandbox has only Python's standard library, so tests that use pytest itself (raises,
     approx, fixtures, parameters) are left out, and so are test classes.
     """
     # As Python's parser counts lines.
@@ -76,7 +76,7 @@ def _unfit(kept: Sequence[ast.stmt], tests: Sequence[ast.stmt]) -> LeftOut | Non
 
 
 def _is_dropped(node: ast.stmt) -> bool:
-    """True if ``node`` imports the program's names (globals anyway), or is the main guard."""
+    """True if ``node`` imports the program's names, which are globals, or is the main guard."""
     if isinstance(node, ast.ImportFrom):
         is_program = node.module == PROGRAM_MODULE and node.level == 0
         return is_program and not any(alias.asname for alias in node.names)
@@ -84,7 +84,7 @@ def _is_dropped(node: ast.stmt) -> bool:
 
 
 def _source_of(kept: list[ast.stmt], code: str) -> str:
-    """The source of the kept statements, with its comments where no line is shared."""
+    """The source of the kept statements, with its comments if no line is shared."""
     kept_lines = _line_numbers(kept)
     dropped_lines = _line_numbers(ast.parse(code).body) - kept_lines
     lines = [line for number, line in enumerate(code.split("\n"), 1) if number not in dropped_lines]

@@ -1,4 +1,4 @@
-"""``checksums.json``: what was built, from what, and the SHA-256 of every file."""
+"""``checksums.json``: the built files, their sources and their SHA-256."""
 
 import hashlib
 import json
@@ -17,14 +17,14 @@ FILE_NAME = "checksums.json"
 
 @dataclass(frozen=True)
 class Entry:
-    """One built file: its records by source, what of the dataset is not in it by reason, and all
-    that decides the content (``recipe``: sources with their revisions, seed, sizes)."""
+    """One built file: its records by source, omitted rows by reason, and everything that determines
+    its content (``recipe``: sources with their revisions, seed, sizes)."""
 
     sha256: str
     records: dict[str, int]
     left_out: dict[str, int]
     origin: str
-    """"hub", or "local copy", of which nobody knows the revision."""
+    """"hub", or "local copy", whose revision is unknown."""
     recipe: dict[str, Any]
 
 
@@ -32,8 +32,8 @@ _CONTENT = TypeAdapter(dict[Literal["files"], dict[str, Entry]])
 
 
 class Manifest:
-    """The built files of one folder. Every entry is there before its file is, so a file that is
-    there without an entry is the user's own."""
+    """The built files of one folder. Entries are written before their files, so a file without an
+    entry is the user's own."""
 
     def __init__(self, folder: Path, entries: dict[str, Entry]) -> None:
         self._folder = folder
@@ -41,7 +41,7 @@ class Manifest:
 
     @classmethod
     def read(cls, folder: Path) -> Self:
-        """Raises FileError when the file is there, but is not what this writes."""
+        """Read the manifest of a folder, if any. Raises FileError if it is damaged."""
         path = folder / FILE_NAME
         if not path.exists():
             return cls(folder, {})
@@ -52,18 +52,18 @@ class Manifest:
         return self._entries[name]
 
     def is_built(self, name: str) -> bool:
-        """True if the file is there, as far as its name goes."""
+        """True if the file has an entry and exists, whatever its content."""
         return name in self._entries and (self._folder / name).is_file()
 
     def faults(self, names: Iterable[str], recipe: Mapping[str, Any]) -> list[str]:
-        """Why files on disk cannot stay as what ``recipe`` describes."""
+        """Why existing files do not match ``recipe``."""
         faults = (self._fault(name, recipe) for name in names if (self._folder / name).is_file())
         return [fault for fault in faults if fault is not None]
 
     def _fault(self, name: str, recipe: Mapping[str, Any]) -> str | None:
         path = self._folder / name
         if name not in self._entries:
-            return f"{path} is there, but was not built by this command"
+            return f"{path} exists, but was not built by this command"
         entry = self._entries[name]
         if hashlib.sha256(path.read_bytes()).hexdigest() != entry.sha256:
             return f"{path} changed since it was built: its SHA-256 is not that of {FILE_NAME}"
@@ -76,7 +76,7 @@ class Manifest:
         return f"{path} was built with {', '.join(differences)}" if differences else None
 
     def store(self, contents: Mapping[str, tuple[str, Entry]]) -> None:
-        """Write files (name -> text, entry) and their entries, each file at once or not at all."""
+        """Write files (name -> text, entry) and their entries, each atomically."""
         self._entries.update({name: entry for name, (_, entry) in contents.items()})
         entries = {name: asdict(entry) for name, entry in sorted(self._entries.items())}
         texts = {self._folder / name: text for name, (text, _) in contents.items()}

@@ -1,9 +1,9 @@
 """Finds questions that repeat others: the same words, or a long run of the same words.
 
-Two questions overlap when they share 13 words in a row, the measure that Brown et al. (2020,
-"Language Models are Few-Shot Learners", appendix C) introduced and that is usual since. A
-shorter question overlaps when all its words, 8 at least, stand in the other in a row. Before
-that, case, punctuation, LaTeX's markup and drawings (Asymptote code) are taken out.
+Two questions overlap if they share 13 words in a row, the usual measure of Brown et al. (2020,
+"Language Models are Few-Shot Learners", appendix C). A shorter question overlaps if all its words,
+at least 8, occur in a row in the other. Case, punctuation, LaTeX markup and drawings (Asymptote
+code) are ignored.
 """
 
 import re
@@ -17,10 +17,10 @@ _WORD = re.compile(r"[^\W_]+")
 
 
 class OverlapIndex:
-    """Questions, and whether another one repeats any of them."""
+    """An index of questions that tells if another one repeats any of them."""
 
     def __init__(self) -> None:
-        # The words of a text between blanks, so that a run of whole words is a part of it.
+        # Words between blanks, so that a substring test finds whole words.
         self._texts: set[str] = set()
         self._runs: set[str] = set()
 
@@ -30,11 +30,11 @@ class OverlapIndex:
             self._runs.update(_runs(words))
 
     def has_same(self, text: str) -> bool:
-        """True if a question has exactly the words of ``text``."""
+        """True if an indexed question has exactly the words of ``text``."""
         return _between_blanks(words_of(text)) in self._texts
 
     def overlaps(self, text: str) -> bool:
-        """True if ``text`` repeats a question, or a part of one."""
+        """True if ``text`` repeats an indexed question, or a part of one."""
         words = words_of(text)
         if len(words) >= NUM_WORDS:
             return not self._runs.isdisjoint(_runs(words))

@@ -1,4 +1,4 @@
-"""A dataset of the hub, and what each row becomes: a record, or a stated reason to leave it out."""
+"""Datasets of the hub, and the conversion of each row to a record or a reason to omit it."""
 
 import math
 from collections import Counter
@@ -24,15 +24,15 @@ class Source:
 
     hub_name: str
     configs: tuple[str, ...]
-    """Read one after the other; what the hub calls subsets."""
+    """The hub's subsets, read one after the other."""
     split: str
     revision: str
     licence: str | None
-    """As the dataset's card states it; None: it states none."""
+    """From the dataset's card; None if it states none."""
     columns: Mapping[str, type | UnionType]
     """The columns that the conversion reads, with the Python type of their values."""
     num_rows: int | None = None
-    """Of all configs together; None: not known to us."""
+    """Of all configs together; None if unknown."""
 
 
 @dataclass(frozen=True)
@@ -44,12 +44,12 @@ class Item:
     """
 
     question: str
-    """In the dataset's own words: what repetitions are looked for in."""
+    """In the dataset's own words, in which repetitions are sought."""
     answer: str
     details: str = ""
-    """Added by the prompt to the question: unit tests, the unit asked for, the options."""
+    """Text after the question in the prompt: unit tests, the requested unit, the options."""
     solution: str = ""
-    """A reference program, for a coding item that must prove itself."""
+    """A reference program, to verify a coding item."""
 
     @property
     def prompt(self) -> str:
@@ -58,15 +58,16 @@ class Item:
 
 @dataclass(frozen=True)
 class LeftOut:
-    """Why a row becomes no item; equal reasons are counted together."""
+    """Why a row is omitted; equal reasons are counted together."""
 
     reason: str
 
 
 @dataclass(frozen=True)
 class RecordSet:
-    """A dataset and the conversion of its rows, in which every column of the source is there, not
-    None and of its type. ``name`` is the ``source`` of its records, ``form`` their ``task``."""
+    """A dataset with the conversion of its rows, which gets only rows with all columns of the
+    source, not None and of their types. ``name`` is the records' ``source``, ``form`` their
+    ``task``."""
 
     name: str
     form: Domain
@@ -75,7 +76,7 @@ class RecordSet:
 
 
 class Converted(NamedTuple):
-    """An item with the record that it is on disk."""
+    """An item with its record."""
 
     record: Record
     item: Item
@@ -84,10 +85,10 @@ class Converted(NamedTuple):
 def convert_rows(
     record_set: RecordSet, rows: Iterable[Row]
 ) -> tuple[list[Converted], Counter[str]]:
-    """Convert every row; returns the records, and how many rows were left out for each reason.
+    """Convert every row; returns the records, and the number of omitted rows by reason.
 
-    The id of a record holds the number of its row, from 0. Raises DataError when a column that
-    ``record_set.source`` names is missing, or a value has another type than it says.
+    A record's id holds the number of its row, from 0. Raises DataError if a column of
+    ``record_set.source`` is missing or a value has the wrong type.
     """
     converted: list[Converted] = []
     left_out: Counter[str] = Counter()
@@ -103,12 +104,12 @@ def convert_rows(
 
 
 def benchmark_file(name: str) -> str:
-    """The path of a benchmark's records within the folder of built data."""
+    """The path of a benchmark's records in the folder of built data."""
     return f"benchmarks/{name}.jsonl"
 
 
 def with_unit(unit: str) -> str:
-    """The sentence that tells the unit of a number asked for; "" is no unit."""
+    """The sentence that asks for a number in a unit ("" for none)."""
     return f"Give the answer in the unit {unit}." if unit else "The answer has no unit."
 
 
@@ -125,8 +126,8 @@ def _convert(record_set: RecordSet, row: Row, number: int) -> Item | LeftOut:
     for column, wanted in record_set.source.columns.items():
         if column not in row:
             raise DataError(
-                f"{place}: no column {column!r}; it has {', '.join(row)}. It is not the dataset "
-                "that the questions are built from, or its schema changed"
+                f"{place}: no column {column!r}; it has {', '.join(row)}. This is another dataset "
+                "than the questions are built from, or its schema changed"
             )
         if (value := row[column]) is None:
             return LeftOut(f"it has no {column}")

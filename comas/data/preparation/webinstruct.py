@@ -1,6 +1,6 @@
 r"""Numeric questions of physics, chemistry and biology: WebInstruct-verified (Ma et al., 2025).
 
-Its answers are short texts, a number mostly with its unit. The number is the gold answer, and
+Its answers are short texts, mostly a number with its unit. The number becomes the gold answer, and
 the question ends with the unit:
 
 | answer in the dataset | gold answer | unit |
@@ -40,7 +40,7 @@ _NO_UNIT_START = re.compile(r"[.,;:/=<>+^-]")
 
 
 def convert(row: Row) -> Item | LeftOut:
-    """Split the answer into the gold number and the unit that the question then asks for."""
+    """Split the answer into the gold number and the unit to ask for."""
     if row["category"] not in CATEGORIES:
         return LeftOut("it is of another category than physics, chemistry and biology")
     if row["answer_type"] not in NUMERIC_TYPES:
@@ -53,8 +53,8 @@ def convert(row: Row) -> Item | LeftOut:
 
 
 def split_unit(answer: str) -> tuple[str, str] | None:
-    """(number, unit) of an answer: ``("3.2e4", "kg/m^3")`` of ``3.2 x 10^4 kg/m^3``; None when it
-    is not one number with at most a unit."""
+    """(number, unit) of an answer: ``("3.2e4", "kg/m^3")`` of ``3.2 x 10^4 kg/m^3``; None unless it
+    is one number with at most a unit."""
     text = answer.replace("\u2212", "-").replace("$", "").strip().rstrip(".").strip()
     match = _NUMBER_WITH_UNIT.fullmatch(text)
     if match is None:
