@@ -11,9 +11,8 @@ import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from decimal import MAX_PREC, Context
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from huggingface_hub.errors import HfHubHTTPError
 from pydantic_core import from_json
@@ -99,21 +98,23 @@ def json_rows(path: Path) -> Iterator[tuple[str, Any]]:
 
 
 class _AsWritten(float):
-    """A JSON number with more digits than a float keeps; its text has all of them."""
+    """A JSON number whose text keeps all its digits."""
 
     text: str
+
+    def __new__(cls, text: str) -> Self:
+        number = super().__new__(cls, text)
+        number.text = text
+        return number
 
     def __str__(self) -> str:
         return self.text
 
 
-_DECIMAL = Context(prec=MAX_PREC, traps=[])
-
-
 def _parsed(content: bytes) -> Any:
     """The value of JSON; raises ValueError if it is invalid or repeats a key."""
     from_json(content)  # refuses half of a surrogate pair, unlike json.loads
-    return json.loads(content, object_pairs_hook=_object, parse_float=_number)
+    return json.loads(content, object_pairs_hook=_object, parse_float=_AsWritten)
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -122,13 +123,6 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         key, _ = Counter(key for key, _ in pairs).most_common(1)[0]
         raise ValueError(f"the key {key!r} occurs more than once in {reprlib.repr(found)}")
     return found
-
-
-def _number(text: str) -> float:
-    number = _AsWritten(text)
-    number.text = text
-    exact, kept = map(_DECIMAL.create_decimal, (text, repr(float(number))))
-    return float(number) if exact == kept else number
 
 
 def hub_rows(
