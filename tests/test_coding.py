@@ -28,26 +28,7 @@ def test_code_is_run_with_its_checker(grade):
 
 
 @pytest.mark.parametrize("grade", GRADERS)
-@cases(
-    "right, wrong, checker",
-    (  # HumanEval's manner
-        "def double(x: int) -> int:\n    return 2 * x",
-        "def double(x: int) -> int:\n    return x ** 2",
-        "METADATA = {}\n\n\ndef check(candidate):\n    import random\n"
-        "    assert candidate(3) == 6, 'three'\n    for _ in range(9):\n"
-        "        x = random.randint(0, 99)\n        assert candidate(x) == x + x\n\n"
-        "check(double)",
-    ),
-    (  # KodCode's
-        "def grow(box):\n    if box['v'] < 0: raise ValueError('low')\n    box['v'] += 1",
-        "def grow(box): box['v'] += 1",
-        "from solution import grow\n\ndef test_grow():\n    box = {'v': 1}\n    grow(box)\n"
-        "    assert box == {'v': 2}\n\ndef test_low():\n    try:\n        grow({'v': -1})\n"
-        "        assert False\n    except ValueError as error:\n"
-        "        assert str(error) == 'low'\n\ntest_grow()\ntest_low()",
-    ),
-    ids=["check(candidate)", "test functions"],
-)
+@cases("right, wrong, checker", ids=["check(candidate)", "test functions"])
 def test_checkers_in_the_manner_of_the_benchmarks(grade, right, wrong, checker):
     if "solution" in checker and grade is coding.verify_coding_published:
         pytest.skip("there is no module in one namespace")
@@ -64,26 +45,7 @@ def test_of_several_blocks_the_last_counts_and_as_published_any():
     assert coding.verify_coding_published(f"{wrong}\nWorse:\n{wrong}", CHECKER) == "wrong"
 
 
-@cases(
-    "response, code",
-    ("```python\na\n```", "a\n"),
-    ("  ``` Python \r\na\r\n  ```", "a\n"),
-    ("```python\na = '```'\n```", "a = '```'\n"),
-    ("```python\na\n```\n```python\nb", "a\n"),
-    ("```python\n```", ""),
-    ("`````python\n```\n````\n`````", "```\n````\n"),
-    ("~~~python\n```\na\n~~~~", "```\na\n"),
-    ("```python\na\n```python\nb\n```", "a\n```python\nb\n"),
-    ("```\n1 2\n```\n```python\na\n```", "a\n"),
-    ("- ```python\n  if a:\n      b\n  ```", "if a:\n    b\n"),
-    ("> ```python\n> a\n> ```", "a\n"),
-    ("<answer>\n```python\na\n\nb\n```\n</answer>", "a\n\nb\n"),
-    ("```python\na\n", None),
-    ("- So:\n  ```python\n  a\n", None),
-    ("````markdown\n```python\na\n```\n````", None),
-    ("```python a```", None),
-    ("```py\na\n```", None),
-)
+@cases("response, code")
 def test_the_last_closed_python_block_is_the_program(response, code):
     assert coding.last_python_block(response) == code
 
@@ -112,29 +74,13 @@ def test_a_forgery_passes_as_published_only():
 
 
 @pytest.mark.parametrize("grade", GRADERS)
-@cases(
-    "checker, reason",
-    ("assert f(", "is not Python"),
-    ("\0", "is not Python"),
-    ("import numpy as np\nassert f(2) == 4", "imports numpy, but"),
-    ("import unittest\nunittest.main()", r"calls unittest\.main\(\)"),
-    ("import pytest, requests.api\nassert f(2) == 4", "imports pytest, requests, but"),
-)
+@cases("checker, reason")
 def test_a_checker_that_cannot_run_is_an_error(grade, checker, reason):
     with pytest.raises(ValueError, match=f"the checker code {reason}"):
         grade(in_block(SQUARE), checker)
 
 
-@cases(
-    "checker, may_shadow",
-    ("assert sum(10, 15) == 6", True),
-    ("def check(c):\n    assert c(1) == 2\ncheck(copy)", True),
-    ("assert abs(f(2) - 4) < 1e-6", False),
-    ("assert math.isclose(f(2), 4)", False),
-    ("from solution import f\nassert abs(f(2)) == 4", False),
-    ("import solution\nassert abs(solution.f(2)) == 4", False),
-    ("import math as m\nx = lambda y: y\nassert str(m.pi) == x('3')", True),
-)
+@cases("checker, may_shadow")
 def test_whose_name_is_meant(checker, may_shadow):
     assert coding.examine_checker(checker) is may_shadow
 

@@ -3,10 +3,7 @@
 import json
 import os
 import shutil
-import signal
 import subprocess
-import sys
-import time
 from collections import Counter
 from hashlib import sha256
 from pathlib import Path
@@ -174,27 +171,6 @@ def test_a_second_run_keeps_what_is_there_unless_a_benchmark_changed(
     assert run(tmp_path / "newer", built, "--only", "math-500", "--rebuild") == 0
     assert run(tmp_path / "empty", built) == 1
     assert "train.jsonl was built with apart_from.math-500 '" in caplog.text
-
-
-def test_a_killed_build_continues_where_it_was(copies, built, tmp_path):
-    folder = tmp_path / "killed"
-    process = subprocess.Popen(
-        [sys.executable, "scripts/prepare_data.py", "--from", copies, "--output", folder, *SIZES],
-        cwd=REPOSITORY,
-        env={**os.environ, "TMPDIR": str(tmp_path)},
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
-    while not (folder / "benchmarks/humaneval.jsonl").exists():
-        assert process.poll() is None
-        time.sleep(0.005)
-    process.send_signal(signal.SIGKILL)
-    process.wait()
-    assert not (folder / "train.jsonl").exists()
-    done = {path: path.stat().st_mtime_ns for path in folder.glob("benchmarks/*.jsonl")}
-    assert run(copies, folder) == 0
-    assert contents(folder) == contents(built)
-    assert all(path.stat().st_mtime_ns == written for path, written in done.items())
 
 
 def test_a_half_written_file_is_no_obstacle_and_a_lost_one_is_built_again_as_it_was(copies, built):

@@ -40,14 +40,13 @@ def test_a_box_is_found_in_linear_time(response):
     assert time.process_time() - started < 2
 
 
-@pytest.mark.parametrize(("gold", "answer"), [*pairs("math", "same"), ("25", "25\\ ")])
-def test_the_same_answer_in_another_form_is_correct(gold, answer):
-    assert verify_math(rf"So it is \boxed{{{answer}}}.", gold) == "correct"
-
-
-@pytest.mark.parametrize(("gold", "answer"), pairs("math", "another"))
-def test_another_answer_is_wrong(gold, answer):
-    assert verify_math(rf"\boxed{{{answer}}}", gold) == "wrong"
+@cases(
+    "gold, answer, verdict",
+    *((*pair, "correct") for pair in [*pairs("math", "same"), ("25", "25\\ ")]),
+    *((*pair, "wrong") for pair in pairs("math", "another")),
+)
+def test_the_same_answer_in_another_form_is_correct_and_another_answer_wrong(gold, answer, verdict):
+    assert verify_math(rf"So it is \boxed{{{answer}}}.", gold) == verdict
 
 
 @pytest.mark.parametrize("gold", texts("math", "same"))
@@ -108,14 +107,13 @@ def test_what_holds_no_single_number_is_not_read(text):
     assert verify_science(rf"\boxed{{{text}}}", "2.5") == "unanswered"
 
 
-@pytest.mark.parametrize(("gold", "answer"), pairs("science", "within five percent"))
-def test_a_number_within_five_percent_is_correct(gold, answer):
-    assert verify_science(rf"Hence \boxed{{{answer}}}", f" {gold} ") == "correct"
-
-
-@pytest.mark.parametrize(("gold", "answer"), pairs("science", "further off"))
-def test_a_number_further_off_is_wrong(gold, answer):
-    assert verify_science(rf"\boxed{{{answer}}}", gold) == "wrong"
+@cases(
+    "gold, answer, verdict",
+    *((*pair, "correct") for pair in pairs("science", "within five percent")),
+    *((*pair, "wrong") for pair in pairs("science", "further off")),
+)
+def test_a_number_within_five_percent_is_correct(gold, answer, verdict):
+    assert verify_science(rf"Hence \boxed{{{answer}}}", f" {gold} ") == verdict
 
 
 @pytest.mark.parametrize("joint", [" or ", ", ", r"\text{ or }", " and ", "/"])
@@ -201,25 +199,29 @@ def test_of_several_boxes_the_last_counts_and_a_letter_needs_one(response, gold,
     assert verify_choice(response, gold) == verdict
 
 
-def verdicts(form: str, response: str, gold: str) -> tuple[str, str]:
-    """(published, strict)"""
-    return verify(form, response, gold, "published"), verify(form, response, gold)
+def of_both_graders():
+    """(form, gold, response, published verdict, strict verdict)"""
+    for gold in texts("published", "math: the gold itself is wrong"):
+        yield "math", gold, rf"So it is $\boxed{{{gold}}}$.", "wrong", "correct"
+    for gold, answer in pairs("published", "math: a part of the gold"):
+        yield "math", gold, rf"\boxed{{{answer}}}", "correct", "wrong"
+    for case in parts("published", "math: plain numbers"):
+        yield "math", *case
+    for answer in ("(A)", r"\text{A}", "A.", " A ", "A) Right, Left", "a"):
+        yield "choice", "A", rf"\boxed{{{answer}}}", "unanswered", "correct"
+    for gold, answer, verdict in parts("published", "science: digits"):
+        yield "science", gold, rf"\boxed{{{answer}}}", verdict, "correct"
+    yield "science", " -200", r"\boxed{-190.0}", "correct", "correct"
+    yield "science", "200", r"\boxed{210.1}", "wrong", "wrong"
+    yield "science", "200", "210", "unanswered", "unanswered"
 
 
-@cases(
-    "gold, response, published, strict",
-    *(
-        (gold, rf"So it is $\boxed{{{gold}}}$.", "wrong", "correct")
-        for gold in texts("published", "math: the gold itself is wrong")
-    ),
-    *(
-        (gold, rf"\boxed{{{answer}}}", "correct", "wrong")
-        for gold, answer in pairs("published", "math: a part of the gold")
-    ),
-    *parts("published", "math: plain numbers"),
-)
-def test_published_math_has_its_faults_and_strict_has_not(gold, response, published, strict):
-    assert verdicts("math", response, gold) == (published, strict)
+@cases("form, gold, response, published, strict", *of_both_graders())
+def test_the_published_graders_have_faults_and_the_strict_have_not(
+    form, gold, response, published, strict
+):
+    assert verify(form, response, gold, "published") == published
+    assert verify(form, response, gold) == strict
 
 
 @cases("gold, response, verdict", *parts("published", "math: by the library"))
@@ -236,26 +238,9 @@ def test_a_gold_that_cannot_be_read_or_another_thread_is_an_error():
         other.submit(verify, "math", r"\boxed{71}", "71", "published").result()
 
 
-@pytest.mark.parametrize("answer", ["(A)", r"\text{A}", "A.", " A ", "A) Right, Left", "a"])
-def test_published_choice_rejects_a_letter_with_anything_around_it(answer):
-    assert verdicts("choice", rf"\boxed{{{answer}}}", "A") == ("unanswered", "correct")
-
-
 @cases("response, verdict", *parts("published", "choice: bare letters"))
 def test_published_choice_takes_the_last_bare_letter_up_to_d(response, verdict):
     assert verify("choice", response, "A", "published") == verdict
-
-
-@cases(
-    "gold, answer, verdict", *parts("published", "science: digits"), (" -200", "-190.0", "correct")
-)
-def test_published_science_reads_plain_digits_only_and_strict_reads_all(gold, answer, verdict):
-    assert verdicts("science", rf"\boxed{{{answer}}}", gold) == (verdict, "correct")
-
-
-def test_published_science_allows_five_percent_and_needs_a_box():
-    assert verify("science", r"\boxed{210.1}", "200", "published") == "wrong"
-    assert verify("science", "210", "200", "published") == "unanswered"
 
 
 LINES = (Path(__file__).parent / "spellings.jsonl").read_text(encoding="utf-8").splitlines()
