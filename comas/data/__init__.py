@@ -8,9 +8,7 @@ from comas.data.records import (
     Faulty,
     QuestionSet,
     Record,
-    grouped,
     load_questions,
-    read_questions,
     read_records,
 )
 
@@ -25,8 +23,6 @@ __all__ = [
     "draw_batch",
     "draw_further",
     "fixed_subset",
-    "grouped",
     "load_questions",
-    "read_questions",
     "read_records",
 ]
