@@ -92,49 +92,5 @@ def webinstruct_row(number: int) -> dict[str, Any]:
 
 JSON_BENCHMARKS = case_file("local_copies")["JSON_BENCHMARKS"]
 """File -> its only row."""
-BENCHMARKS: dict[str, tuple[str, str, Rows]] = {
-    "openai/gsm8k": (
-        "main",
-        "test",
-        [{"question": "Ann has 2 pens and buys 3. How many?", "answer": "2 + 3 = 5\n#### 5"}],
-    ),
-    "openai/openai_humaneval": (
-        "openai_humaneval",
-        "test",
-        [
-            {
-                "prompt": 'def double(x):\n    """Twice x."""\n',
-                "test": "\n\ndef check(candidate):\n    assert candidate(2) == 4\n",
-                "entry_point": "double",
-            }
-        ],
-    ),
-    "google-research-datasets/mbpp": (
-        "full",
-        "test",
-        [
-            {
-                "text": "Write a function to square a number.",
-                "test_list": ["assert square(3) == 9", "assert square(-2) == 4"],
-                "test_setup_code": "",
-            }
-        ],
-    ),
-    "Idavidrein/gpqa": (
-        "gpqa_main",
-        "train",
-        [
-            {
-                "Record ID": f"rec{number}",
-                "Question": f"Which gas number {number} is lightest?",
-                "Correct Answer": "hydrogen ",
-                "Incorrect Answer 1": "helium",
-                "Incorrect Answer 2": "neon",
-                "Incorrect Answer 3": "argon",
-            }
-            for number in range(4)
-        ],
-    ),
-    "cais/mmlu": ("all", "test", [{"question": "2 + 2?", "choices": list("3456"), "answer": 1}]),
-}
+BENCHMARKS: dict[str, tuple[str, str, Rows]] = case_file("local_copies")["BENCHMARKS"]
 """Dataset -> config, split and its rows."""

@@ -124,9 +124,3 @@ AHEAD_OF = ("training.max_staleness=1", "algorithm.rollout_correction=tis")
 )
 def test_what_staleness_cannot_have_is_refused_with_the_remedy(settings, said):
     assert said in only_fault(*settings, file=QUICKSTART)
-
-
-@pytest.mark.parametrize("correction", ["tis", "ratio"])
-def test_whatever_weighs_stale_samples_will_do(correction):
-    settings = ["cluster.device=cpu", AHEAD_OF[0], f"algorithm.rollout_correction={correction}"]
-    assert load_config(QUICKSTART, settings).training.max_staleness == 1

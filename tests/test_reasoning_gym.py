@@ -119,16 +119,16 @@ def golds(made) -> dict[str, str]:
 
 
 @pytest.mark.stack
-def test_tasks_judge_their_own_answers_right_and_others_wrong(golds):
+def test_tasks_judge_their_own_answers_right_and_others_or_endless_ones_wrong(golds):
     assert try_tasks(golds.values()) == "countdown, rubiks_cube, simple_integration, spiral_matrix"
     own = {task: Gold.read(gold).own_answer for task, gold in golds.items()}
     assert own.pop("rubiks_cube") is None  # judged by its rules alone
     items = [("reasoning", rf"So \boxed{{\text{{{own[task]}}}}}", golds[task]) for task in own]
     items += [("reasoning", r"\boxed{0}", gold) for gold in golds.values()]
-    items += [("reasoning", "no box", golds["countdown"])]
+    items += [("reasoning", text, golds["countdown"]) for text in (r"\boxed{9**9**9**9}", "no box")]
     with Verifier(num_workers=1) as verifier:
         verdicts = verifier.verify_batch(items)
-    assert verdicts == ["correct"] * 3 + ["wrong"] * 4 + ["unanswered"]
+    assert verdicts == ["correct"] * 3 + ["wrong"] * 5 + ["unanswered"]
 
 
 @pytest.mark.stack
@@ -144,11 +144,6 @@ def test_an_answer_that_is_code_is_never_run(golds, task):
     }[task]
     assert verify_reasoning_gym(rf"\boxed{{{own}}}", golds[task]) == "correct"
     assert verify_reasoning_gym(rf"\boxed{{{code}}}", golds[task]) == "wrong"
-
-
-@pytest.mark.stack
-def test_an_answer_that_takes_for_ever_is_wrong(golds):
-    assert verify_reasoning_gym(r"\boxed{9**9**9**9}", golds["countdown"]) == "wrong"
 
 
 @pytest.mark.stack
