@@ -54,9 +54,8 @@ def write_report(study: Study, results: Results, records: Sequence[Record], targ
         legend = LEGEND_OF_SHARES.format(bound=study.bound, metric=whole)
         shares = share_table(results, whole, bound=study.bound)
         tables.append(f"## Share of the bound's gain\n\n{legend}\n\n{shares}")
-        if parts := [
-            each for each in others if "validation/" in each and has_metric(results, each)
-        ]:
+        parts = [each for each in others if "validation/" in each and has_metric(results, each)]
+        if parts:
             tables.append(f"{LEGEND_OF_PARTS}\n\n{part_table(results, parts, bound=study.bound)}")
     if questions := question_table(results, reference=study.reference):
         tables.append(f"## Question by question\n\n{LEGEND_OF_QUESTIONS}\n\n{questions}")
@@ -106,9 +105,8 @@ def comparison_table(results: Results, metric: str, *, reference: str) -> str:
         if not known:
             continue
         more = None if name == reference else rises_more(results, metric, name, reference)
-        said = "" if more is None else f"**{more}**" if more.excludes_zero else str(more)
         before, after = (mean_and_spread(values) for values in zip(*known, strict=True))
-        rows.append([name, before, after, said])
+        rows.append([name, before, after, _in_bold(more)])
     if not rows:
         raise ValueError(f"no run has the metric {metric}; metrics.jsonl of a run has all names")
     return markdown(["experiment", "before", "after", f"rise over {reference}"], rows)
@@ -149,11 +147,7 @@ def part_table(results: Results, metrics: Sequence[str], *, bound: str) -> str:
 def shares_of_gain(results: Results, metric: str, name: str, bound: str) -> list[float]:
     """Return an experiment's gain as a share of the bound's, in percent, for each seed that both
     have; empty if the bound gained nothing with one of them."""
-    changes = [
-        (run.change(metric), whole.change(metric))
-        for run, whole in paired_runs(results, name, bound)
-    ]
-    known = [(gain, whole) for gain, whole in changes if gain is not None and whole is not None]
+    known = _paired_changes(results, metric, name, bound)
     return [100 * gain / whole for gain, whole in known] if all(w > 0 for _, w in known) else []
 
 
@@ -165,8 +159,8 @@ def question_table(results: Results, *, reference: str) -> str:
         if not shares:
             continue
         more = None if name == reference else questions_more(results, name, reference)
-        said = "" if more is None else f"**{more}**" if more.excludes_zero else str(more)
-        rows.append([name, f"{100 * fmean(fmean(share) for share in shares):.1f}", said])
+        right = f"{100 * fmean(fmean(share) for share in shares):.1f}"
+        rows.append([name, right, _in_bold(more)])
     return markdown(["experiment", "right", f"more than {reference}"], rows) if rows else ""
 
 
@@ -186,6 +180,10 @@ def questions_more(results: Results, name: str, reference: str) -> Interval | No
     return interval(means) if means else None
 
 
+def _in_bold(more: Interval | None) -> str:
+    return "" if more is None else f"**{more}**" if more.excludes_zero else str(more)
+
+
 def shares_right(run: RunResult) -> list[float]:
     """Return for each held-out question the share of agents that answer it right."""
     return [fmean(map(int, digits)) for digits in zip(*run.right, strict=True)]
@@ -199,12 +197,18 @@ def markdown(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 def rises_more(results: Results, metric: str, name: str, reference: str) -> Interval | None:
     """Compare by how much ``metric`` rose with each seed; None below two common seeds."""
-    changes = [
-        (one.change(metric), two.change(metric))
-        for one, two in paired_runs(results, name, reference)
-    ]
-    more = [scale_of(metric) * (a - b) for a, b in changes if a is not None and b is not None]
+    changes = _paired_changes(results, metric, name, reference)
+    more = [scale_of(metric) * (one - other) for one, other in changes]
     return interval(more) if len(more) > 1 else None
+
+
+def _paired_changes(
+    results: Results, metric: str, name: str, other: str
+) -> list[tuple[float, float]]:
+    """Return the changes of ``metric`` in both experiments, for each seed that both have."""
+    pairs = paired_runs(results, name, other)
+    changes = [(one.change(metric), two.change(metric)) for one, two in pairs]
+    return [(a, b) for a, b in changes if a is not None and b is not None]
 
 
 def scale_of(metric: str) -> float:

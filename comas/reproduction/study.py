@@ -1,7 +1,7 @@
 """The keys of a study's file, and of scripts/reproduce.sh."""
 
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -62,24 +62,20 @@ def find_conflicts(study: Study) -> Iterator[Conflict]:
             yield Conflict(("experiments",), f"{name} must be a command's words, as text", remedy)
         if not FOLDER_NAME.fullmatch(name):
             yield Conflict(("experiments",), f"{name} {FOLDER_NAME_IN_WORDS}", "rename it")
-    for asked, names in _named(study).items():
+    named: dict[str, Sequence[str | None]] = {
+        "only": study.only or [],
+        "compare_with": [study.compare_with],
+        "bound": [study.bound],
+    }
+    for asked, names in named.items():
         if unknown := [str(name) for name in names if name and name not in study.experiments]:
-            yield Conflict(
-                (asked,),
-                f"names {', '.join(unknown)}, which is no experiment",
-                f"choose from {known}",
-            )
+            what = f"names {', '.join(unknown)}, which is no experiment"
+            yield Conflict((asked,), what, f"choose from {known}")
     if not study.metrics:
         yield Conflict(("metrics",), "names none", "write metrics=[validation/accuracy]")
     if not study.seeds or len(set(study.seeds)) < len(study.seeds) or min(study.seeds) < 0:
         remedy = "write them like seeds=[0,1,2]"
         yield Conflict(("seeds",), "must hold seeds from 0 on, each once", remedy)
-
-
-def _named(study: Study) -> dict[str, list[str | None]]:
-    """Return key -> experiments that it names."""
-    only: list[str | None] = [*(study.only or [])]
-    return {"only": only, "compare_with": [study.compare_with], "bound": [study.bound]}
 
 
 def words_of(command: Any) -> list[str]:

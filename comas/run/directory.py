@@ -29,45 +29,15 @@ from typing import Any, Self
 from comas.config import changed_keys, config_as_yaml, load
 from comas.config.plugins import digest_of
 from comas.config.schema import Config
-from comas.run import seals
+from comas.run import records, seals, status
 from comas.run.checkpoints import Checkpoints, step_name, steps_in
 from comas.run.provenance import note_process
-from comas.run.records import (
-    LOG,
-    METRICS,
-    NO_ANSWERS,
-    TOKENS,
-    VALIDATIONS,
-    Record,
-    Row,
-    append_row,
-    compressed,
-    discussion_record,
-    log_file,
-    read_rows,
-    token_records,
-)
-from comas.run.status import (
-    BEST,
-    ENDED,
-    MODELS,
-    NUM_STEPS,
-    STEP_OF_MODELS,
-    best_step,
-    trained_steps,
-)
+from comas.run.records import LOG, METRICS, NO_ANSWERS, TOKENS, VALIDATIONS, Record, Row
+from comas.run.status import BEST, MODELS, trained_steps
 from comas.run.trackers import open_trackers
 from comas.types import AnswerKey, Discussion, RewardedDiscussion, TurnKey
 from comas.utils import files
-from comas.utils.files import (
-    PARTIAL,
-    explaining_errors,
-    from_here,
-    json_lines,
-    locked,
-    new_folder,
-    written_aside,
-)
+from comas.utils.files import PARTIAL, explaining_errors, from_here, json_lines
 from comas.utils.model_folder import CARD
 
 logger = logging.getLogger(__name__)
@@ -96,9 +66,9 @@ class RunDirectory:
             path / CHECKPOINTS, run=self._origin.run, key=self._key, foreign=config.resume_foreign
         )
         with ExitStack() as stack:
-            stack.enter_context(locked(path, remedy=IN_USE))
+            stack.enter_context(files.locked(path, remedy=IN_USE))
             self._prepare()
-            stack.enter_context(log_file(path / LOG))
+            stack.enter_context(records.log_file(path / LOG))
             files.append_lines(path / METRICS, [])
             self._trackers = open_trackers(config, path)
             _point_latest_at(path)
@@ -107,7 +77,7 @@ class RunDirectory:
     @classmethod
     def create(cls, config: Config) -> Self:
         """Make ``saves/<date>-<time>-<name>/`` and let ``saves/latest`` point at it."""
-        run = cls(new_folder(Path(config.saves), f"{_now()}-{config.name}"), config)
+        run = cls(files.new_folder(Path(config.saves), f"{_now()}-{config.name}"), config)
         run.keep_settings({})
         return run
 
@@ -166,7 +136,7 @@ class RunDirectory:
             reason = "interrupted" if isinstance(error, KeyboardInterrupt) else f"error: {error}"
             with suppress(files.FileError):  # a full disk is then the error itself
                 # Errors quote file names and plug-ins, which may hold half a surrogate pair.
-                files.write_text(self.path / ENDED, reason.encode(errors="replace").decode())
+                files.write_text(self.path / status.ENDED, reason.encode(errors="replace").decode())
         with self._resources:
             for tracker in self._trackers:
                 tracker.close(failed=kind is not None)
@@ -175,7 +145,7 @@ class RunDirectory:
 
     def log_metrics(self, step: int, metrics: Mapping[str, float | None]) -> Row:
         """Write one row to metrics.jsonl (see ``append_row``) and to the trackers; returns it."""
-        row = append_row(self.path / METRICS, step, metrics)
+        row = records.append_row(self.path / METRICS, step, metrics)
         for tracker in self._trackers:
             tracker.log(row)
         return row
@@ -190,10 +160,13 @@ class RunDirectory:
     ) -> None:
         """Write the discussions of a step, one per line, with rewards and any known verdicts and
         reference answers."""
-        records = [discussion_record(d, verdicts=verdicts, answers=answers) for d in discussions]
-        self._write_records("discussions", step, records)
+        lines = [
+            records.discussion_record(each, verdicts=verdicts, answers=answers)
+            for each in discussions
+        ]
+        self._write_lines("discussions", step, lines)
         for tracker in self._trackers:
-            tracker.log_discussions(records)
+            tracker.log_discussions(lines)
 
     def save_tokens(
         self,
@@ -205,14 +178,15 @@ class RunDirectory:
         """Write the tokens of a step's prompts and responses, and the ``advantages`` of its update,
         which may also cover turns of earlier steps."""
         path = self.path / TOKENS / f"{step_name(step)}.jsonl.gz"
-        files.write_files({path: compressed(token_records(discussions, advantages))})
+        tokens = records.token_records(discussions, advantages)
+        files.write_files({path: records.compressed(tokens)})
 
-    def save_validation(self, step: int, records: Sequence[Record]) -> None:
+    def save_validation(self, step: int, lines: Sequence[Record]) -> None:
         """Write every agent's answer to every held-out question, one per line."""
-        self._write_records(VALIDATIONS, step, records)
+        self._write_lines(VALIDATIONS, step, lines)
 
-    def _write_records(self, folder: str, step: int, records: Sequence[Record]) -> None:
-        files.write_text(self.path / folder / f"{step_name(step)}.jsonl", json_lines(records))
+    def _write_lines(self, folder: str, step: int, lines: Sequence[Record]) -> None:
+        files.write_text(self.path / folder / f"{step_name(step)}.jsonl", json_lines(lines))
 
     # ------------------------------------------------------------ checkpoints and models
 
@@ -261,15 +235,15 @@ class RunDirectory:
     def models_folder(self, step: int, *, name: str = MODELS) -> Iterator[Path]:
         """Yield a folder that becomes ``models/`` (or ``BEST``), with the agents after ``step``, if
         the block succeeds."""
-        with written_aside(self.path / name) as partial:
-            (partial / STEP_OF_MODELS).write_text(f"{step}\n")
+        with files.written_aside(self.path / name) as partial:
+            (partial / status.STEP_OF_MODELS).write_text(f"{step}\n")
             yield partial
         if name == MODELS:
             self._seal(models=self._model_digests())
 
     def note_num_steps(self, num_steps: int) -> None:
         """Write the planned number of steps, for processes that follow the run."""
-        files.write_text(self.path / NUM_STEPS, f"{num_steps}\n")
+        files.write_text(self.path / status.NUM_STEPS, f"{num_steps}\n")
 
     def is_finished(self, num_steps: int) -> bool:
         """True if ``models/`` holds the agents after ``num_steps``, undamaged; warns of damage."""
@@ -287,17 +261,17 @@ class RunDirectory:
 
     def best_step(self) -> int | None:
         """Return the step of the best validation so far; None without ``training.keep_best``."""
-        metric = self.config.training.keep_best
-        return None if metric is None else best_step(read_rows(self.path / METRICS), metric)
+        metric, rows = self.config.training.keep_best, records.read_rows(self.path / METRICS)
+        return None if metric is None else status.best_step(rows, metric)
 
     def go_back_to(self, step: int) -> None:
         """Move everything that belongs to later steps than ``step`` to ``dropped/<date>-<time>/``;
         with ``BEFORE_ALL``, all steps."""
-        rows = read_rows(self.path / METRICS)
+        rows = records.read_rows(self.path / METRICS)
         later = [row for row in rows if row["step"] > step]
         paths = list(self._paths_after(step))
         if later or paths:
-            aside = new_folder(self.path / DROPPED, _now())
+            aside = files.new_folder(self.path / DROPPED, _now())
             with explaining_errors(aside):
                 files.write_text(aside / METRICS, json_lines(later))
                 for path in paths:
@@ -344,7 +318,7 @@ class RunDirectory:
                 folder.mkdir(exist_ok=True)
                 for partial in folder.glob(f"{PARTIAL}*"):
                     files.remove(partial)
-            files.remove(self.path / ENDED)
+            files.remove(self.path / status.ENDED)
         note_process(self.path)
 
 

@@ -126,6 +126,7 @@ def discussion_record(
 
 
 def _turn_record(turn: Turn, reward: float | None, verdict: str | None) -> Record:
+    said = turn.generation
     record: Record = {
         "turn_id": turn.turn_id,
         "parent_turn_id": turn.parent_turn_id,
@@ -134,22 +135,21 @@ def _turn_record(turn: Turn, reward: float | None, verdict: str | None) -> Recor
         "agent": None if turn.is_given else turn.agent_index,
         "reward": reward,
         "response": turn.text,
-        "finish_reason": turn.generation.finish_reason,
-        "num_prompt_tokens": len(turn.generation.prompt_token_ids),
-        "num_response_tokens": len(turn.generation.response_token_ids),
-        "policy_version": turn.generation.policy_version,
+        "finish_reason": said.finish_reason,
+        "num_prompt_tokens": len(said.prompt_token_ids),
+        "num_response_tokens": len(said.response_token_ids),
+        "policy_version": said.policy_version,
     }
     if turn.role == "scoring":
         record["score"] = parse_score(turn.text)
-    if turn.generation.author:
-        record["author"] = turn.generation.author
-    if turn.generation.thinking_text:
-        record["thinking"] = turn.generation.thinking_text
-    if turn.generation.calls:
-        record["calls"] = [call._asdict() for call in turn.generation.calls]
-    if turn.generation.spells_mark:
-        record["spells_mark"] = True
-    return record if verdict is None else record | {"verdict": verdict}
+    where_present = {
+        "author": said.author,
+        "thinking": said.thinking_text,
+        "calls": [call._asdict() for call in said.calls or ()],
+        "spells_mark": said.spells_mark,
+        "verdict": verdict,
+    }
+    return record | {name: value for name, value in where_present.items() if value}
 
 
 # ---------------------------------------------------------------- tokens/

@@ -170,7 +170,9 @@ def update_metrics(
             metrics[f"agent_{agent}/policy/gradient_norm/{role}"] = norm
         between = variance_between_roles(buffers[policy], update.advantages)
         metrics[f"agent_{agent}/policy/advantage_between_roles"] = between
-        metrics[f"agent_{agent}/policy/no_advantage_share"] = _without_advantage(update)
+        largest = [max(map(abs, tokens), default=0.0) for tokens in update.advantages]
+        share = _mean([float(advantage < NO_ADVANTAGE) for advantage in largest])
+        metrics[f"agent_{agent}/policy/no_advantage_share"] = share
     return metrics
 
 
@@ -253,16 +255,6 @@ def reward_spread(rewarded: Iterable[RewardedDiscussion]) -> float | None:
             if reward is not None:
                 paid.setdefault((turn.role, turn.round_index), []).append(reward)
     return max((max(rewards) - min(rewards) for rewards in paid.values()), default=None)
-
-
-def _without_advantage(stats: UpdateStats) -> float | None:
-    """Share of samples with a zero advantage; None for updates on pairs or without samples."""
-    return _mean(
-        [
-            float(max(map(abs, advantages), default=0.0) < NO_ADVANTAGE)
-            for advantages in stats.advantages
-        ]
-    )
 
 
 def _mean(values: Sequence[float]) -> float | None:

@@ -1,5 +1,4 @@
-"""Pages for researchers: one self-contained HTML file each, without a server or a network.
+"""The page of a run: one HTML file that needs no server and no network.
 
-The report of a run, which a training writes at its end, and the viewer, which also holds every
-discussion, are the same page with different discussions in it.
+The report that training writes and the viewer, with every discussion, are the same page.
 """

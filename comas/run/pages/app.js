@@ -39,14 +39,14 @@ async function start() {
   document.body.dataset.ready = "yes";
 }
 
-/** The lists to filter by, with what was chosen in them. */
+/** Draw the filters; keeps what was chosen in them. */
 function drawFacets() {
   const { wanted } = readFilter();
   at("facets").replaceChildren(...facetsOf(state.threads, state.sources).map(facetElement));
   for (const list of at("facets").querySelectorAll("select")) list.value = wanted[list.name] ?? "";
 }
 
-/** What the report says of each source beside its curves. */
+/** Draw the report of each source, but for its curves. */
 function drawReports() {
   at("reports").replaceChildren(...state.sources.flatMap((source, number) => {
     const own = state.threads.filter((thread) => thread.source === number);
@@ -65,7 +65,7 @@ function drawCurves() {
   }));
 }
 
-/* ---------------------------------------------------------------- following runs */
+/* ---------------------------------------------------------------- live runs */
 
 function drawProgress(fault = "") {
   const said = state.sources.map(({ name, live }) =>
@@ -73,7 +73,7 @@ function drawProgress(fault = "") {
   at("progress").textContent = fault || said.join(" · ");
 }
 
-/** What is new of every source; undefined: there is none to be had now. */
+/** Fetch the news of every source; undefined if the server does not answer. */
 async function news() {
   const have = state.sources.map((source) => `have=${encodeURIComponent(source.live.mark)}`).join("&");
   try {
@@ -83,12 +83,12 @@ async function news() {
     if (reload) location.reload();
     return sources;
   } catch {
-    drawProgress("The page is not followed any more: the command that shows it has ended or is busy. It is asked again.");
+    drawProgress("No connection: the command that serves this page has ended or is busy. Trying again.");
     return undefined;
   }
 }
 
-/** Ask for what is new, again and again. */
+/** Poll for news. */
 async function follow() {
   const found = await news();
   if (found) {
@@ -98,7 +98,7 @@ async function follow() {
   setTimeout(follow, POLL_MS);
 }
 
-/** Show what is new; what is open, chosen and in sight stays. */
+/** Show the news; what is open, chosen and visible stays. */
 function takeNews(news) {
   const noted = JSON.stringify(state.sources.map((source) => source.notes));
   const known = new Set(state.threads.map((thread) => thread.key));
@@ -129,11 +129,11 @@ function showTab(name, isPassing = false) {
     at(`tab-${each}`).setAttribute("aria-selected", String(each === name));
   }
   if (name === "discussions") drawRows();
-  at(name === "report" ? "report" : "list").focus({ preventScroll: true }); // which keys then scroll
+  at(name === "report" ? "report" : "list").focus({ preventScroll: true }); // so that keys scroll it
   noteAddress(isPassing);
 }
 
-/** The address is that of what is in sight; the one before is kept for Back, unless in passing. */
+/** Set the address to what is shown; the Back button returns to the one before, unless isPassing. */
 function noteAddress(isPassing = true) {
   const open = at("discussions").hidden ? undefined : state.open[0];
   const address = open ? `#${encodeURIComponent(open.key)}` : "";
@@ -149,7 +149,7 @@ function readFilter() {
   return { wanted, rewardFrom: number("reward-from"), rewardTo: number("reward-to"), text: at("search").value };
 }
 
-/** Find what fits. */
+/** Find the threads that fit the filter. */
 function find() {
   const asked = readFilter();
   state.fits = asksOfTurns(asked) ? (turn) => turnFits(turn, asked) : () => false;
@@ -158,7 +158,7 @@ function find() {
   at("rows").style.height = `${state.found.length * ROW_HEIGHT}px`;
 }
 
-/** Show what fits. What is open and is not among it gives way to the first that is. */
+/** Show the threads that fit; if the open one does not, open the first that does. */
 function filter() {
   find();
   if (!state.found.includes(state.open[0])) state.open = state.found.slice(0, 1);
@@ -172,7 +172,7 @@ function refilter() {
   noteAddress();
 }
 
-/** On a narrow screen: show or hide what there is to filter by. */
+/** Show or hide the filters, on a narrow screen. */
 function toggleFilters() {
   at("more").setAttribute("aria-expanded", String(at("filters").classList.toggle("open")));
 }
@@ -199,14 +199,14 @@ function rowElement(thread, position) {
   return row;
 }
 
-/** Open the discussion that stands so many places below the open one. */
+/** Open the discussion so many places below the open one. */
 function move(places, isPassing) {
   if (!state.found.length) return;
   const next = state.found.indexOf(state.open[0]) + places;
   showOne(state.found[Math.min(Math.max(next, 0), state.found.length - 1)], isPassing);
 }
 
-/** Scroll the list as little as shows the open discussion, where it is in the list. */
+/** Scroll the list as little as needed to show the open discussion. */
 function bringIntoSight() {
   const position = state.found.indexOf(state.open[0]);
   if (position < 0) return;
@@ -231,14 +231,14 @@ function showBeside(...threads) {
   drawThreads();
 }
 
-/** Put the same question in each other run beside the open thread, or take it away. */
+/** Show or hide the same question in other runs beside the open thread. */
 function toggleBeside() {
   const [first, second] = state.open;
   if (second) showOne(first);
   else if (first) showBeside(...occurrencesBeside(first));
 }
 
-/** Where else the question of a thread was asked, as far as it stands beside. */
+/** The threads to show beside a thread. */
 function occurrencesBeside(thread) {
   return thread ? besideOf(thread, state.groups.get(thread.question_key) ?? []) : [];
 }
@@ -262,7 +262,7 @@ async function drawThreads() {
       open: (other) => showBeside(other),
     }),
   ));
-  // On a narrow screen the whole page would scroll, away from the filters.
+  // On a narrow screen, the whole page would scroll away from the filters.
   if (matchMedia("(min-width: 801px)").matches) at("threads").querySelector(".turn.matching")?.scrollIntoView({ block: "nearest" });
 }
 
@@ -272,24 +272,24 @@ function drawToolbar() {
   at("show-beside").disabled = !occurrencesBeside(state.open[0]).length;
 }
 
-/** Prompts and tokens of a thread by turn; undefined where there are none. */
+/** Prompts and tokens of a thread by turn; undefined if there are none. */
 async function detailsOf(thread) {
   const id = `details-${thread.source}-${thread.chunk}`;
   if (!state.details.has(id)) state.details.set(id, detailsUnder(id, thread));
   return (await state.details.get(id))[thread.id];
 }
 
-/** Those of all threads of a step: on the page itself, or of a followed run from its server. */
+/** Those of all threads in a chunk: from the page, or from the server of a live run. */
 async function detailsUnder(id, thread) {
   if (at(id)) return unpack(at(id).textContent);
   if (!state.sources[thread.source].live) return {};
   const answer = await fetch(`details?run=${thread.source}&step=${thread.step}`);
   if (answer.ok) return answer.json();
-  state.details.delete(id); // to be asked for again
+  state.details.delete(id); // so that it is fetched again
   return {};
 }
 
-/** Go to the turn that stands so many places below the one with the focus. */
+/** Go to the turn so many places below the one with the focus. */
 function moveTurn(places) {
   const turns = turnsIn(at("threads"));
   const now = turns.indexOf(document.activeElement?.closest(".turn"));
@@ -297,7 +297,7 @@ function moveTurn(places) {
   if (next) showTurn(next);
 }
 
-/** Open or fold all turns in sight. */
+/** Open or fold all turns shown. */
 function foldTurns(isOpen = !at("threads").querySelector(".fold[open]")) {
   for (const each of at("threads").querySelectorAll(".fold")) each.open = isOpen;
 }
@@ -332,7 +332,7 @@ function onKey(event) {
   const typing = event.target.matches("input, select");
   if (typing && event.key === "Escape") at("list").focus();
   if (typing || event.ctrlKey || event.metaKey || event.altKey || !(event.key in KEYS)) return;
-  const scrolls = event.key.length > 1; // arrows and pages are the list's only where it has the focus
+  const scrolls = event.key.length > 1; // only when the list has the focus
   if (scrolls && event.target !== at("list")) return;
   event.preventDefault();
   KEYS[event.key](event.repeat);

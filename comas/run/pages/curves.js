@@ -1,10 +1,10 @@
 "use strict";
-/* Curves of metrics, those of all runs over each other. */
+/* Curves of metrics, with all runs in one drawing. */
 
 const CURVE = { width: 320, height: 130, margin: 54 };
 const NUM_COLORS = 6;
 
-/** An element of a drawing. */
+/** Create an SVG element. */
 function draw(tag, attributes, ...children) {
   const element = document.createElementNS("http://www.w3.org/2000/svg", tag);
   for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, value);
@@ -12,7 +12,7 @@ function draw(tag, attributes, ...children) {
   return element;
 }
 
-/** Which colour belongs to which run; nothing where there is but one. */
+/** The colours of the runs, if there are several. */
 function legendElement(sources) {
   const names = sources.map((source, i) =>
     make("span", { className: `key run-${i % NUM_COLORS}` }, make("i", {}), source.name));
@@ -48,7 +48,7 @@ function shortTick(number) {
   return String(Number(number.toPrecision(3)));
 }
 
-/** The curve of a metric in every source that has it; each step is faint behind what is smoothed. */
+/** The curves of a metric in every source that has it, with faint raw values behind the average. */
 function curveElement(metric, sources, meanings) {
   const own = sources
     .map((source, number) => ({ number, name: source.name, points: pointsOf(source.rows, metric) }))
@@ -78,7 +78,7 @@ function curveElement(metric, sources, meanings) {
   );
 }
 
-/** The curves of `chosen` metrics that are there, and a list to choose another from. */
+/** The curves of the `chosen` metrics, and a list of the others. */
 function curvesElement(sources, chosen, meanings, choose) {
   const metrics = metricsOf(sources);
   if (!metrics.length) return [];
@@ -87,7 +87,7 @@ function curvesElement(sources, chosen, meanings, choose) {
   const list = make("select", { id: "metric", onchange: (event) => choose(event.target.value) },
     make("option", { value: "" }, "another metric"), ...options);
   const shown = chosen.filter((name) => metrics.includes(name)).map((name) => curveElement(name, sources, meanings));
-  const said = `Steps to the right. Of more than ${4 * SMOOTHED_OVER} points the line is the mean of ${SMOOTHED_OVER}, and each is faint behind it. The number is where the line ends.`;
+  const said = `The horizontal axis is the step. Beyond ${4 * SMOOTHED_OVER} points, the line is the mean of ${SMOOTHED_OVER}, with the points faint behind it. The number is the end of the line.`;
   return [
     make("h2", {}, "Curves ", list),
     legendElement(sources),

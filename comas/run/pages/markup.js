@@ -1,7 +1,7 @@
 "use strict";
-/* Markdown and LaTeX of what models say, by marked and KaTeX, which the page holds packed until a
-   text needs them. Texts become elements one by one and are never read as HTML: a link is its
-   source, a picture too, and what is malformed stays as it was written. */
+/* Renders Markdown and LaTeX with marked and KaTeX, which are unpacked when a text needs them.
+   Texts become elements one by one and are never parsed as HTML; links, pictures and malformed
+   markup are shown as source. */
 
 const HAS_MARKUP = /\\[([]|\$|`|\*\*|^ {0,3}(#{1,6}|[-*+]|\d+[.)]|>|\|) ?\S/m;
 const LONGEST_MARKUP = 20_000; // marked takes seconds for ten times as many signs in a row
@@ -14,7 +14,7 @@ function needsMarkup(thread) {
   return [thread.question, ...thread.turns.map((turn) => turn.text)].some((text) => HAS_MARKUP.test(text));
 }
 
-/** Bring in both libraries, once. */
+/** Load both libraries, once. */
 async function loadMarkup() {
   if (markdown) return;
   for (const source of await unpack(at("page-libraries").textContent)) {
@@ -24,7 +24,7 @@ async function loadMarkup() {
   markdown.use({ extensions: [mathExtension("block", DISPLAYED), mathExtension("inline", [...DISPLAYED, ...INLINE])] });
 }
 
-/** What tells marked that a formula is none of its business. */
+/** The extension by which marked leaves formulas alone. */
 function mathExtension(level, patterns) {
   const begins = level === "block" ? /\n(?=\$\$[^$]|\\\[)/ : /\$\$?[^$]|\\[([]/;
   return {
@@ -38,7 +38,7 @@ function mathExtension(level, patterns) {
   };
 }
 
-/** A text with its markup; as it is where it has none, or too much. */
+/** A text with its markup rendered, unless it has none or too much. */
 function formatted(text) {
   if (!markdown || text.length > LONGEST_MARKUP || !HAS_MARKUP.test(text)) return make("pre", {}, text);
   try {
@@ -53,7 +53,7 @@ function elementsOf(tokens) {
   return tokens.map(elementOf).filter((element) => element !== null);
 }
 
-/** The element of a token; its source where there is none. */
+/** The element of a token, or its source. */
 function elementOf(token) {
   const inside = () => elementsOf(token.tokens ?? []);
   switch (token.type) {
@@ -87,7 +87,7 @@ function markupTable({ header, rows }) {
   return make("table", {}, line("th", header), ...rows.map((row) => line("td", row)));
 }
 
-/** A formula as MathML, which needs no fonts; its source where it is none. */
+/** A formula as MathML, which needs no fonts, or its source if it is malformed. */
 function mathElement({ raw, tex, displayed }) {
   const element = make("span", {});
   try {

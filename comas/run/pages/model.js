@@ -1,24 +1,24 @@
 "use strict";
-/* What the page holds and which of it is shown. No DOM here: tests run this file alone. */
+/* The data of the page and its filters, without any DOM. */
 
 const TURN_FACETS = ["look for", "agent", "role", "verdict", "score"];
 const FIELDS = { "look for": "signs", score: "scores" };
 
-/** The JSON value in a gzip member in base64. */
+/** Decode base64, gzip and JSON. */
 async function unpack(base64) {
   const bytes = Uint8Array.from(atob(base64.trim()), (char) => char.charCodeAt(0));
   const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));
   return JSON.parse(await new Response(stream).text());
 }
 
-/** All threads of all sources in one list, each with the number of its source. */
+/** All threads in one list, each with the number of its source. */
 function allThreads(sources) {
   return sources.flatMap((source, number) =>
     source.threads.map((thread) => ({ ...thread, source: number, key: `${number}/${thread.id}` })),
   );
 }
 
-/** What can be filtered by: name -> the values there are, where there are several. */
+/** The filters: [name, sorted values], for names with several values. */
 function facetsOf(threads, sources) {
   const values = new Map();
   const note = (name, value) => {
@@ -46,13 +46,13 @@ function inOrder(one, other) {
   return String(one).localeCompare(String(other), undefined, { numeric: true });
 }
 
-/** The values of a turn under a facet: a solution that was scored twice has two scores. */
+/** The values of a turn under a facet; a solution may have several scores. */
 function turnValues(turn, facet) {
   const value = turn[FIELDS[facet] ?? facet];
   return Array.isArray(value) ? value : [value];
 }
 
-/** The value of a thread under a facet that is not one of turns. */
+/** The value of a thread under a facet of threads. */
 function threadValue(thread, facet, sources) {
   if (facet === "run") return sources[thread.source].name;
   if (facet === "step" || facet === "domain") return thread[facet];
@@ -60,7 +60,7 @@ function threadValue(thread, facet, sources) {
 }
 
 /**
- * Whether a turn is what the filter asks of turns.
+ * Whether a turn fits the filter.
  * filter: { wanted: {facet: text}, rewardFrom, rewardTo: number or null, text }
  */
 function turnFits(turn, filter) {
@@ -74,13 +74,13 @@ function turnFits(turn, filter) {
   });
 }
 
-/** Whether the filter asks anything of turns. */
+/** Whether the filter restricts turns. */
 function asksOfTurns(filter) {
   const asked = TURN_FACETS.some((facet) => filter.wanted[facet]);
   return asked || filter.rewardFrom !== null || filter.rewardTo !== null;
 }
 
-/** Whether one turn of the thread fits in every respect, and the thread in all others. */
+/** Whether a thread fits the filter: one single turn must meet all conditions on turns. */
 function threadFits(thread, filter, sources) {
   for (const [facet, wanted] of Object.entries(filter.wanted)) {
     if (!wanted || TURN_FACETS.includes(facet)) continue;
@@ -93,7 +93,7 @@ function threadFits(thread, filter, sources) {
   return texts.some((candidate) => candidate.toLowerCase().includes(text));
 }
 
-/** question -> the threads about it, in the order of runs and steps. */
+/** question -> its threads, in the order of runs and steps. */
 function byQuestion(threads) {
   const groups = new Map();
   for (const thread of threads) {
@@ -105,8 +105,8 @@ function byQuestion(threads) {
 }
 
 /**
- * What stands beside a thread: of each other source the occurrence of its question in the nearest
- * step; where there is but one source, the last other one.
+ * The threads to show beside a thread: its question in the nearest step of each other source, or
+ * its last other occurrence if there is only one source.
  */
 function besideOf(thread, occurrences) {
   const others = occurrences.filter((other) => other !== thread);
@@ -119,7 +119,7 @@ function besideOf(thread, occurrences) {
   return elsewhere.size ? [...elsewhere.values()].sort((a, b) => a.source - b.source) : others.slice(-1);
 }
 
-/** Put what is new of a followed run to what is known of it; returns the threads that are new. */
+/** Add the news of a live run to its source; returns the new threads. */
 function takeIn(source, number, news, known) {
   source.rows.push(...news.rows);
   source.live = news.live;
@@ -140,7 +140,7 @@ const SHOWN_AT_FIRST = [
 ];
 const SMOOTHED_OVER = 5;
 
-/** All metrics that a source has a number of, by name. */
+/** The sorted names of all metrics with a value. */
 function metricsOf(sources) {
   const names = new Set();
   for (const source of sources) {
@@ -155,17 +155,17 @@ function pointsOf(rows, metric) {
   return rows.filter((row) => Number.isFinite(row[metric])).map((row) => [row.step, row[metric]]);
 }
 
-/** What a metric means; empty: nothing is known. meanings: [regex, text]. */
+/** What a metric means, if known. meanings: [regex, text]. */
 function meaningOf(metric, meanings) {
   return meanings.find(([regex]) => new RegExp(`^(?:${regex})$`).test(metric))?.[1] ?? "";
 }
 
-/** Whether there are so many points that the curve is their mean over steps. */
+/** Whether there are enough points for a moving average. */
 function isSmoothed(points) {
   return points.length > 4 * SMOOTHED_OVER;
 }
 
-/** Each value as the mean of itself and those before it; few points stay as they are. */
+/** The moving average; few points stay as they are. */
 function smooth(points) {
   if (!isSmoothed(points)) return points;
   return points.map(([step], i) => {
@@ -174,7 +174,7 @@ function smooth(points) {
   });
 }
 
-/** A place for each point in a box, by axes that hold all points; and these axes. */
+/** Axes that hold all points, and the function that places a point in a box. */
 function axesOf(points, { width, height }) {
   const spread = (of) => [of.reduce((a, b) => Math.min(a, b)), of.reduce((a, b) => Math.max(a, b))];
   const [[left, right], [low, high]] = [spread(points.map(([x]) => x)), spread(points.map(([, y]) => y))];
@@ -183,7 +183,7 @@ function axesOf(points, { width, height }) {
   return { place, left, right, low, high };
 }
 
-/** Which rows of a list are near what is in sight. */
+/** The range of list rows that are visible, with a margin. */
 function rowsInSight({ scrollTop, height, rowHeight, count, margin = 10 }) {
   const first = Math.max(0, Math.floor(scrollTop / rowHeight) - margin);
   const end = Math.min(count, Math.ceil((scrollTop + height) / rowHeight) + margin);

@@ -11,7 +11,7 @@ function tableElement({ title, header, rows }) {
   return make("div", {}, make("h2", {}, title), make("table", {}, head, ...body));
 }
 
-/** What each run came to, in a sentence, under what is to be known first: how it ended, warnings. */
+/** The result of each run in a sentence, below how it ended and its warnings. */
 function resultElements(sources) {
   return sources.flatMap((source) => {
     const [name, notes] = [sources.length > 1 ? `${source.name}: ` : "", source.notes];

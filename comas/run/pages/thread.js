@@ -3,24 +3,24 @@
 
 const MARKS = { correct: "✓", wrong: "✗", unanswered: "?", failed: "!" };
 const HARMLESS = "tool call";
-const NEAR = /^within /; // the sign of a verdict that comes from a tolerance
+const NEAR = /^within /; // the sign of a verdict within a tolerance
 const LONG_CHARS = 5000;
 
-/** An element with properties and children; texts are never read as HTML. */
+/** Create an element; texts are never parsed as HTML. */
 function make(tag, properties = {}, ...children) {
   const element = Object.assign(document.createElement(tag), properties);
   element.append(...children.filter((child) => child !== null));
   return element;
 }
 
-/** How a thread is named in lists and buttons. */
+/** The name of a thread in lists and buttons. */
 function occurrenceName(thread, sources) {
   const parts = sources.length > 1 ? [sources[thread.source].name] : [];
   if (thread.step !== null) parts.push(`step ${thread.step}`);
   return [...parts, ...Object.values(thread.labels)].join(" · ");
 }
 
-/** The verdicts on a thread's solutions, or on its answer, as marks. */
+/** Marks for the verdicts on a thread's solutions. */
 function verdictMarks(thread) {
   return solutionsOf(thread).map((turn) => make("span", { className: turn.verdict, title: verdictName(turn) }, MARKS[turn.verdict] + " "));
 }
@@ -40,7 +40,7 @@ function short(number) {
   return String(Math.round(number * 1000) / 1000);
 }
 
-/** The words over a turn: who spoke, in which part, and what came of it. */
+/** The heading of a turn: role, agent, verdict, scores, reward, signs. */
 function aboutTurn(turn) {
   const said = [make("strong", {}, turn.role), make("span", {}, turn.agent === null ? turn.author || "given" : `agent ${turn.agent}`)];
   if (turn.round !== null) said.push(make("span", {}, `round ${turn.round}`));
@@ -58,7 +58,7 @@ function aboutTurn(turn) {
   return said;
 }
 
-/** Every token in a box of its own, over its log-probability and its advantage. */
+/** A box for each token, with its log-probability and advantage. */
 function tokenBoxes(detail) {
   const boxes = detail.tokens.map((text, i) => {
     const advantage = detail.advantages?.[i];
@@ -77,7 +77,7 @@ function tokenLegend() {
     ", below on ", make("span", { className: "loses" }, "red"), ". ⏎ is the end of a line.");
 }
 
-/** `call: python {"code":"print(6*7)"}` of the text of a call and its answer. */
+/** Summarise a call: `call: python {"code":"print(6*7)"}` */
 function callName(call) {
   const inside = /<tool_call>([\s\S]*?)<\/tool_call>/.exec(call)?.[1] ?? call;
   try {
@@ -88,7 +88,7 @@ function callName(call) {
   }
 }
 
-/** What was said, in which calls of tools are folded with their answers. */
+/** The text of a turn, with folded tool calls. */
 function saidElement(turn, isFormatted) {
   const text = (part) => (isFormatted ? formatted(part) : make("pre", {}, part));
   let end = 0;
@@ -96,26 +96,26 @@ function saidElement(turn, isFormatted) {
     const call = turn.text.slice(start, after);
     const folded = make("details", { className: "call" }, make("summary", {}, callName(call)), make("pre", {}, call));
     const before = turn.text.slice(end, start);
-    end = after + (turn.text[after] === "\n" ? 1 : 0);  // a folded part begins and ends a line
+    end = after + (turn.text[after] === "\n" ? 1 : 0);  // folded parts are on lines of their own
     return [before && text(before), folded];
   });
   const rest = turn.text.slice(end);
   return make("div", { className: "said" }, ...parts.filter(Boolean), rest || !parts.length ? text(rest) : null);
 }
 
-/** What a turn said and read. shown: {prompt, tokens, formatted}; detail may be undefined. */
+/** The prompt and text of a turn. shown: {prompt, tokens, formatted}; detail may be undefined. */
 function turnParts(turn, shown, detail) {
   const tokens = shown.tokens && detail?.tokens;
   const thinking = make("details", { className: "thinking" }, make("summary", {}, "thinking"), make("pre", {}, turn.thinking));
   return [
     shown.prompt && detail ? make("pre", { className: "prompt" }, detail.prompt) : null,
-    shown.tokens && !tokens && turn.author ? make("p", { className: "faint" }, `The server of ${turn.author} told no tokens.`) : null,
+    shown.tokens && !tokens && turn.author ? make("p", { className: "faint" }, `The server of ${turn.author} returned no tokens.`) : null,
     turn.thinking && !tokens ? thinking : null,
     tokens ? tokenBoxes(detail) : saidElement(turn, shown.formatted),
   ];
 }
 
-/** A turn, which can be folded, with all turns that answer it. view: see threadElement. */
+/** A foldable turn, with its answers below. view: see threadElement. */
 function turnElement(turn, thread, view) {
   const { shown, details, fits, folds } = view;
   const begins = turn.text.slice(0, 200).replace(/\s+/g, " ");
@@ -135,7 +135,7 @@ function isLong(thread) {
   return thread.turns.reduce((chars, turn) => chars + turn.text.length, 0) > LONG_CHARS;
 }
 
-/** A column for each solution, by round: its verdict, scores and reward; the head leads to it. */
+/** A table of the solutions by round, with verdict, scores and reward; its heads link to them. */
 function stripElement(thread) {
   const solutions = solutionsOf(thread);
   if (solutions.length < 2) return null;
@@ -169,8 +169,8 @@ function goldElement(gold) {
 }
 
 /**
- * A whole thread: heading, where else the question was asked, and the turns.
- * folds: what was folded or unfolded by hand, by thread and turn; fits: whether a turn is sought.
+ * A thread: heading, links to the same question elsewhere, and the turns.
+ * folds: turns folded or unfolded by hand; fits: whether a turn fits the filter.
  */
 function threadElement(thread, view) {
   const { sources, occurrences, shown, details, open } = view;
