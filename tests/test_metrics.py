@@ -78,36 +78,14 @@ def test_the_qualities_of_both_thresholds_are_those_counted_by_hand():
     )
     metrics = reward_effectiveness(rewarded, verdicts=verdicts)
     # Truly correct: a, b, d. From score 2 on a, b, c, f are said to be: TP 2, FP 2, FN 1, TN 1.
-    assert qualities(metrics, "from_score_2") == pytest.approx(
-        {
-            "accuracy": 3 / 6,
-            "balanced_accuracy": (2 / 3 + 1 / 3) / 2,
-            "precision": 2 / 4,
-            "recall": 2 / 3,
-            "specificity": 1 / 3,
-            "f1": 2 * 2 / (2 * 2 + 2 + 1),
-        }
-    )
-    # From score 3 on only a and c: TP 1, FP 1, FN 2, TN 2.
-    assert qualities(metrics, "from_score_3") == pytest.approx(
-        {
-            "accuracy": 3 / 6,
-            "balanced_accuracy": (1 / 3 + 2 / 3) / 2,
-            "precision": 1 / 2,
-            "recall": 1 / 3,
-            "specificity": 2 / 3,
-            "f1": 2 * 1 / (2 * 1 + 1 + 2),
-        }
-    )
-
-
-def test_of_several_scorings_all_must_be_3_for_the_higher_threshold():
-    scores = ["<score>3</score>", "<score>2</score>"]
-    rewards = (0.75, 0.0, 0.0, 0.5, 0.0)  # (1 + 0.5) / 2 for the solution
-    item = scored("a", scores=scores, rewards=rewards)
-    metrics = reward_effectiveness([item], verdicts=verdicts_on(a="correct"))
-    assert qualities(metrics, "from_score_2")["recall"] == 1
-    assert qualities(metrics, "from_score_3")["recall"] == 0
+    names = ("accuracy", "precision", "recall", "specificity", "balanced_accuracy", "f1")
+    for threshold, expected in (
+        ("from_score_2", (3 / 6, 2 / 4, 2 / 3, 1 / 3, (2 / 3 + 1 / 3) / 2, 4 / (4 + 2 + 1))),
+        # From score 3 on only a and c: TP 1, FP 1, FN 2, TN 2.
+        ("from_score_3", (3 / 6, 1 / 2, 1 / 3, 2 / 3, (1 / 3 + 2 / 3) / 2, 2 / (2 + 1 + 2))),
+    ):
+        found = qualities(metrics, threshold)
+        assert found == pytest.approx(dict(zip(names, expected, strict=True)))
 
 
 def test_the_confusion_table_counts_every_scoring_of_a_solution():
@@ -116,17 +94,9 @@ def test_the_confusion_table_counts_every_scoring_of_a_solution():
     right = scored("a", scores=scores, rewards=rewards)
     wrong = scored("b", scores=["<score>2</score>"], rewards=(0.5, 0.5, 0.0))
     metrics = reward_effectiveness([right, wrong], verdicts=verdicts_on(a="correct", b="wrong"))
-    table = {
-        key.removeprefix("scoring/confusion/"): value
-        for key, value in metrics.items()
-        if key.startswith("scoring/confusion/") and value
-    }
-    assert table == {
-        "score_3/correct": 1,
-        "score_1/correct": 1,
-        "invalid/correct": 1,
-        "score_2/incorrect": 1,
-    }
+    cells = {key[18:] for key, n in metrics.items() if key.startswith("scoring/confusion/") and n}
+    assert cells == {"score_3/correct", "score_1/correct", "invalid/correct", "score_2/incorrect"}
+    assert {metrics[f"scoring/confusion/{cell}"] for cell in cells} == {1}
 
 
 def test_what_is_no_prediction_counts_neither_way():

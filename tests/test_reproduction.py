@@ -2,7 +2,6 @@
 
 import json
 import shutil
-import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -149,12 +148,6 @@ def test_a_run_with_a_plugin_of_another_text_is_of_other_settings(tmp_path):
     mine.write_text("def x(discussions):\n    return 2\n")
     with pytest.raises(ValueError, match=r"mine\.py: sha256 .* -> sha256 .*\); remove"):
         plan(tmp_path, *given)
-
-
-def test_folders_of_a_study_may_start_at_home(monkeypatch, tmp_path):
-    monkeypatch.setenv("HOME", str(tmp_path))
-    study = load(Study, Path(reproduction.QUICKSTART), ["saves=~/runs"], check=find_conflicts)
-    assert study.saves == str(tmp_path / "runs")
 
 
 @pytest.mark.stack
@@ -395,31 +388,3 @@ def test_the_run_under_way_ends_with_its_driver(tmp_path, monkeypatch):
     with pytest.raises(KeyboardInterrupt):
         make_runs(plan(tmp_path, "only=[comas]", "seeds=[0]"), metric=GREEDY)
     assert not psutil.pid_exists(int((tmp_path / "pid").read_text()))
-
-
-@pytest.mark.slow
-def test_runs_are_made_once_and_reported(saves, tmp_path):
-    words = [
-        "only=[comas]",
-        "seeds=[0]",
-        "settings=training.num_steps=1",
-        f"saves={saves}",
-        f"results={tmp_path}",
-    ]
-
-    def start() -> str:
-        command = ["bash", "scripts/reproduce.sh", *words]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=1200, check=False)
-        assert done.returncode == 0, done.stderr[-3000:]
-        return done.stderr
-
-    said = start()
-    assert "comas, seed 0 (1 of 1 to be made)" in said and f"{GREEDY}: 0." in said
-    page = (tmp_path / "report.md").read_text()
-    assert "| comas | " in page
-    [made] = saves.glob("*-comas-seed0")
-    before = (made / "metrics.jsonl").stat().st_mtime
-    said = start()
-    assert "1 runs, 1 of them finished" in said and "to be made" not in said
-    assert (made / "metrics.jsonl").stat().st_mtime == before
-    assert (tmp_path / "report.md").read_text() == page

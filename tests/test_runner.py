@@ -283,19 +283,6 @@ def test_same_seed_same_requests_whatever_the_order_and_concurrency(tmp_path):
     assert not seeds_of("third", seeds=(1,)) & first
 
 
-def test_a_line_that_a_kill_cut_off_is_dropped_and_its_task_asked_again(tmp_path):
-    path = tmp_path / "inference.jsonl"
-    with ScriptedServer(model) as server:
-        run(server.base_url, tmp_path)
-        whole = results(tmp_path)
-        content = path.read_bytes()
-        for cut in (1, 20, content.rstrip(b"\n").rfind(b"\n") * -1 + len(content) - 2):
-            path.write_bytes(content[:-cut])
-            assert len(read_inference(path)) == 3
-            run(server.base_url, tmp_path)
-            assert results(tmp_path) == whole
-
-
 def test_a_damaged_line_is_an_error_that_names_it_and_nothing_is_overwritten(tmp_path):
     message = r"inference\.jsonl, line 1 is damaged: calls\.0\.speaker: Field required.*Delete"
     path = tmp_path / "inference.jsonl"

@@ -19,6 +19,7 @@ from comas.config.faults import ConfigError
 from comas.preflight.configuration import load_config
 from comas.preflight.sizes import derive_sizes, describe_sizes
 from comas.preflight.survey import disk_need
+from comas.reproduction.results import read_result
 from comas.run import RunDirectory, bookkeeping
 from comas.run.pages.run_report import report_source
 from comas.run.records import read_rows
@@ -195,6 +196,7 @@ def test_a_finished_run_trains_nothing_more_and_gives_its_best_models(saves, mon
     path = play(monkeypatch, [f"saves={saves}", "name=best", *SETTINGS])
     assert kept(path) == ["step_0003", "step_0006"]
     assert dict(report_source(path).tables[1].rows)[f"step of the best {ACCURACY}"] == 3
+    assert read_result(path, "best", seed=0, metrics=[ACCURACY]).after == {ACCURACY: ACCURACIES[6]}
     whole = left_by(path)
     again, done = "continuing after step 6 of 6", "nothing to train: this run has made all of its"
     for harm, said in (
