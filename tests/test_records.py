@@ -1,6 +1,5 @@
 """What models said, token by token, and what trackers get of it."""
 
-import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,7 +19,6 @@ from comas.run.bookkeeping import advantages_by_turn
 from comas.run.directory import BEFORE_ALL
 from comas.run.metrics.step import rollout_metrics
 from comas.run.records import compressed, read_tokens, token_records
-from comas.run.trackers import TABLE_HEADER
 from comas.types import RewardedDiscussion
 from comas.utils.processes import name as process_name
 
@@ -124,27 +122,6 @@ def test_tensorboard_gets_every_step_once_also_after_a_recovery_and_a_resume(con
     assert scalars() == [(0, 0), (1, 10), (2, 20)]
 
 
-ABOUT = ("step2/math/17/copy0", "What is 48 + 23 ?")
-TABLE = [
-    [*ABOUT, "r0.s0", "solution", 0, "a | b\n`c`", 1.0, "correct", None],
-    [*ABOUT, "r0.s0.e0", "evaluation", 1, "Right.", 0.0, None, None],
-    [*ABOUT, "r0.s0.e0.t0", "scoring", 0, "<score>3</score>", 0.0, None, 3],
-]
-
-
-def train(run: RunDirectory) -> None:
-    """Leave two steps, the second with a discussion that looks like Markdown."""
-    for step in (1, 2):
-        item = discussion(step)
-        solution, *others = item.discussion.turns
-        said = replace(solution.generation, response_text="a | b\n`c`")
-        turns = (replace(solution, generation=said), *others)
-        item = replace(item, discussion=replace(item.discussion, turns=turns))
-        name = item.discussion.discussion_id
-        run.save_discussions(step, [item], verdicts={(name, "r0.s0"): "correct"})
-        run.log_metrics(step, {"a/b": 0.5 * step, "none": None})
-
-
 def children() -> set[str]:
     return {process_name(child) for child in psutil.Process().children()}
 
@@ -154,12 +131,11 @@ def test_wandb_writes_offline_into_the_run_directory_and_ends_with_the_run(confi
     monkeypatch.setenv("WANDB_MODE", "offline")
     config.logging.trackers = ["wandb"]
     with RunDirectory.create(config) as run:
-        train(run)
+        run.save_discussions(1, [discussion(1)])
+        run.log_metrics(1, {"a/b": 0.5, "none": None})
         assert "wandb-core" in children()
     # Else wandb asks it to end when Python exits, and says at length that it is gone.
     assert "wandb-core" not in children()
-    [table] = (run.path / "wandb").glob("offline-run-*/files/media/table/discussions_*.table.json")
-    assert json.loads(table.read_text()) == {"columns": list(TABLE_HEADER), "data": TABLE}
     [logged] = (run.path / "wandb").glob("offline-run-*/*.wandb")
     assert run.path.name in logged.name
     assert b"a/b" in logged.read_bytes()

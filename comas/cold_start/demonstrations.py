@@ -51,7 +51,6 @@ class Lesson(NamedTuple):
 
     @property
     def num_learnt_tokens(self) -> int:
-        """The number of tokens in the loss."""
         return len(self.response_token_ids) if self.sampled is None else sum(self.sampled)
 
 

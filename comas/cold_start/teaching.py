@@ -42,24 +42,20 @@ class ColdStart:
     """A base model, its lessons, and the folder of the taught model."""
 
     base: str
-    """Its folder or hub name."""
     folder: str
     """``saves/cold_start/smollm2-1a2b3c4d5e6f``, which appears only when complete."""
     lessons: Sequence[Lesson]
     dtype: str
-    """Of the taught weights: ``policy.dtype``."""
     seed: int
     max_model_len: int
     """Limit of the run's rollout engines, in tokens."""
 
     @property
     def is_done(self) -> bool:
-        """True if the taught model exists."""
         return Path(self.folder).is_dir()
 
     @property
     def longest(self) -> int:
-        """The length of the longest lesson in tokens."""
         return max(len(prompt) + len(response) for prompt, response, _ in self.lessons)
 
     def __str__(self) -> str:

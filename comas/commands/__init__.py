@@ -25,7 +25,6 @@ NOT_INSTALLED_WITH_IT = ("openrlhf", "vllm")
 
 
 def main() -> NoReturn:
-    """Run the subcommand that the command line names, and exit with its status."""
     end_at_ctrl_c()
     from comas.utils.terminal import run_command  # a slow import
 

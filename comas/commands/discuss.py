@@ -145,7 +145,6 @@ async def discuss_question(
 
 
 def as_task(question: str, domain: Domain) -> BenchmarkTask:
-    """Wrap a question as setups expect it."""
     return BenchmarkTask("question", domain, question, question, gold="")
 
 

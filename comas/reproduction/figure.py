@@ -9,7 +9,6 @@ from comas.reproduction.intervals import interval
 LEFT, WIDTH, ROW, TOP = 190, 420, 22, 34
 """Pixels: space for names, width of the axis, height of a row, space above the first."""
 GRID = 10
-"""Percent between two grid lines."""
 
 
 def figure(values: Mapping[str, Sequence[float]], *, title: str) -> str:

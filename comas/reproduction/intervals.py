@@ -17,8 +17,6 @@ DIGITS = 9
 
 
 class Interval(NamedTuple):
-    """A mean and its interval."""
-
     mean: float
     low: float
     high: float

@@ -32,9 +32,7 @@ class RunResult:
     before: Metrics
     """The study's metrics at the beginning (see ``ends``); None if the run lacks one."""
     after: Metrics
-    """The same at the end."""
     commits: list[str] = field(default_factory=list)
-    """See ``commits_of``."""
     right: list[str] = field(default_factory=list)
     """A string per agent, with a digit per held-out question (sorted by id): 1 if its last greedy
     answer was right. Empty if the run did not keep them."""
@@ -60,7 +58,6 @@ class Record:
 
     machine: str
     date: str
-    """When it was last written."""
     runs: list[RunResult]
 
     @property
@@ -76,7 +73,6 @@ Results: TypeAlias = Mapping[str, Mapping[int, RunResult]]
 
 
 def read_result(folder: Path, experiment: str, *, seed: int, metrics: Sequence[str]) -> RunResult:
-    """Read the result of the finished run in ``folder``."""
     rows = read_rows(folder / METRICS)
     both = {metric: ends(rows, metric) for metric in metrics}
     return RunResult(

@@ -48,12 +48,10 @@ class PlannedRun:
 
     @property
     def overrides(self) -> list[str]:
-        """All settings on its command line."""
         return [*self.settings, f"seed={self.seed}", f"name={self.name}", f"saves={self.saves}"]
 
     @property
     def folder(self) -> Path | None:
-        """The run's folder, if it has begun."""
         pattern = re.compile(rf"\d{{8}}-\d{{6}}-{re.escape(self.name)}(-\d+)?")
         found = [path for path in self.saves.glob("*/") if pattern.fullmatch(path.name)]
         begun = [path for path in found if (path / "config.yaml").is_file()]

@@ -36,12 +36,10 @@ class Study:
 
     @property
     def chosen(self) -> list[str]:
-        """The experiments that ``only`` selects, in order."""
         return [name for name in self.experiments if self.only is None or name in self.only]
 
     @property
     def reference(self) -> str:
-        """The experiment with which the others are compared."""
         return self.compare_with or next(iter(self.experiments))
 
     def words(self, experiment: str) -> list[str]:

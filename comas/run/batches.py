@@ -178,7 +178,6 @@ class Batches:
         self._noted = _read(folder, NOTED, TypeAdapter(dict[str, float])) or {}
 
     def take(self, step: int) -> Batch:
-        """Return the batch of ``step``."""
         self._sample_up_to(step, done=step - 1)
         batch = self._waiting.popleft()
         assert batch.step == step, "steps are taken in order"

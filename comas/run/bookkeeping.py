@@ -26,8 +26,6 @@ log = logging.getLogger(__name__)
 
 
 class Bookkeeping:
-    """Measures and records the steps of a run."""
-
     def __init__(
         self,
         prepared: Prepared,
@@ -125,7 +123,6 @@ class Bookkeeping:
             log.info("checkpoint of step %d: %.1f s", self._step, time.monotonic() - started)
 
     def save_models(self) -> None:
-        """Write every agent's model after the last step."""
         save_models(self._prepared, self._run, self._agents, step=self._step)
 
     def _validate(self) -> Metrics:

@@ -151,6 +151,5 @@ class Checkpoints:
 
 
 def _digests(folder: Path) -> dict[str, str]:
-    """Return relative path -> SHA-256 of every file but the seal."""
     names = (path for path in folder.rglob("*") if path != folder / SEAL_NAME)
     return files.sha256_of(names, within=folder)

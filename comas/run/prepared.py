@@ -15,7 +15,6 @@ class Sizes:
     """The sizes of a run, which follow from several keys; unless said otherwise, per step."""
 
     num_questions: int
-    """For training."""
     num_steps: int
     num_leftover_questions: int
     """Questions that an epoch leaves out because they do not fill a batch."""
@@ -39,8 +38,6 @@ class Sizes:
 
 @dataclass(frozen=True)
 class Prepared:
-    """The checked inputs of a run."""
-
     config: Config
     """Including what was left to the machine."""
     plan: Sequence[str]
@@ -50,7 +47,6 @@ class Prepared:
     train: QuestionSet
     validation: QuestionSet
     probe: Sequence[ProbeItem]
-    """Planted solutions for the judges; empty without a probe."""
     device: Device
     isolation: Isolation | None
     """For model-written programs; None if no question or tool needs it."""

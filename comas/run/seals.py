@@ -201,7 +201,6 @@ def kept_name(path: str, digest: str) -> str:
 
 
 def refuse_changes(run: Path, changes: Changes) -> None:
-    """Raise ValueError if there are ``changes``."""
     if changes:
         raise ValueError(
             f"resume: {run} was begun with other settings or files ({in_words(changes)}); leave "

@@ -9,12 +9,8 @@ from comas.utils import files
 
 MODELS, BEST = "models", "best"
 """Folders of the models after the last step, and of those of the best checkpoint."""
-STEP_OF_MODELS = "step"
-"""File beside saved models: the step after which they were saved."""
-NUM_STEPS = "num_steps"
-"""File that holds the run's planned number of steps."""
-ENDED = "ended"
-"""File that says why a run ended before its last step."""
+STEP_OF_MODELS, NUM_STEPS, ENDED = "step", "num_steps", "ended"
+"""Files: the step of the models beside it, the planned number of steps, why the run ended early."""
 
 
 def trained_steps(run: Path, *, name: str = MODELS) -> int | None:

@@ -11,10 +11,6 @@ from comas.config.schema import Config
 from comas.run.records import Record, Row
 from comas.utils.files import FileError
 
-COLUMNS_OF_TURNS = ("turn_id", "role", "agent", "response", "reward", "verdict", "score")
-TABLE_HEADER = ("discussion", "question", "turn", *COLUMNS_OF_TURNS[1:])
-"""Columns of the table of discussions that wandb gets at a run's end."""
-
 
 @runtime_checkable
 class Tracker(Protocol):
@@ -103,26 +99,16 @@ class WandbTracker:
             ) from error
         # A resumed run may repeat steps, which wandb's own counter forbids.
         self._run.define_metric("*", step_metric="step")
-        self._records: Sequence[Record] = ()
-        self._step = 0
 
     def log_discussions(self, records: Sequence[Record]) -> None:
-        self._records = records
+        pass
 
     def log(self, row: Row) -> None:
-        self._step = row["step"]
         self._run.log({key: value for key, value in row.items() if value is not None})
 
     def close(self, *, failed: bool) -> None:
-        from wandb import Table, teardown
+        from wandb import teardown
 
-        if self._records:
-            table = Table(columns=list(TABLE_HEADER))
-            for record in self._records:
-                about = (record["discussion_id"], record["question"])
-                for turn in record["turns"]:
-                    table.add_data(*about, *(turn.get(name) for name in COLUMNS_OF_TURNS))
-            self._run.log({"step": self._step, "discussions": table})
         self._run.finish(exit_code=int(failed))
         # Trap: otherwise wandb ends its service at exit, after temporary_folder has killed it.
         teardown()

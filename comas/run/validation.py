@@ -80,7 +80,6 @@ def validate_agents(
 
 
 def at_temperature(generate: Generate, temperature: float) -> Generate:
-    """Return ``generate`` with its temperature changed."""
 
     async def sample(request: Request) -> Generation | None:
         return await generate(request._replace(temperature=temperature))

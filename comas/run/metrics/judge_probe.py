@@ -25,8 +25,6 @@ FATAL = 1
 
 
 class Query(NamedTuple):
-    """A prompt about a planted solution."""
-
     item: ProbeItem
     name: str
     """``evaluation``, or ``scoring`` and the evaluation shown: ``scoringtrue_accusation``."""

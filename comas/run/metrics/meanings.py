@@ -42,7 +42,6 @@ class Meaning(NamedTuple):
 
 @cache
 def meanings() -> tuple[Meaning, ...]:
-    """Return all rows of the tables."""
     lines = re.findall(r"^\| `(.+?)` \| (.*) \|$", TABLES.read_text(encoding="utf-8"), re.M)
     return tuple(
         Meaning(pattern, *(cell.strip() for cell in cells.split("|"))) for pattern, cells in lines

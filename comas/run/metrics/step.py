@@ -26,10 +26,8 @@ from comas.types import (
 from comas.verification.forms import Verdict
 from comas.verification.solutions import Verdicts
 
-NO_VARIANCE = 1e-12
-"""Variances below this are rounding errors."""
-NO_ADVANTAGE = 1e-6
-"""Advantages below this are rounding errors."""
+NO_VARIANCE, NO_ADVANTAGE = 1e-12, 1e-6
+"""Smaller values are rounding errors."""
 UPDATE_METRICS = {
     **{f"policy/{name}": name for name in ("kl", "entropy", "clip_fraction", "gradient_norm")},
     **{f"policy/{name}": name for name in ("learning_rate", "num_samples", "num_tokens")},

@@ -33,7 +33,6 @@ def discussion_files(run: Path) -> dict[int, Path]:
 
 
 def read_threads(step: int, path: Path) -> list[Thread]:
-    """Read the discussions of a step."""
     records = read_lines(path, json.loads, remedy="Delete the line to see the others")
     # Of the step, not of each discussion, whose scorings may all have been left out.
     is_scored = any(turn["role"] == "scoring" for record in records for turn in record["turns"])

@@ -37,7 +37,6 @@ class LiveRun:
         self.source()
 
     def source(self) -> PageSource:
-        """Return the run as it is now."""
         source = run_source(self._run, steps=self._steps, with_details=False)
         # Discussions are written before the row of their step.
         last = source.rows[-1]["step"] if source.rows else -1

@@ -46,7 +46,6 @@ class PageTurn:
     num_prompt_tokens: int
     num_response_tokens: int
     thinking: str = ""
-    """The thinking before ``text``."""
     calls: tuple[tuple[int, int], ...] = ()
     """Start and end in ``text`` of each tool call with its answer, in UTF-16 units."""
     signs: tuple[str, ...] = ()
@@ -77,8 +76,6 @@ class Thread:
 
 @dataclass(frozen=True)
 class PageTable:
-    """A small table of the report."""
-
     title: str
     header: tuple[str, ...]
     rows: Sequence[Sequence[Any]]
@@ -104,7 +101,6 @@ class PageSource:
     details: Mapping[str, Details] = field(default_factory=dict)
     """Chunk -> details; the browser decompresses a chunk when it is opened."""
     rows: Sequence[dict[str, Any]] = ()
-    """The metrics of a run, shown as curves."""
     result: str = ""
     """The result of a run, in one sentence."""
     notes: Sequence[str] = ()
@@ -123,7 +119,6 @@ def write_page(path: Path, sources: Sequence[PageSource]) -> None:
 
 
 def page_text(sources: Sequence[PageSource]) -> str:
-    """Return the HTML, with all data compressed."""
     data: dict[str, Any] = {
         "page-data": [_without_details(source) for source in sources],
         "page-meanings": [[as_regex(each.pattern), each.tooltip] for each in meanings()],

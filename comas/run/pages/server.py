@@ -53,7 +53,6 @@ class LiveServer(ThreadingHTTPServer):
 
     @property
     def address(self) -> str:
-        """The address to open in a browser."""
         return f"http://{HOST}:{self.server_address[1]}/{self.key}/"
 
     def answer(self, name: str, query: Mapping[str, Sequence[str]]) -> tuple[str, str]:
