@@ -1,4 +1,4 @@
-"""Small runs on the disk, as a training leaves them, for the pages that show runs."""
+"""Small run folders, as training writes them, for tests of pages."""
 
 import random
 import threading
@@ -22,7 +22,7 @@ AGENTS = "society.num_agents=2"
 
 
 def save_tokenizer(folder: Path) -> Path:
-    """One that has a token for each of ``WORDS``."""
+    """Save a tokenizer with a token for each of ``WORDS``."""
     words = Tokenizer(models.WordLevel({word: i for i, word in enumerate(WORDS)}, "?"))
     words.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     PreTrainedTokenizerFast(tokenizer_object=words, unk_token="?").save_pretrained(folder)
@@ -30,7 +30,7 @@ def save_tokenizer(folder: Path) -> Path:
 
 
 def generation(prompt: str, response: str) -> Generation:
-    """``response`` to ``prompt``, with the log-probs -0.25, -0.5, -0.75, ..."""
+    """A generation with the log-probs -0.25, -0.5, -0.75, ..."""
     prompt_ids = tuple(WORDS.index(word) for word in prompt.split())
     response_ids = tuple(WORDS.index(word) for word in response.split())
     logprobs = tuple(-0.25 * (i + 1) for i in range(len(response_ids)))
@@ -62,7 +62,7 @@ def verdicts_of(*items: RewardedDiscussion) -> dict[TurnKey, str]:
 
 
 def row(step: int) -> dict[str, float | None]:
-    """The metrics of a step, of those that figures show."""
+    """Metrics of a step that the page shows."""
     numbers = random.Random(step)
     per_agent = ("response_length", "policy/entropy", "validation/accuracy", "reward/solution")
     return {
@@ -79,10 +79,8 @@ def row(step: int) -> dict[str, float | None]:
 
 
 def write_run(saves: Path, name: str, steps: dict[int, list[RewardedDiscussion]], *more: str):
-    """A run with these discussions, whose models both have the tokenizer of ``WORDS``.
-
-    The solution of every discussion has the advantage 1.5 on its first token. Returns its folder.
-    """
+    """Write a run with these discussions, whose solutions have the advantage 1.5 on their first
+    token; returns its folder."""
     model = str(save_tokenizer(saves / "tokenizer"))
     settings = [f"saves={saves}", f"name={name}", AGENTS, f"society.models=[{model}]", *more]
     with RunDirectory.create(load_config(None, settings)) as run:
@@ -97,12 +95,12 @@ def write_run(saves: Path, name: str, steps: dict[int, list[RewardedDiscussion]]
 
 
 def training(run: Path) -> RunDirectory:
-    """The open folder of a run that goes on."""
+    """Reopen a run."""
     return RunDirectory.open(load_config(None, [f"resume={run}"]))
 
 
 def add_step(directory: RunDirectory, step: int, *, question: Question = QUESTION) -> None:
-    """What a training of four steps does after a step."""
+    """Record a step of a run of four steps."""
     item = discussion(step, question=question)
     directory.note_num_steps(4)
     directory.save_discussions(step, [item], verdicts=verdicts_of(item))
@@ -112,7 +110,7 @@ def add_step(directory: RunDirectory, step: int, *, question: Question = QUESTIO
 
 @contextmanager
 def served(run: Path) -> Iterator[LiveServer]:
-    """What serves the page of a run that is followed."""
+    """Serve the page of a live run."""
     with LiveServer([LiveRun(run)]) as server:
         thread = threading.Thread(target=server.serve_forever, args=(0.05,))
         thread.start()

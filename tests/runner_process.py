@@ -1,4 +1,4 @@
-"""The runner in a process of its own, which a test can kill; started in a few milliseconds."""
+"""The runner in a separate process that a test can kill, started in milliseconds."""
 
 import asyncio
 import multiprocessing
@@ -16,13 +16,13 @@ from evaluation.runner import run_inference
 from evaluation.setups import SETUPS
 from evaluation.types import BenchmarkTask
 
-# Children are forked from a server that has everything loaded, and no thread of the tests'.
+# Children are forked from a server that has imported everything and has no threads.
 _PROCESSES = multiprocessing.get_context("forkserver")
 _PROCESSES.set_forkserver_preload(["evaluation.runner", "aiohttp.web", "pytest"])
 
 
 class Inference(NamedTuple):
-    """Answers that a folder holds, and failures of the last session."""
+    """Numbers of answers in a folder, and of failures in the last session."""
 
     num_done: int
     num_failed: int
@@ -62,14 +62,14 @@ def run(
 
 
 def start(target, *arguments, **options) -> BaseProcess:
-    """Begin a function of this module in a process of its own."""
+    """Start a function of this module in a process of its own."""
     process = _PROCESSES.Process(target=target, args=arguments, kwargs=options)
     process.start()
     return process
 
 
 def kill_after(process: BaseProcess, server: ScriptedServer, num_requests: int, number: int) -> int:
-    """Send the signal ``number`` after so many more requests; returns the exit status."""
+    """Send the signal ``number`` after ``num_requests`` more; returns the exit status."""
     server.wait_for_requests(len(server.requests) + num_requests)
     assert process.pid is not None
     os.kill(process.pid, number)

@@ -1,4 +1,4 @@
-"""Run directories as training leaves them, with tiny models, and record files."""
+"""Run directories with tiny models, and record files."""
 
 import json
 from collections.abc import Iterable
@@ -17,7 +17,7 @@ FAMILIES = ("tied", "untied")
 
 
 def record(number: int, **changes: str) -> dict[str, str]:
-    """A question with its answer: what ``number`` + 1 is."""
+    """A question, what ``number`` + 1 is, with its answer."""
     known = {
         "id": f"gsm8k-{number}",
         "task": "math",
@@ -29,7 +29,7 @@ def record(number: int, **changes: str) -> dict[str, str]:
 
 
 def write_records(path: Path, records: Iterable[object]) -> Path:
-    """Write JSON lines, a text as it is; returns the path."""
+    """Write JSON lines, texts unchanged; returns the path."""
     path.parent.mkdir(parents=True, exist_ok=True)
     lines = [row if isinstance(row, str) else json.dumps(row) for row in records]
     path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
@@ -43,13 +43,13 @@ def written(path: Path, text: str) -> Path:
 
 
 def contents(folder: Path) -> dict[Path, bytes]:
-    """What each file of a folder holds, but for locks."""
+    """Return path -> content of all files in a folder but locks."""
     files = (path for path in folder.rglob("*") if path.is_file() and path.name != ".lock")
     return {path.relative_to(folder): path.read_bytes() for path in files}
 
 
 def tiny_settings(folder: Path, *settings: str, families: tuple[str, ...] = ("tied",)) -> list[str]:
-    """Overrides that make a run one of tiny models, with 6 questions and 2 held-out ones."""
+    """Overrides for a run of tiny models, with 6 questions and 2 held-out ones."""
     models = [save_tiny_model(folder / f, f, max_position_embeddings=4096) for f in families]
     questions = write_records(folder / "questions.jsonl", [record(i) for i in range(6)])
     held_out = write_records(folder / "held_out.jsonl", [record(i) for i in range(6, 8)])
@@ -61,7 +61,7 @@ def tiny_settings(folder: Path, *settings: str, families: tuple[str, ...] = ("ti
 
 
 def scripted_settings(saves: Path, questions: Path, *settings: str) -> list[str]:
-    """Overrides that make a run one of scripted agents, with three of ``questions`` a step."""
+    """Overrides for a run of scripted agents, with three ``questions`` per step."""
     return [
         *(f"saves={saves}", f"data.train={questions}", f"data.validation={questions}"),
         *("data.probe=null", "cluster.device=cpu", "rollout.batch_size=3", *settings),
@@ -69,7 +69,7 @@ def scripted_settings(saves: Path, questions: Path, *settings: str) -> list[str]
 
 
 def make_run(root: Path, *overrides: str, num_trained: int = 2, num_held_out: int = 1) -> Path:
-    """A run of two tiny agents, each trained from a model of its own; returns its directory."""
+    """Make a finished run of two tiny agents with different base models; returns its directory."""
     models = [root / family for family in FAMILIES]
     for folder in models:
         save_tiny_model(folder, folder.name)
@@ -86,16 +86,14 @@ def make_run(root: Path, *overrides: str, num_trained: int = 2, num_held_out: in
 
 
 def save_checkpoint(run: RunDirectory, step: int) -> None:
-    """One that holds a file."""
     with run.checkpoint_folder(step) as folder:
         (folder / "weights").write_text(f"of step {step}")
 
 
 def steps_in(folder: Path) -> list[int]:
-    """The steps of what a folder of a run holds."""
+    """Return the steps of the entries in a folder of a run."""
     return sorted(int(path.name[5:].partition(".")[0]) for path in folder.iterdir())
 
 
 def rows_of(folder: Path) -> list[dict[str, Any]]:
-    """The lines of its metrics."""
     return [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]

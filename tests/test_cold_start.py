@@ -47,7 +47,7 @@ SCORING = {
 
 @pytest.fixture
 def config(tmp_path: Path) -> Config:
-    """Two agents of one tiny model that are to learn two demonstrations."""
+    """Two agents of one tiny model, with two demonstrations."""
     demonstrations = write_records(tmp_path / "shown.jsonl", [SOLUTION, SCORING])
     limits = ("rollout.max_prompt_tokens=2000", "rollout.max_response_tokens=64")
     settings = tiny_settings(tmp_path, *limits, f"society.cold_start={demonstrations}")

@@ -1,4 +1,4 @@
-"""Commands and their scripts: options, help, how they end; and the harness of benchmarks."""
+"""Commands and their scripts: options, help, exit; and the harness of benchmarks."""
 
 import ast
 import os
@@ -74,7 +74,7 @@ def test_without_a_checkout_messages_name_the_command(monkeypatch, tmp_path):
 
 
 def test_every_message_that_names_a_script_or_page_says_where_it_is():
-    """But for docstrings, and for studies, which only a checkout holds."""
+    """Except docstrings, and studies, which only a checkout has."""
     named = re.compile(r"scripts/\w+\.sh|data/README|\bREADME\.md,")
     for file in (*REPOSITORY.glob("comas/**/*.py"), *REPOSITORY.glob("evaluation/**/*.py")):
         if file.parent.name == "reproduction" or file.name == "invocation.py":
@@ -130,7 +130,7 @@ ANSWERS = case_file("commands")["ANSWERS"]
     ["scripts/prepare_data.py"],
 )
 def test_ctrl_c_during_imports_ends_a_command_with_a_line(words, tmp_path):
-    # Whoever imports it presses Ctrl-C.
+    # Importing it presses Ctrl-C.
     (tmp_path / "pydantic.py").write_text("import signal\nsignal.raise_signal(signal.SIGINT)\n")
     environment = os.environ | {"PYTHONPATH": f"{tmp_path}:{REPOSITORY}"}
     ended = run_to_end(sys.executable, *words, cwd=REPOSITORY, env=environment)

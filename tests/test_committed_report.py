@@ -1,4 +1,4 @@
-"""The pages of finished studies, and README.md, say what the numbers in results/ say."""
+"""The pages of finished studies and README.md agree with the numbers in results/."""
 
 import json
 import re
@@ -26,13 +26,13 @@ GREEDY, SAMPLED = "validation/greedy/accuracy", "validation/accuracy"
 WHEN = ("before", "after")
 FIRST = f"agent_0/{GREEDY}"
 SAME_AGENT = [("comas", "srlm"), ("comas", "agents_2")]
-"""Comparisons with experiments of the first agent's model alone, which look at that agent."""
+"""Comparisons with experiments of the first agent's model alone, by that agent's accuracy."""
 REWARD = "reward_effectiveness/from_score_2"
 PAGES = {"reproduction": "reproduction/report.md", "lasting": "lasting.md"}
 DOMAINS = ("math", "science", "coding")
 
 Runs = dict[str, dict[int, dict]]
-"""Experiment -> seed -> numbers, as they are on record."""
+"""Experiment -> seed -> recorded numbers."""
 
 
 def numbers(study: str) -> Runs:
@@ -128,7 +128,6 @@ def test_tables_of_finished_studies_are_of_the_numbers(study, page):
 
 
 def test_the_page_of_votes_is_of_the_numbers():
-    """Of the whole study, as the command that the page names reports it."""
     page = (RESULTS / "votes.md").read_text()
     runs = numbers("studies/votes")
     study = load(Study, REPOSITORY / "configs/studies/votes.yaml", [])

@@ -1,4 +1,4 @@
-"""A run whose updates change nothing ends; signs of harm are told once."""
+"""A run whose updates change nothing ends; each sign of trouble is reported once."""
 
 import logging
 import re
@@ -73,7 +73,7 @@ def test_a_policy_that_learns_in_between_goes_on(update, most, between):
 
 
 def told(rows: list[dict[str, float | None]], caplog, *, seen_before: int = 0) -> list[str]:
-    """What is warned of in a run of these metrics, and of which steps (from 0)."""
+    """Return the warnings about these metrics, each after its step (from 0)."""
     watch = guards.Watch(rows[:seen_before], mismatch_limit=0.01)
     caplog.clear()
     found = []
@@ -89,13 +89,13 @@ def series(name: str, *values: float | None) -> list[dict[str, float | None]]:
 
 
 HEALTHY = case_file("guards")["HEALTHY"]
-"""First and last values of runs that learnt, or nearly."""
+"""First and last values of healthy runs."""
 
 
 def test_a_run_that_learns_is_not_warned_of(caplog):
     steps = [{name: a + (b - a) * i / 59 for name, (a, b) in HEALTHY.items()} for i in range(60)]
     assert told(steps, caplog) == []
-    # Nor one whose rewards have other ends than 0 and 1.
+    # Nor are rewards on another scale than 0 to 1.
     for first in (1.2, -20.0, -0.05):
         rising = [first + i / 100 for i in range(20)]
         assert told(series("reward/evaluation", *rising), caplog) == []

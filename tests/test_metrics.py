@@ -1,4 +1,4 @@
-"""What metrics of a run count, computed by hand, and that each has one meaning."""
+"""Metrics computed by hand, and that each has exactly one meaning."""
 
 import re
 from dataclasses import replace
@@ -48,7 +48,7 @@ SOLUTION = "r0.s0"
 
 
 def scored(name: str, *, scores: list[str], rewards: tuple[float | None, ...]):
-    """One solution, and for each score an evaluation with its scoring."""
+    """A discussion of one solution, with an evaluation and a scoring for each score."""
     turns = [turn(SOLUTION)]
     for i, text in enumerate(scores):
         turns += [turn(f"{SOLUTION}.e{i}"), turn(f"{SOLUTION}.e{i}.t0", text)]
@@ -61,7 +61,6 @@ def simple(name: str, reward: float) -> RewardedDiscussion:
 
 
 def verdicts_on(**verdicts: str) -> dict[tuple[str, str], str]:
-    """The verdicts on the solutions of discussions."""
     return {(name, SOLUTION): verdict for name, verdict in verdicts.items()}
 
 
@@ -77,11 +76,11 @@ def test_the_qualities_of_both_thresholds_are_those_counted_by_hand():
         a="correct", b="correct", c="wrong", d="correct", e="unanswered", f="wrong"
     )
     metrics = reward_effectiveness(rewarded, verdicts=verdicts)
-    # Truly correct: a, b, d. From score 2 on a, b, c, f are said to be: TP 2, FP 2, FN 1, TN 1.
+    # Correct are a, b, d. From score 2 on, a, b, c, f are predicted: TP 2, FP 2, FN 1, TN 1.
     names = ("accuracy", "precision", "recall", "specificity", "balanced_accuracy", "f1")
     for threshold, expected in (
         ("from_score_2", (3 / 6, 2 / 4, 2 / 3, 1 / 3, (2 / 3 + 1 / 3) / 2, 4 / (4 + 2 + 1))),
-        # From score 3 on only a and c: TP 1, FP 1, FN 2, TN 2.
+        # From score 3 on, a and c: TP 1, FP 1, FN 2, TN 2.
         ("from_score_3", (3 / 6, 1 / 2, 1 / 3, 2 / 3, (1 / 3 + 2 / 3) / 2, 2 / (2 + 1 + 2))),
     ):
         found = qualities(metrics, threshold)
@@ -117,7 +116,7 @@ RATE, ACCEPTED = "evaluation/false_accusation_rate", "scoring/false_accusations_
 
 
 def criticised(name: str, *criticism: tuple[str, str | None]) -> Discussion:
-    """One solution with these evaluations, each scored or not."""
+    """A discussion of one solution with these (evaluation, score or None)."""
     turns = [turn("r0.s0")]
     for i, (evaluation, score) in enumerate(criticism):
         turns.append(turn(f"r0.s0.e{i}", evaluation))

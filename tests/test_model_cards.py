@@ -1,4 +1,4 @@
-"""What is exported: cards of models, descriptions for transformers 4 and 5, merged adapters."""
+"""Exported models: cards, configurations for transformers 4 and 5, merged adapters."""
 
 import dataclasses
 import json
@@ -38,7 +38,7 @@ ROWS = case_file("model_cards")["ROWS"]
 
 @pytest.fixture
 def prepared(tmp_path: Path) -> Prepared:
-    """Of a run of two agents: one of a base with a licence, one of a base without."""
+    """Two agents, of which only the first one's base model states a licence."""
     bases = [save_tiny_model(tmp_path / "bases" / family, family) for family in ("tied", "untied")]
     stated = "\n".join(f"{key}: {value}" for key, value in QWEN_LICENCE.items())
     (Path(bases[0]) / "README.md").write_text(f"---\n{stated}\n---\n# A base\n")
@@ -81,19 +81,16 @@ def test_a_card_states_base_licence_data_results_and_recipe(prepared, tmp_path):
         "`reward.scheme: interaction`",
     ):
         assert line in first.text
-    assert str(tmp_path) not in first.text + second.text  # nobody else's business
+    assert str(tmp_path) not in first.text + second.text  # no private paths
 
 
 def test_a_card_says_what_was_taught_before_by_the_files_name_alone(prepared, tmp_path):
     prepared.config.society.cold_start = str(write_records(tmp_path / "shown.jsonl", []))
     first, _ = cards(prepared, tmp_path / "models")
     assert (
-        "it was taught, by supervised learning, what its roles say: by the demonstrations of\n"
-        in (first.text)
+        "supervised learning on the demonstrations of `shown.jsonl` taught it its\n" in first.text
     )
-    assert (
-        "\n`shown.jsonl`. An adapter fits" in first.text and "cold_start: shown.jsonl" in first.text
-    )
+    assert "cold_start: shown.jsonl" in first.text
     assert str(tmp_path) not in first.text
 
 
@@ -258,13 +255,13 @@ OLDER_NAMES: dict[str, dict[str, object]] = {
     "tied": {"rope_theta": 1e6, "rope_scaling": None},
     "untied": {"rope_theta": 5e5, "rope_scaling": LLAMA3},
 }
-"""The same as ``ROPE``, as transformers 4 writes it."""
+"""``ROPE`` as transformers 4 writes it."""
 TEXT = "So 48 + 23 = 71.\n<|im_end|>Ünïcode"
 FAMILIES = pytest.mark.parametrize("family", list(ROPE))
 
 
 def save_base(folder: Path, family: str, *, version: int = 5) -> Path:
-    """A base model whose configuration and tokenizer were written by that version."""
+    """Save a base model as that version of transformers writes it."""
     model = random_model(family, seed=0, rope_parameters=ROPE[family])  # type: ignore[arg-type]
     model.save_pretrained(folder)
     tokenizer = byte_tokenizer()
@@ -330,7 +327,7 @@ SAY = case_file("model_cards")["SAY"]
 
 @pytest.fixture(scope="module")
 def older_python(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A Python with transformers 4.57, from the package index, and this environment's torch."""
+    """A Python with transformers 4.57 from the package index, and this environment's torch."""
     venv = tmp_path_factory.mktemp("older") / "venv"
     subprocess.run([sys.executable, "-m", "venv", venv], check=True)
     subprocess.run([venv / "bin/pip", "install", "-q", "transformers==4.57.*"], check=True)
@@ -342,7 +339,6 @@ def older_python(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.slow
 @pytest.mark.parametrize("agent", [*ROPE, "qwen2", "llama"])
 def test_transformers_4_57_says_the_same(older_python, society, tmp_path, agent):
-    """Of models with other positions than the default, and of the quick-start's."""
     base = save_base(tmp_path / "base", agent) if agent in ROPE else society / "models" / agent
     save_whole(base, tmp_path / "agent_0")
     said = []

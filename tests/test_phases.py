@@ -1,5 +1,5 @@
-"""What is asked of the engines of shared GPUs, in which order, and on which GPU: Ray for real,
-with two GPUs that it is told of, and engines that only write down what they are asked."""
+"""The order and GPU of all calls to engines that share GPUs, with a real Ray that believes in two
+GPUs, and engines that only record their calls."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ START = ["start", "sleep", "start", "connect", "load_checkpoint"]
 
 
 def recording_actors(log: Path) -> tuple[type, type]:
-    """Stand-ins of both actors, which append (name, call, GPU, start, end) to ``log``; in a
-    function, since Ray's workers cannot import this file."""
+    """Make fakes of both actors, which append (name, call, GPU, start, end) to ``log``; inside a
+    function, as Ray's workers cannot import this file."""
 
     class Recorder:
         name: str
@@ -51,7 +51,7 @@ def recording_actors(log: Path) -> tuple[type, type]:
             self.is_sharded = gpus is not None
 
         async def start(self) -> ProcessLocation:
-            """Takes its time, and waits a while for that of another engine to be under way."""
+            """Wait until another engine is starting too, for ``PATIENCE_S`` at most."""
             started, starts = time.monotonic(), log.with_name("starts")
             with starts.open("a") as file:
                 file.write(f"{self.name}\n")
@@ -105,9 +105,8 @@ def one_step(
     tensor_parallel: int = 1,
     loses_engine: bool = False,
 ) -> list[Call]:
-    """What the engines of policies that share GPUs were asked by a run that was resumed after step
-    3, until the sync after the next one in which not every policy is updated; and, if the last
-    policy ``loses_engine``, then."""
+    """Return the calls of a run with shared GPUs that is resumed after step 3, up to the sync after
+    an update of the policies that are due, and a restart if the last ``loses_engine``."""
     num_policies = len(update_every)
     config = Config(
         society=Society(num_agents=num_policies, update_every=list(update_every)),
@@ -142,14 +141,14 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> list[Call]:
 
 @pytest.fixture(scope="module")
 def apart(tmp_path_factory: pytest.TempPathFactory) -> list[Call]:
-    """Policies a and b on one GPU, c and d on the other; b is updated in step 2, c is frozen, and
-    the engine of d is lost in the end."""
+    """Policies a and b on one GPU, c and d on the other. b is not due, c is frozen, and d loses its
+    engine."""
     log = tmp_path_factory.mktemp("apart") / "calls"
     return one_step(log, gpus_per_policy=1, update_every=(1, 2, 0, 1), loses_engine=True)
 
 
 def start_of(calls: list[Call], name: str, *, gpu: int | None = None) -> Call:
-    """The one start of ``name``, on ``gpu`` where there is another elsewhere."""
+    """Return the only start of ``name`` (on ``gpu``)."""
     [start] = (
         call
         for call in calls
@@ -185,8 +184,7 @@ def made(calls: list[Call], policy: str) -> list[str]:
 def test_memory_is_given_back_before_the_other_side_of_a_gpu_takes_it(apart):
     update = ["sleep", "reload_states", "update"]
     assert made(apart, "a") == [*START, *SYNC, *update, *SYNC]
-    # Who is not updated goes on serving: in 3 steps, the last of that run, it was twice. The engine
-    # of who is frozen is only started.
+    # A policy that is not updated keeps serving; a frozen one is only started.
     assert made(apart, "b") == [*START, *SYNC]
     assert made(apart, "c") == ["start"]
     restart = ["start", "sleep", "reload_states", "connect", *SYNC]

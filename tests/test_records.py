@@ -1,4 +1,4 @@
-"""What models said, token by token, and what trackers get of it."""
+"""Records of tokens, and trackers."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -27,7 +27,7 @@ def test_a_record_holds_the_tokens_that_were_sampled_and_four_digits_of_their_nu
     said = discussion(1).discussion
     solution, evaluation, scoring = said.turns
     given = replace(scoring, generation=replace(scoring.generation, finish_reason="given"))
-    said = replace(said, turns=(solution, evaluation, given))  # which nobody said
+    said = replace(said, turns=(solution, evaluation, given))  # not sampled
     key = (said.discussion_id, "r0.s0")
     first, second = token_records([said], {key: (1.23456,)})
     assert first == {
@@ -58,7 +58,7 @@ def test_a_record_says_which_tokens_are_a_tools_and_the_metrics_do_not_count_the
 
 
 def test_advantages_of_an_earlier_step_join_the_tokens_of_that_step(tmp_path):
-    """A policy that is updated every second step learns in step 2 what step 1 was worth."""
+    """With an update every second step, those of step 1 come with step 2."""
     early, late = discussion(1).discussion, discussion(2).discussion
     gains = {(early.discussion_id, "r0.s0"): (0.5,), (late.discussion_id, "r0.s0"): (-0.5,)}
     (tmp_path / "step_0001.jsonl.gz").write_bytes(compressed(token_records([early], {})))
@@ -134,7 +134,7 @@ def test_wandb_writes_offline_into_the_run_directory_and_ends_with_the_run(confi
         run.save_discussions(1, [discussion(1)])
         run.log_metrics(1, {"a/b": 0.5, "none": None})
         assert "wandb-core" in children()
-    # Else wandb asks it to end when Python exits, and says at length that it is gone.
+    # Otherwise wandb warns at length at exit.
     assert "wandb-core" not in children()
     [logged] = (run.path / "wandb").glob("offline-run-*/*.wandb")
     assert run.path.name in logged.name

@@ -1,4 +1,4 @@
-"""Engines and Ray that are lost: how it is noticed, what starts again, and when it is too much."""
+"""Lost engines and a lost Ray: detection, restarts, and giving up."""
 
 import errno
 import shutil
@@ -41,7 +41,7 @@ from comas.utils.files import FileError
 
 
 class ScriptedRay:
-    """Stands for Ray's waiting: a call is there after so many seconds of its own clock."""
+    """Replaces ray.wait and the clock: each call is done at a given time."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now = 0.0
@@ -74,7 +74,7 @@ def scripted(monkeypatch: pytest.MonkeyPatch) -> ScriptedRay:
 
 
 class Actor:
-    """Answers signs of life of number 0, 1, ... ``num_alive`` - 1 at once, and no more."""
+    """Answers the first ``num_alive`` heartbeats at once, and no others."""
 
     def __init__(self, scripted: ScriptedRay, name: str, *, num_alive: float) -> None:
         self._scripted = scripted
@@ -122,7 +122,7 @@ def wait(calls: dict[Any, str], *, watched: Sequence[Any] = ()) -> list[Any]:
 def test_an_engine_that_falls_silent_is_lost_long_before_its_call_is_due(
     scripted, monkeypatch, is_called
 ):
-    """It is called itself, or another that waits for it is."""
+    """It is called itself, or is waited for by another that is called."""
     monkeypatch.setattr(supervision, "HEARTBEAT_TIMEOUT_S", 5)
     alive, silent = engine(scripted, "rank 0"), engine(scripted, "rank 1", num_alive=3)
     called, watched = ([alive, silent], []) if is_called else ([alive], [silent])
@@ -140,7 +140,7 @@ def test_an_engine_that_dies_while_another_waits_for_it_is_lost_at_once_and_name
     with pytest.raises(LostEngineError, match=said):
         wait({rank: "never"}, watched=[dead])
     assert dead.actor.num_asked == 3
-    # The call of one that is called tells more of its end than its heartbeat.
+    # For an engine that is called, the call counts, not the heartbeat.
     scripted.done_at |= {"soon": scripted.now + 8}
     scripted.failed = {f"heartbeat {number} of rank 0": ActorDiedError() for number in range(99)}
     assert wait({rank: "soon"}) == ["result of soon"]
@@ -185,7 +185,7 @@ def test_a_ray_whose_raylet_is_gone_or_frozen_is_lost(tmp_path, monkeypatch):
     program = shutil.copy("/bin/sleep", tmp_path / "raylet")
     with subprocess.Popen([program, "60"]) as process:
         raylet = psutil.Process(process.pid)
-        # Without pytest, Ray can do.
+        # Any other process will do.
         watched = RayProcesses([raylet, psutil.Process()])
         watched.check()
         assert watched.are_sound()
@@ -250,7 +250,7 @@ def test_an_error_blames_the_engines_that_it_names_and_shows_their_logs(caplog, 
 
 
 class LostAgents(ScriptedAgents):
-    """A society that is lost in updates as it is told, or as it starts (0)."""
+    """A society that is lost in the updates of the steps ``lost_in``, or at its start (0)."""
 
     def __init__(self, lost_in: list[int], recoveries: Recoveries) -> None:
         super().__init__(recoveries)
@@ -314,7 +314,7 @@ def test_a_society_that_is_lost_goes_on_from_its_newest_checkpoint(saves, monkey
 @pytest.mark.stack
 @pytest.mark.parametrize("step", [3, 4])
 def test_a_society_that_is_lost_again_at_the_same_step_is_given_up(saves, monkeypatch, step):
-    """Step 3 is the first after a checkpoint; before step 4, step 3 is made again."""
+    """Step 3 is the first after a checkpoint; before step 4, step 3 is repeated."""
     with pytest.raises(GivenUpError, match=f"failed while updating in step {step}"):
         train(saves, monkeypatch, f"given-up-{step}", [step] * 4)
 

@@ -1,4 +1,4 @@
-"""Studies: what is planned, what is finished, how runs are compared, one real run."""
+"""Studies: planned and finished runs, comparisons, reports."""
 
 import json
 import shutil
@@ -60,7 +60,7 @@ def plan(tmp_path: Path, *overrides: str) -> list[PlannedRun]:
 
 
 def begin(run: PlannedRun, *, finished: bool = True, trained: float = 0.5, setting: str = ""):
-    """A run's folder as training leaves it."""
+    """Make a run's folder as training does."""
     folder = run.saves / f"20260101-000000-{run.name}"
     (folder / "models").mkdir(parents=True)
     config = load_config(run.config, [*run.overrides, *filter(None, [setting])])
@@ -245,7 +245,7 @@ def test_experiments_are_compared_seed_by_seed():
 
 
 def test_runs_of_two_machines_are_not_compared():
-    """The agents that the quick-start teaches there differ before the first step."""
+    """The quick-start's agents differ between machines before the first step."""
     results = {
         "comas": {0: result("comas", 0, 0.4, 0.6), 1: result("comas", 1, 0.4, 0.6)},
         "muted": {0: result("muted", 0, 0.4, 0.5), 1: result("muted", 1, 0.4, 0.5)},

@@ -1,4 +1,4 @@
-"""What a resume trusts, and that nothing is lost by it."""
+"""What a resume accepts, and that it loses nothing."""
 
 import hashlib
 import json
@@ -33,7 +33,7 @@ def config(tmp_path: Path) -> Config:
 
 
 def make_run(config: Config, *, checkpoints: tuple[int, ...], reached: int) -> Path:
-    """A run with rows, discussions and tokens of every step, and some checkpoints."""
+    """Make a run with records of every step, and some checkpoints."""
     with RunDirectory.create(config) as run:
         run.keep_settings({"some/model": config.saves})
         for step in range(reached + 1):
@@ -192,7 +192,7 @@ def test_a_run_of_somebody_else_needs_a_word_and_is_compared(config, monkeypatch
 
 
 def test_a_strangers_run_is_refused_before_its_config_acts(config, monkeypatch, tmp_path, caplog):
-    """Preflight would join a Ray cluster, and the file trusts itself."""
+    """Its config.yaml would join a Ray cluster, and allows itself to be resumed."""
 
     def joined(*_: object, **__: object) -> None:
         raise AssertionError("preflight connects")
@@ -241,7 +241,7 @@ def test_an_edit_by_hand_is_another_setting(config, caplog, file, old, new):
 
 
 def begun_with_tiny_models(tmp_path: Path) -> Path:
-    """A run that was stopped after its second step."""
+    """Make a run that was stopped after its second step."""
     prepared = prepare(load_config(QUICKSTART, tiny_settings(tmp_path)))
     with RunDirectory.create(prepared.config) as run:
         run.keep_settings(prepared.locations, prepared.sources, prepared.contents)
@@ -250,7 +250,7 @@ def begun_with_tiny_models(tmp_path: Path) -> Path:
 
 
 def scale_weights(file: Path) -> None:
-    """Change no name, size or time of the file: what it holds has to be read."""
+    """Change the contents, but not the name, size or time of the file."""
     times = file.stat()
     save_file({name: 1.3 * tensor for name, tensor in load_file(file).items()}, file)
     os.utime(file, ns=(times.st_atime_ns, times.st_mtime_ns))

@@ -1,4 +1,4 @@
-"""A run directory holds whole things or nothing, whenever its process dies."""
+"""Everything in a run directory is complete or absent, whenever its process dies."""
 
 import json
 import logging
@@ -224,7 +224,7 @@ def test_other_settings_need_a_word_and_are_kept_once_the_run_has_loaded(config,
         RunDirectory.open(resumed(run.path, changed))
     with RunDirectory.open(resumed(run.path, changed, "resume_changed=true")) as again:
         assert f"goes on with other settings or files: {said}" in caplog.text
-        # It may yet fail to load.
+        # The run may still fail to load.
         assert load_config(again.path / "config.yaml", []).training.num_steps is None
         again.keep_settings({})
     kept = load_config(again.path / "config.yaml", [])

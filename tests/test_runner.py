@@ -1,4 +1,4 @@
-"""The runner against a scripted server: nothing is lost, whatever fails or kills it."""
+"""The runner against a scripted server: no failure or kill loses answers."""
 
 import hashlib
 import json
@@ -22,7 +22,7 @@ from evaluation.runner import EndpointError, request_seed
 
 
 def model(body: dict) -> str:
-    """Different for every request, the same for the same request."""
+    """Answer by a hash of the request."""
     digest = hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()
     return rf"\boxed{{{digest[:8]}}}"
 
@@ -73,7 +73,7 @@ def test_what_may_pass_is_asked_again_in_the_same_run(tmp_path, name, monkeypatc
         inference = run(server.base_url, tmp_path, timeout_s=timeout_s)
     assert (inference.num_done, inference.num_failed) == (4, 0)
     assert len(server.requests) == 5
-    # Nothing is unpacked, which might be far larger than what was sent.
+    # No compression: a small reply could unpack to a huge one.
     assert {headers["Accept-Encoding"] for headers in server.headers} == {"identity"}
     assert read_failures(tmp_path / "failures.jsonl") == {}
 
@@ -84,14 +84,14 @@ def test_retries_end(tmp_path):
     assert (inference.num_failed, len(server.requests)) == (1, 2)
     [error] = read_failures(tmp_path / "failures.jsonl").values()
     assert error.startswith("status 500: ") and "ill" in error
-    # Of a server that is gone, nothing is lost.
+    # A server that is gone fails all tasks, and loses none.
     inference = run(server.base_url, tmp_path, num_retries=1)
     assert (inference.num_done, inference.num_failed) == (0, 4)
 
 
 @pytest.fixture
 def others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An environment with a ~/.netrc that knows every machine, a key, and no proxy."""
+    """An environment with a .netrc for every machine, a key, and no proxy."""
     file = tmp_path / "netrc"
     file.write_text("default login somebody password else\n")
     monkeypatch.setenv("NETRC", str(file))
@@ -111,14 +111,14 @@ def test_an_endpoint_is_asked_with_its_key_through_the_proxy(others, monkeypatch
         assert asked.num_done == 1
         told = [(h["Host"], h["Authorization"], h["Proxy-Authorization"]) for h in server.headers]
         assert told == [("models.invalid", "Bearer key", "Basic bWU6cGFzcw==")] * 2
-        # One on this machine is asked without it.
+        # Servers on this machine are asked without the proxy.
         monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
         [remote] = find_remote(server.base_url, model=None).models
         assert run(remote.endpoint.base_url, tmp_path / "here", 1, num_retries=0).num_done == 1
 
 
 class RefusingProxy(BaseHTTPRequestHandler):
-    """It wants another password."""
+    """Rejects the password."""
 
     def do_CONNECT(self) -> None:
         self.send_error(407)
@@ -183,7 +183,7 @@ UNUSABLE = {
 
 @pytest.mark.parametrize("name", UNUSABLE)
 def test_an_unusable_reply_fails_its_task_alone_and_the_next_run_asks_it_again(tmp_path, name):
-    """A task fails whole when one of its calls does."""
+    """A task fails when one of its calls does."""
     fault, message = UNUSABLE[name]
     struck = request_seed(0, task_id="gsm8k/2", label="sample 3") & MAX_SEED
     is_broken = True
@@ -194,7 +194,7 @@ def test_an_unusable_reply_fails_its_task_alone_and_the_next_run_asks_it_again(t
     with ScriptedServer(model, fault_of=fault_of) as server:
         first = run(server.base_url, tmp_path, setup_name="consistency")
         assert (first.num_done, first.num_failed) == (3, 1)
-        # Not retried: it would be the same again.
+        # Not retried, as the reply would be the same.
         assert [body["seed"] for body in server.requests].count(struck) == 1
         num_requests = len(server.requests)
         [(key, error)] = read_failures(tmp_path / "failures.jsonl").items()

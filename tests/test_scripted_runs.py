@@ -1,4 +1,4 @@
-"""What a run keeps of its best step, and that a kill changes nothing about it."""
+"""Whole runs of scripted agents: the best step, and kills that change nothing."""
 
 import hashlib
 import json
@@ -59,7 +59,7 @@ def test_the_disk_holds_one_checkpoint_more_where_the_best_is_kept():
 
 
 def keeping_run(tmp_path: Path, values: Sequence[float]) -> Path:
-    """One with a validation and a checkpoint after every step, of which the newest is kept."""
+    """Make a run with a validation and a checkpoint per step, of which the newest is kept."""
     settings = ["training.keep_checkpoints=1", f"training.keep_best={ACCURACY}"]
     with RunDirectory.create(config(f"saves={tmp_path}", *settings)) as run:
         for step, value in enumerate(values):
@@ -103,7 +103,7 @@ def test_where_no_best_checkpoint_is_it_is_said_why(tmp_path):
 
 
 ACCURACIES = [0.1, 0.2, 0.5, 0.7, 0.6, 0.7, 0.5]
-"""By how often the weights were updated: the best is after 3."""
+"""By the number of updates: the best is after 3."""
 SETTINGS = (
     "training.num_steps=6",
     "training.save_every=4",
@@ -118,7 +118,7 @@ SETTINGS = (
 def play(
     monkeypatch: pytest.MonkeyPatch, arguments: Sequence[str], *, killed_in: int | None = None
 ) -> Path:
-    """Let a scripted society run, as the command would; returns its folder."""
+    """Run a scripted society, as the command would; returns its folder."""
 
     def validate(prepared: Any, agents: Any, *_: Any, keep: Any) -> dict[str, float]:
         value = ACCURACIES[agents.weights]
@@ -161,7 +161,7 @@ def test_gold_answers_are_on_record_and_reach_no_prompt_or_reward(saves, tmp_pat
 
 
 def left_by(run: Path) -> dict[str, Any]:
-    """What a run computed: everything but times, seals, logs and cards."""
+    """Return everything that a run computed, but for times, seals, logs and cards."""
     files = {
         str(path.relative_to(run)): hashlib.sha256(path.read_bytes()).hexdigest()
         for part in ("discussions", "tokens", "checkpoints", "models")

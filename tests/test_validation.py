@@ -1,4 +1,4 @@
-"""Held-out questions are answered alone or discussed, and probed with planted solutions."""
+"""Validation by own answers, by discussions, and by the probe of planted solutions."""
 
 import asyncio
 import json
@@ -83,7 +83,7 @@ def test_each_way_of_sampling_has_accuracies_of_its_own():
 
 
 class Judge:
-    """Stands for the verifier: a solution is correct when it holds the answer's word."""
+    """A verifier for which a solution is correct if it contains the answer."""
 
     def submit(self, items: Any, on_verdict: object = None) -> Future[list[str]]:
         verdicts: Future[list[str]] = Future()
@@ -92,7 +92,7 @@ class Judge:
 
 
 class Talk:
-    """Agent 0 is right from round 1 on, agent 1 never; every score says what ``scores`` does."""
+    """Agent 0 is right from round 1 on, agent 1 never; scores are those in ``scores``."""
 
     def __init__(self, scores: Mapping[str, int]) -> None:
         self.scores = scores

@@ -1,7 +1,6 @@
-"""The page of a run in a real browser. Started by scripts/test_pages.sh, which brings Playwright.
+"""The page of a run in Chromium (Playwright's, or $CHROMIUM). Started by scripts/test_pages.sh.
 
-Chromium is the one that Playwright installs, or where $CHROMIUM points. Trap: Playwright repeats
-``wait_for_function`` within the page, whose policy forbids eval; it fails unless it holds at once.
+Trap: the page's policy forbids eval, so ``wait_for_function`` fails unless it holds at once.
 """
 
 import os
@@ -20,7 +19,7 @@ from comas.run.pages.run_report import run_source
 from comas.types import Discussion, Generation, Question, RewardedDiscussion, ToolCall, Turn
 
 NUM_STEPS, PER_STEP = 60, 50
-"""Of the large run: 3000 discussions."""
+"""The large run has 3000 discussions."""
 LAPTOP: ViewportSize = {"width": 1366, "height": 768}
 PHONE: ViewportSize = {"width": 390, "height": 844}
 CONTRAST = """
@@ -51,9 +50,9 @@ CONTRAST = """
   return told;
 }
 """
-"""Of every text in sight: how far it stands out from what is behind it (WCAG)."""
+"""Returns [contrast with the background (WCAG), text] of every visible text."""
 READABLE = 4.5
-"""WCAG's least contrast of a text."""
+"""WCAG's minimum contrast for text."""
 
 
 def question(number: int) -> Question:
@@ -70,7 +69,7 @@ def browser() -> Iterator[Browser]:
 
 @pytest.fixture(scope="module")
 def source(tmp_path_factory: pytest.TempPathFactory) -> PageSource:
-    """A question in steps 1 and 3, answered better the second time; another in step 2."""
+    """The same question in steps 1 (answered wrong) and 3, another in step 2."""
     steps = {
         1: [discussion(1, answer="61", score="3")],
         2: [discussion(2, question=question(50), score="1")],
@@ -104,7 +103,7 @@ def opened(
     *,
     offline: bool = True,
 ) -> Iterator[Page]:
-    """The page, offline, which must not say anything on the console until it is closed."""
+    """Open the page; the console must be empty when it is closed."""
     context = browser.new_context(viewport=viewport, offline=offline, has_touch=viewport == PHONE)
     page = context.new_page()
     complaints: list[str] = []
@@ -126,7 +125,7 @@ def test_it_opens_with_the_report(page):
     assert {"validation/accuracy", "time/step_s"} <= set(titles)
     assert page.locator(".curve svg").count() == len(titles)
     assert "society.num_agents" in page.inner_text("#report")
-    page.locator("#report button").last.click()  # where reward and verdict disagree
+    page.locator("#report button").last.click()  # a disagreement of reward and verdict
     assert page.inner_text(".thread h3") == "step 1"
     solution, *_ = page.locator(".turn .about").all_inner_texts()
     assert "wrong" in solution and "reward 1" in solution
@@ -251,7 +250,7 @@ def test_the_gold_answer_is_shown_and_a_long_one_thinking_and_calls_are_folded(b
         assert said.inner_text().split() == ["What", "is", "call:", "48", "+", "23", "Right.", "71"]
         said.locator("summary").click()
         assert "48 + 23\n71\nRight. 71" in said.inner_text()
-        assert page.locator(".sign").count() == 0  # a call that succeeded is no fault
+        assert page.locator(".sign").count() == 0  # a successful call is no warning
         spelled = '<tool_call>\n{"name": "python", "arguments": {"code": "1"}}\n</tool_call>\n1'
         assert page.evaluate("callName", spelled) == 'call: python {"code":"1"}'
         page.locator(".row").last.click()
@@ -371,7 +370,7 @@ $$\href{{javascript:alert(1)}}{{y}}$$ $\frac{{1$ {"> " * 3000}
 
 @pytest.fixture(scope="module")
 def long(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A discussion of eight rounds in which much is said, and a short one with a long question."""
+    """A long discussion of eight rounds, and a short one with a long question."""
     rounds = [
         [
             Turn(f"r{i}.s0", None, i, "solution", 0, "", said(SOLUTION)),
@@ -427,7 +426,7 @@ def test_markup_is_shown_and_nothing_that_a_model_says_is_run_or_lost(browser, l
     for page in opened(browser, long):
         page.keyboard.press("d")
         page.click(".row >> nth=0")
-        page.keyboard.press("n")  # though "$$" is repeated, which each time may begin a formula
+        page.keyboard.press("n")  # fast, though each of thousands of "$$" may begin a formula
         shown = page.locator(".formatted").first
         assert shown.locator("strong").inner_text() == "Bold"
         assert shown.locator("math msup").count() == 1
