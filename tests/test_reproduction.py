@@ -280,11 +280,7 @@ def test_answers_are_compared_question_by_question(tmp_path):
     (tmp_path / "validations/step_0000.jsonl").write_text("")
     (tmp_path / "validations/step_0010.jsonl").write_text(json_lines(lines))
     assert right_answers(tmp_path) == ["01", "00"]
-    answered = {
-        "comas": [["100", "010"]],
-        "muted": [["110", "101"], ["000", "000"]],
-        "other": [[]],
-    }
+    answered = {"comas": [["100", "010"]], "muted": [["110", "101"], ["000", "000"]], "other": [[]]}
     results = {
         name: {
             seed: replace(result(name, seed, 0.4, 0.5), right=right)

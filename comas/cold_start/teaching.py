@@ -30,10 +30,7 @@ def recipe(hidden_size: int) -> Optimization:
     """Return the optimiser settings for a model of this width. The learning rate falls with the
     width, as in the maximal update parametrisation (arXiv 2203.03466): 2e-5 at 2048 (3B)."""
     return Optimization(
-        train_batch_size=16,
-        learning_rate=0.04 / hidden_size,
-        lr_schedule="linear",
-        warmup_steps=5,
+        train_batch_size=16, learning_rate=0.04 / hidden_size, lr_schedule="linear", warmup_steps=5
     )
 
 

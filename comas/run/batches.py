@@ -79,12 +79,7 @@ def sample(
 
 
 def refill(
-    prepared: Prepared,
-    discuss: Discuss,
-    reward: Reward,
-    batch: Sequence[Question],
-    *,
-    step: int,
+    prepared: Prepared, discuss: Discuss, reward: Reward, batch: Sequence[Question], *, step: int
 ) -> tuple[dict[str, list[RewardedDiscussion]], Rewards, WaitForVerdicts]:
     """Discuss ``batch``. If the reward scheme says what ``teaches``, replace the other questions by
     further ones, until all teach or ``max_draws`` batches were discussed; what is still missing is

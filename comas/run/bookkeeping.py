@@ -104,10 +104,7 @@ class Bookkeeping:
                     "training.keep_best names %s, which is not measured: none is kept", best
                 )
         self._run.save_discussions(
-            self._step,
-            rewards.discussions,
-            verdicts=verdicts,
-            answers=self._prepared.train.answers,
+            self._step, rewards.discussions, verdicts=verdicts, answers=self._prepared.train.answers
         )
         self._run.save_tokens(
             self._step,

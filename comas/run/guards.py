@@ -59,9 +59,7 @@ class UpdateGuard:
         self._skipped: Counter[int] = Counter()
 
     def check(
-        self,
-        buffers: Mapping[int, Sequence[TrainingSample]],
-        stats: Mapping[int, UpdateStats],
+        self, buffers: Mapping[int, Sequence[TrainingSample]], stats: Mapping[int, UpdateStats]
     ) -> None:
         """Check each policy's update on its samples (``buffers``), and warn of skipped steps.
 

@@ -88,11 +88,7 @@ def at_temperature(generate: Generate, temperature: float) -> Generate:
 
 
 def validate(
-    held_out: QuestionSet,
-    config: Config,
-    *,
-    generate: Mapping[str, Generate],
-    verifier: Verifier,
+    held_out: QuestionSet, config: Config, *, generate: Mapping[str, Generate], verifier: Verifier
 ) -> tuple[Metrics, list[Record]]:
     """Return the accuracy of all agents and of each, and records of every answer.
 

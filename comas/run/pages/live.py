@@ -99,11 +99,7 @@ def mark_of(rows: Sequence[Row]) -> str:
 
 
 def progress_in_words(
-    rows: Sequence[Row],
-    *,
-    num_steps: int | None,
-    validate_every: int,
-    age_s: float,
+    rows: Sequence[Row], *, num_steps: int | None, validate_every: int, age_s: float
 ) -> str:
     """Describe the position of a live run and the time left.
 

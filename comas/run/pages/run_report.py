@@ -16,12 +16,7 @@ from comas.config.schema import Config
 from comas.run.checkpoints import step_name
 from comas.run.guards import lacking
 from comas.run.pages.details import NOT_WRITTEN, read_details
-from comas.run.pages.discussions import (
-    DISCUSSIONS,
-    disagreements,
-    discussion_files,
-    read_threads,
-)
+from comas.run.pages.discussions import DISCUSSIONS, disagreements, discussion_files, read_threads
 from comas.run.pages.page import Details, PageSource, PageTable, write_page
 from comas.run.provenance import PACKAGES, commit_of, read_processes, version_of
 from comas.run.records import LOG, METRICS, VALIDATIONS, Row, read_rows, read_warnings
