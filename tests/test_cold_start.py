@@ -58,15 +58,15 @@ def config(tmp_path: Path) -> Config:
 @cases(
     "row, said",
     ("{", "line 2: Invalid JSON"),
-    (["solution"], "line 2: is no object, but ['solution']"),
+    (["solution"], "line 2: is not an object, but ['solution']"),
     (SCORING | {"role": "judge"}, "line 2: role: is 'judge', and must be one of solution, eval"),
     (SCORING | {"domain": "maths"}, "domain: is 'maths', and must be one of math, "),
     (SCORING | {"solution": 61}, "solution: is 61, and must be a text"),
     (SCORING | {"response": " "}, "response: is ' ', and must be a text, not empty"),
     (
         SOLUTION | {"solution": "61"},
-        "solution: is not of a demonstration of role solution, which has role, domain, question, "
-        "response",
+        "solution: is unknown in a demonstration of role solution, which has role, domain, "
+        "question, response",
     ),
 )
 def test_a_faulty_line_is_named_with_its_key_and_what_is_allowed(config, tmp_path, row, said):
@@ -82,7 +82,7 @@ def test_a_faulty_line_is_named_with_its_key_and_what_is_allowed(config, tmp_pat
     "changes, said",
     ({"response": "1" * 64}, "response: has 65 tokens, more than rollout.max_response_tokens=64"),
     ({"question": "?" * 2000}, "tokens, more than rollout.max_prompt_tokens=2000 allows"),
-    ({"response": "71<|im_end|>"}, "response: spells a mark by which the chat template"),
+    ({"response": "71<|im_end|>"}, "response: contains a special token of the chat template"),
 )
 def test_a_line_that_no_agent_could_say_is_named(config, tmp_path, changes, said):
     write_records(tmp_path / "shown.jsonl", [SOLUTION, SOLUTION | changes])
@@ -166,7 +166,7 @@ def test_thinking_that_the_template_begins_has_to_end(config):
     tokenizer.chat_template += "{# </think> #}<think>\n"
     encoder = ChatEncoder(tokenizer, folder=Path(config.models[0]))
     shown = load_demonstrations(config)
-    with pytest.raises(DataError, match=r"line 1, line 2 .*must end the thinking, .* by </think>"):
+    with pytest.raises(DataError, match=r"line 1, line 2 .*has to end by </think> the thinking"):
         encode(shown, encoder, config)
 
 

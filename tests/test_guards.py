@@ -41,7 +41,7 @@ SKIPPED = ({}, {0: updated(skipped=2), 1: updated(applied=1)})
 
 @cases(
     "update, most, said",
-    (EMPTY, guards.MAX_EMPTY_UPDATES, "0 had nothing to learn from in 5 updates in a row"),
+    (EMPTY, guards.MAX_EMPTY_UPDATES, "0 had nothing to train on in 5 updates in a row"),
     (
         SKIPPED,
         guards.MAX_SKIPPED_UPDATES,
@@ -139,11 +139,14 @@ READABLE = "<score>3</score> <judgment>correct</judgment> <rating>4</rating>"
 MOST_TOKENS, MODELS = "rollout.max_response_tokens", "society.models"
 
 
-UNREADABLE = ("hold no .* that can be read", (MOST_TOKENS, MODELS, "interaction.prompts"))
-CUT = ("half of the responses or more are cut", (MOST_TOKENS, MODELS, "algorithm.mask_truncated"))
-ALIKE = ("no response has another reward than", (MODELS, "data.train", "reward.scheme"))
-EQUAL = ("no response has an advantage over another", ("prompt_reuse", "algorithm.group_by"))
-NOTHING = ("nothing that was said is learnt from", (MOST_TOKENS, "reward.scheme", "name=dpo"))
+UNREADABLE = ("have no readable ", (MOST_TOKENS, MODELS, "interaction.prompts"))
+CUT = ("at least half of the responses are cut", (MOST_TOKENS, MODELS, "algorithm.mask_truncated"))
+ALIKE = (
+    "all responses of the same role and round have the same",
+    (MODELS, "data.train", "reward.scheme"),
+)
+EQUAL = ("no response has an advantage over others", ("prompt_reuse", "algorithm.group_by"))
+NOTHING = ("no response is trained on", (MOST_TOKENS, "reward.scheme", "name=dpo"))
 
 
 @cases(

@@ -295,7 +295,7 @@ def test_a_run_keeps_the_text_and_a_resume_compares_it(tmp_path, caplog):
     config = load_config(None, [f"resume={run}", "resume_changed=true"])
     with RunDirectory.open(config) as resumed:
         resumed.keep_settings({}, {str(path): edited})
-    assert "this run goes on with other settings or files" in caplog.text
+    assert "this run continues with other settings or files" in caplog.text
     assert {file.read_text() for file in (run / "sources").iterdir()} == {CONSTANT, edited}
     load_config(None, [f"resume={run}"])
     path.unlink()

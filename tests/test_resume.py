@@ -84,7 +84,7 @@ def test_what_a_run_goes_back_behind_is_moved_aside_whole(config):
 def test_a_run_whose_checkpoints_are_gone_is_refused_however_short_it_was(config):
     path = make_run(config, checkpoints=(2,), reached=2)  # training.save_every is larger
     shutil.rmtree(path / "checkpoints")
-    with pytest.raises(ValueError, match=r"had a checkpoint of step 2, but .* holds none: bring"):
+    with pytest.raises(ValueError, match=r"had a checkpoint of step 2, but .* holds none: restore"):
         newest(path, "training.num_steps=9", "resume_changed=true")
     assert steps_in(path / "discussions") == [0, 1, 2]
 
@@ -138,7 +138,7 @@ def test_a_harmed_checkpoint_is_passed_over_for_the_one_before(config, caplog, h
     path = make_run(config, checkpoints=(6, 8), reached=8)
     HARMS[harm](path / "checkpoints/step_0008")
     assert newest(path) == 6
-    assert "checkpoint passed over: " in caplog.text
+    assert "skipping a checkpoint: " in caplog.text
     with reopened(path) as run:
         run.go_back_to(6)
     [aside] = (path / "dropped").iterdir()
@@ -157,7 +157,7 @@ STEERS_A_TERMINAL = '{"files": {"../\\u001b[2J": ""}, ' + WHOLE
 @cases(
     "text, said",
     *((text, "seal.json cannot be read") for text in UNREADABLE),
-    (STEERS_A_TERMINAL, r"../\x1b[2J, weights is not"),
+    (STEERS_A_TERMINAL, r"../\x1b[2J, weights differs"),
 )
 def test_a_seal_that_a_stranger_wrote_is_only_compared(config, caplog, text, said):
     path = make_run(config, checkpoints=(2,), reached=2)
@@ -185,10 +185,10 @@ def test_a_run_of_somebody_else_needs_a_word_and_is_compared(config, monkeypatch
     with pytest.raises(ValueError, match=r"was not sealed with .*resume_foreign=true"):
         newest(path)
     assert newest(path, "resume_foreign=true") == 6
-    assert "loading a checkpoint as resume_foreign=true asks" in caplog.text
+    assert "loading a checkpoint because of resume_foreign=true" in caplog.text
     damage(path / "checkpoints/step_0006/weights")
     assert newest(path, "resume_foreign=true") == 4
-    assert "weights is not what was written" in caplog.text
+    assert "weights differs from what was written" in caplog.text
 
 
 def test_a_strangers_run_is_refused_before_its_config_acts(config, monkeypatch, tmp_path, caplog):
@@ -235,7 +235,7 @@ def test_an_edit_by_hand_is_another_setting(config, caplog, file, old, new):
     assert re.search(said, str(raised.value))
     assert "add resume_changed=true" in str(raised.value)
     with reopened(path, "resume_changed=true") as run:
-        assert re.search(f"goes on with other settings or files: {said}", caplog.text)
+        assert re.search(f"continues with other settings or files: {said}", caplog.text)
         run.keep_settings({})
     assert newest(path) == 2  # from now on it has these settings
 
@@ -276,7 +276,7 @@ def test_inputs_that_changed_are_another_setting(tmp_path, caplog, file, change,
         caplog.clear()
         assert main([*arguments, f"resume={path}"]) == EXIT_FAULT
         name = re.escape(said.format(tmp_path))
-        told = rf"files \(contents of {name}: sha256 \w{{12}} -> sha256 \w{{12}}\); leave them as"
+        told = rf"files \(contents of {name}: sha256 \w{{12}} -> sha256 \w{{12}}\); restore them"
         assert re.search(told, caplog.text), caplog.text
         assert "or add resume_changed=true" in caplog.text
     assert main(["--dry-run", f"resume={path}", "resume_changed=true"]) == 0, caplog.text

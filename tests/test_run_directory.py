@@ -192,7 +192,9 @@ def test_models_that_are_not_as_they_were_written_are_not_those_of_a_finished_ru
         path.unlink() if content is None else path.write_text(content)
     with RunDirectory.open(resumed(run.path)) as run:
         assert (run.is_finished(20), run.is_finished(30)) == (is_whole, False)
-        assert ("agent_1/weights is not what was written" in caplog.text) == ("weights" in file)
+        assert ("agent_1/weights differs from what was written" in caplog.text) == (
+            "weights" in file
+        )
         run.go_back_to(20)
         assert (run.path / "models").is_dir() == is_whole
         assert len(list(run.path.glob("dropped/*/models"))) == (not is_whole)  # nothing is deleted
@@ -223,7 +225,7 @@ def test_other_settings_need_a_word_and_are_kept_once_the_run_has_loaded(config,
     with pytest.raises(ValueError, match=rf"\({said}\).*resume_changed=true"):
         RunDirectory.open(resumed(run.path, changed))
     with RunDirectory.open(resumed(run.path, changed, "resume_changed=true")) as again:
-        assert f"goes on with other settings or files: {said}" in caplog.text
+        assert f"continues with other settings or files: {said}" in caplog.text
         # The run may still fail to load.
         assert load_config(again.path / "config.yaml", []).training.num_steps is None
         again.keep_settings({})
@@ -275,7 +277,9 @@ def test_a_run_without_a_place_for_its_key_is_none(config, monkeypatch, tmp_path
     (tmp_path / "file").touch()
     (tmp_path / "taken/comas/seal.key").mkdir(parents=True)
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / state))
-    told = f"{tmp_path / state}/comas/seal.key, can .* made: {said}. Set XDG_STATE_HOME to a folder"
+    told = (
+        f"{tmp_path / state}/comas/seal.key, can .* created: {said}. Set XDG_STATE_HOME to a folder"
+    )
     with pytest.raises(FileError, match=told):
         RunDirectory.create(config)
     assert not (Path(config.saves) / "latest").is_symlink()

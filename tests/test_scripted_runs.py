@@ -93,7 +93,7 @@ def test_where_no_best_checkpoint_is_it_is_said_why(tmp_path):
         run.best_checkpoint()
     path = keeping_run(tmp_path / "b", [0.1, 0.5])
     (path / "checkpoints/step_0001/state").write_text("other")
-    with opened(path) as run, pytest.raises(ValueError, match="is not what was written"):
+    with opened(path) as run, pytest.raises(ValueError, match="differs from what was written"):
         run.best_checkpoint()
     with (
         RunDirectory.create(config(f"saves={tmp_path}")) as run,

@@ -306,7 +306,7 @@ def test_what_cannot_be_asked_is_told_soon(caplog, arguments, said):
 def test_what_is_sent_besides_is_a_json_object(text, capsys):
     with pytest.raises(SystemExit):
         main(["--base-url", NOBODY, QUESTION, "--extra-body", text])
-    assert f"{text} is no JSON object like " in capsys.readouterr().err
+    assert f"{text} is not a JSON object like " in capsys.readouterr().err
 
 
 def test_the_command_asks_an_endpoint_and_ends_with_the_answer(capsys):

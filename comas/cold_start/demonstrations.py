@@ -133,7 +133,7 @@ def _quoted(role: str, domain: str) -> list[str]:
 
 def _faults_of(row: Any, *, has_tools: bool) -> Iterator[str]:
     if not isinstance(row, Mapping):
-        yield f"is no object, but {row!r}"
+        yield f"is not an object, but {row!r}"
         return
     role, domain = str(row.get("role")), str(row.get("domain"))
     if role not in SECTIONS:
@@ -155,17 +155,17 @@ def _faults_of(row: Any, *, has_tools: bool) -> Iterator[str]:
             yield f"{key}: is {given.get(key)!r}, and must be a text, not empty{or_calls}"
     for key in row.keys() - {"role", "domain", *texts}:
         allowed = ", ".join(("role", "domain", *texts))
-        yield f"{key}: is not of a demonstration of role {role}, which has {allowed}"
+        yield f"{key}: is unknown in a demonstration of role {role}, which has {allowed}"
 
 
 def _faults_of_response(response: str, encoder: ChatEncoder) -> Iterator[str]:
     thinking = encoder.thinking
     if thinking is not None and thinking.is_unfinished(response):
-        yield f"response: must end the thinking, which the chat template begins, by {thinking.end}"
+        yield f"response: has to end by {thinking.end} the thinking that the chat template begins"
     for mark in (thinking.start, thinking.end) if thinking is not None else ():
         response = response.replace(mark, "")
     if encoder.spells_mark(response):
         yield (
-            "response: spells a mark by which the chat template tells turns apart; the end of the "
-            "turn is added to it, so leave it out"
+            "response: contains a special token of the chat template; leave it out: the end of the "
+            "turn is added"
         )

@@ -69,7 +69,7 @@ def _json_object(text: str) -> dict[str, Any]:
     try:
         return TypeAdapter(dict[str, Any]).validate_json(text)
     except ValueError as error:
-        raise argparse.ArgumentTypeError(f'{text} is no JSON object like {{"n": 1}}') from error
+        raise argparse.ArgumentTypeError(f'{text} is not a JSON object like {{"n": 1}}') from error
 
 
 def target_of(options: argparse.Namespace) -> Target:

@@ -56,7 +56,7 @@ def main(arguments: Sequence[str]) -> int:
         write_page(path, [read_source(folder, steps=options.steps) for folder in folders])
     size_mib = path.stat().st_size / 2**20
     if size_mib > LARGE_MIB:
-        log.warning("%.0f MiB are much for a browser: --steps takes fewer", size_mib)
+        log.warning("%.0f MiB are slow in a browser: choose fewer --steps", size_mib)
     sys.stdout.write(f"{path.resolve()} ({size_mib:.1f} MiB): open it in a browser\n")
     return 0
 
@@ -71,7 +71,7 @@ def follow(folders: Sequence[Path], *, steps: Steps | None, port: int) -> None:
     try:
         server = LiveServer(runs, port=port)
     except (OSError, OverflowError) as error:
-        raise ValueError(f"--port {port} cannot be had ({error}): choose another") from error
+        raise ValueError(f"--port {port} cannot be used ({error}): choose another") from error
     with server:
         port = server.server_address[1]
         sys.stdout.write(
@@ -95,8 +95,8 @@ def read_source(folder: Path, *, steps: Steps | None) -> PageSource:
         return results_source(folder)
     except ValueError as error:
         raise ValueError(
-            f"{folder} is no run directory, as it has no metrics.jsonl (try saves/latest), and no "
-            f"results: {error}"
+            f"{folder} is neither a run directory, as it has no metrics.jsonl (try saves/latest), "
+            f"nor results: {error}"
         ) from error
 
 

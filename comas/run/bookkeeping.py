@@ -101,7 +101,7 @@ class Bookkeeping:
             metrics |= self._validate()
             if (best := config.training.keep_best) and best not in metrics:  # set by a resume
                 log.warning(
-                    "training.keep_best names %s, which is not measured: none is kept", best
+                    "training.keep_best names %s, which is not measured: no best step is kept", best
                 )
         self._run.save_discussions(
             self._step, rewards.discussions, verdicts=verdicts, answers=self._prepared.train.answers

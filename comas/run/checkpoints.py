@@ -90,7 +90,7 @@ class Checkpoints:
             try:
                 return step, self.checked(step)
             except (DamagedError, ForeignError) as error:
-                logger.warning("checkpoint passed over: %s", error)
+                logger.warning("skipping a checkpoint: %s", error)
                 refused.append(error)
         foreign = [error for error in refused if isinstance(error, ForeignError)]
         if foreign:
@@ -116,7 +116,7 @@ class Checkpoints:
         except ForeignError as error:
             if not self._foreign:
                 raise
-            logger.warning("loading a checkpoint as resume_foreign=true asks: %s", error)
+            logger.warning("loading a checkpoint because of resume_foreign=true: %s", error)
         return folder
 
     def _check_seal(self, folder: Path, step: int) -> None:
@@ -130,7 +130,7 @@ class Checkpoints:
         """
         path = folder / SEAL_NAME
         if not folder.is_dir() or not any(folder.iterdir()):
-            raise DamagedError(f"{folder} holds nothing")
+            raise DamagedError(f"{folder} is empty or missing")
         if not path.is_file():
             raise ForeignError(f"{folder} has no seal")
         sealed, is_ours = read_signed(path, _SEAL, self._key)
@@ -141,7 +141,7 @@ class Checkpoints:
             shown = (name.encode("unicode_escape").decode() for name in wrong[:MAX_LISTED_FAULTS])
             more = len(wrong) - MAX_LISTED_FAULTS
             listed = ", ".join(shown) + f" (and {more} more)" * (more > 0)
-            raise DamagedError(f"{folder}: {listed} is not what was written")
+            raise DamagedError(f"{folder}: {listed} differs from what was written")
         if sealed.step != step:
             raise DamagedError(f"{folder} holds the checkpoint of step {sealed.step}")
         if not is_ours:

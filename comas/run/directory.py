@@ -92,7 +92,7 @@ class RunDirectory:
         assert config.resume is not None
         run = cls(Path(config.resume).resolve(), config)
         if changes:
-            logger.warning("this run goes on with other settings or files: %s", changes)
+            logger.warning("this run continues with other settings or files: %s", changes)
         return run
 
     def keep_settings(
@@ -215,7 +215,7 @@ class RunDirectory:
         if newest is None and step is not None:
             raise ValueError(
                 f"resume: {self.path} had a checkpoint of step {step}, but "
-                f"{self._checkpoints.folder} holds none: bring the folder back (is a disk not "
+                f"{self._checkpoints.folder} holds none: restore the folder (is a disk not "
                 "mounted?), or start a new run"
             )
         return newest
@@ -252,7 +252,7 @@ class RunDirectory:
             return False
         if harmed := self._harmed_models():
             logger.warning(
-                "%s: %s is not what was written; the models have to be written again from the "
+                "%s: %s differs from what was written; the models will be written again from the "
                 "newest checkpoint",
                 from_here(self.path / MODELS),
                 ", ".join(harmed[: files.MAX_LISTED_FAULTS]),
@@ -278,8 +278,8 @@ class RunDirectory:
                     target = aside / path.relative_to(self.path)
                     target.parent.mkdir(exist_ok=True)
                     shutil.move(path, target)  # a subfolder on another disk cannot be renamed
-            what = f"came after step {step}" if step >= 0 else "it had, as this run begins again,"
-            logger.info("what %s is now in %s", what, from_here(aside))
+            what = f"everything after step {step}" if step >= 0 else "all steps, to start again,"
+            logger.info("%s was moved to %s", what, from_here(aside))
         files.write_text(
             self.path / METRICS, json_lines(row for row in rows if row["step"] <= step)
         )

@@ -71,8 +71,8 @@ class UpdateGuard:
             self._empty[policy] = self._empty[policy] + 1 if is_empty else 0
             if self._empty[policy] >= MAX_EMPTY_UPDATES:
                 raise RuntimeError(
-                    f"policy {policy} had nothing to learn from in {MAX_EMPTY_UPDATES} updates in "
-                    f"a row: {LEFT_OUT}. If most are cut off, its model may have no "
+                    f"policy {policy} had nothing to train on in {MAX_EMPTY_UPDATES} updates in a "
+                    f"row: {LEFT_OUT}. If most are cut off, its model may have no "
                     "end-of-sequence token"
                 )
         for policy, update in stats.items():
@@ -150,35 +150,35 @@ def _unread(name: str, role: str, parse: Callable[[str], object | None], wanted:
     return Sign(
         f"{name}/invalid_rate",
         lambda values: values[-1] >= LARGE_SHARE,
-        f"half of all {role}s or more hold no {name.replace('scoring', 'score')} that can be read",
-        f"each has to hold {wanted}: where they are cut off, raise rollout.max_response_tokens, "
-        "else choose society.models that follow the prompts, or write others (interaction.prompts)",
+        f"at least half of all {role}s have no readable {name.replace('scoring', 'score')}",
+        f"each has to hold {wanted}: if they are cut off, raise rollout.max_response_tokens, else "
+        "choose society.models that follow the prompts, or change interaction.prompts",
         lambda turn: turn.role == role and parse(turn.text) is None,
     )
 
 
 LEFT_OUT = (
-    "left out is what is cut off (algorithm.mask_truncated; raise rollout.max_response_tokens), "
-    "what no judge could read (interaction/overlong_prompts; raise rollout.max_prompt_tokens), "
-    "what reward.scheme does not pay, and under algorithm.name=dpo what has no pair with another "
-    "reward"
+    "responses are left out if they are cut off (algorithm.mask_truncated; raise "
+    "rollout.max_response_tokens), if no judge could read them (interaction/overlong_prompts; "
+    "raise rollout.max_prompt_tokens), if reward.scheme does not reward them and, with "
+    "algorithm.name=dpo, if no paired response has another reward"
 )
 LOST_SIGNALS = (
     Sign(
         "judge/truncated_rate",
         lambda values: values[-1] >= LARGE_SHARE,
-        "half of the answers of society.judge or more are cut off",
-        "raise society.judge.max_tokens, which counts its thinking, or stop it from thinking "
+        "at least half of the answers of society.judge are cut off",
+        "raise society.judge.max_tokens, which includes its thinking, or turn off its thinking "
         "(society.judge.extra_body)",
         lambda turn: turn.generation.finish_reason == "length" and bool(turn.generation.author),
     ),
     Sign(
         r"(agent_\d+/)?truncated_rate(/\w+)?",
         lambda values: values[-1] >= LARGE_SHARE,
-        "half of the responses or more are cut off",
-        "raise rollout.max_response_tokens, choose society.models that come to an end, or stop a "
-        "model from thinking (rollout.chat_template_kwargs); algorithm.mask_truncated leaves "
-        "them out of the update",
+        "at least half of the responses are cut off",
+        "raise rollout.max_response_tokens, choose society.models with shorter responses, or turn "
+        "off thinking (rollout.chat_template_kwargs); algorithm.mask_truncated leaves them out of "
+        "the update",
         lambda turn: turn.generation.finish_reason == "length",
     ),
     _unread("scoring", "scoring", parse_score, "<score>1</score>, 2 or 3"),
@@ -187,23 +187,23 @@ LOST_SIGNALS = (
     Sign(
         "reward/spread",
         lambda values: values[-1] < NO_DIFFERENCE,
-        "no response has another reward than the others of its role and round",
-        "see in discussions/ what the judges say, and change society.models, interaction.prompts, "
+        "all responses of the same role and round have the same reward",
+        "read the judges' turns in discussions/, and change society.models, interaction.prompts, "
         "the difficulty of data.train, or reward.scheme",
         lambda turn: True,
     ),
     Sign(
         r"agent_\d+/policy/num_samples",
         lambda values: values[-1] == 0,
-        "nothing that was said is learnt from",
+        "no response is trained on",
         LEFT_OUT,
     ),
     Sign(
         r"agent_\d+/policy/no_advantage_share",
         lambda values: values[-1] > 1 - NO_DIFFERENCE,
-        "no response has an advantage over another",
-        "where their rewards differ, raise interaction.prompt_reuse, so that there are others to "
-        "compare with, or change algorithm.group_by or algorithm.name",
+        "no response has an advantage over others",
+        "if their rewards differ, raise interaction.prompt_reuse, so that there are others "
+        "to compare with, or change algorithm.group_by or algorithm.name",
     ),
 )
 """Signs of a missing learning signal, causes before consequences."""
@@ -212,22 +212,22 @@ STUCK = Sign(
     "reward/(solution|evaluation)",
     is_stuck,
     f"stuck for {WINDOW} steps, so hardly any response is better than another",
-    "look at the scores in discussions/, and whether the scorer judges at all",
+    "look at the scores in discussions/: does the scorer judge at all?",
 )
 TRENDS = (
     Sign(
         "interaction/overlong_prompts",
         lambda values: values[-1] > 0,
-        "prompts were longer than rollout.max_prompt_tokens, and shortened or left out; what hangs "
-        "on one that is left out is not learnt from",
+        "prompts were longer than rollout.max_prompt_tokens, and shortened or left out; turns that "
+        "therefore lack a judgment are not trained on",
         "raise rollout.max_prompt_tokens, or lower rollout.max_response_tokens",
     ),
     Sign(
         "response_length",
         over_time(lambda first, latest: latest > LENGTH_FACTOR * first),
         f"grew to more than {LENGTH_FACTOR:g} times what it was",
-        "look at discussions/ for repetition, and at interaction/truncated_rate: what is cut off "
-        "is not learnt from under algorithm.mask_truncated",
+        "look at discussions/ for repetition, and at interaction/truncated_rate: with "
+        "algorithm.mask_truncated, responses that are cut off are not trained on",
     ),
     Sign(
         r"agent_\d+/policy/entropy",
@@ -327,7 +327,7 @@ def closing_line(rows: Sequence[Mapping[str, Any]], models: Path) -> tuple[int, 
     """Return (logging level, text) of a run's last line, which repeats ``lacking``."""
     if said := lacking(rows):
         return logging.WARNING, (
-            f"done, but {said}. train.log says at the first of these steps what to change. The "
+            f"done, but {said}. train.log says what to change, at the first of these steps. The "
             f"agents are in {models}"
         )
     return logging.INFO, f"done: the trained agents are in {models}"

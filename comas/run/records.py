@@ -89,7 +89,7 @@ def read_rows(path: Path) -> list[Row]:
 def _parse_row(line: bytes) -> Row:
     row = json.loads(line)
     if not isinstance(row, dict) or not isinstance(row.get("step"), int):
-        raise ValueError("it is no object with a step")
+        raise ValueError("it is not an object with a step")
     return row
 
 

@@ -63,14 +63,14 @@ def user_key() -> bytes:
         key = path.read_bytes()
     except OSError as error:
         raise FileError(
-            f"the key that seals runs, {path}, can neither be read nor made: {error.strerror}. "
+            f"the key that seals runs, {path}, can neither be read nor created: {error.strerror}. "
             "Set XDG_STATE_HOME to a folder that you can write to"
         ) from error
     if len(key) != KEY_BYTES:
         raise FileError(
             f"the key that seals runs, {path}, is damaged: it has {len(key)} bytes, not "
-            f"{KEY_BYTES}. Restore it from a copy, or delete it: a new one is made, and runs that "
-            "were begun with the lost one need resume_foreign=true"
+            f"{KEY_BYTES}. Restore it from a copy, or delete it: a new one is "
+            "created, and runs that were begun with the lost one need resume_foreign=true"
         )
     return key
 
@@ -162,7 +162,7 @@ def check_origin(run: Path, *, resume_changed: bool, resume_foreign: bool) -> No
                 f"resume: {why}, and resuming acts on its config.yaml and runs code in its "
                 "checkpoints. If you trust whoever wrote it, add resume_foreign=true"
             )
-        logger.warning("going on as resume_foreign=true asks: %s", why)
+        logger.warning("continuing because of resume_foreign=true: %s", why)
     if origin is not None and not resume_changed:
         refuse_changes(run, edits(run, origin))
 
@@ -203,9 +203,9 @@ def kept_name(path: str, digest: str) -> str:
 def refuse_changes(run: Path, changes: Changes) -> None:
     if changes:
         raise ValueError(
-            f"resume: {run} was begun with other settings or files ({in_words(changes)}); leave "
-            f"them as they were ({SOURCES}/ has your own Python files), or add resume_changed=true "
-            "to go on with the new ones"
+            f"resume: {run} was begun with other settings or files ({in_words(changes)}); restore "
+            f"them ({SOURCES}/ has copies of your Python files), or add resume_changed=true to "
+            "continue with the new ones"
         )
 
 

@@ -52,7 +52,9 @@ def report_source(run: Path) -> PageSource:
     Raises ValueError when ``run`` is no run's folder.
     """
     if not (run / CONFIG).is_file() or not (run / METRICS).is_file():
-        raise ValueError(f"{run} is no run directory: it has no metrics.jsonl. Try saves/latest")
+        raise ValueError(
+            f"{run} is not a run directory, as it has no metrics.jsonl. Try saves/latest"
+        )
     rows, config = rounded_rows(run), kept_config(run)
     worth_a_look = disagreements(run)
     return PageSource(
