@@ -94,11 +94,6 @@ def write_run(saves: Path, name: str, steps: dict[int, list[RewardedDiscussion]]
     return run.path
 
 
-def training(run: Path) -> RunDirectory:
-    """Reopen a run."""
-    return RunDirectory.open(load_config(None, [f"resume={run}"]))
-
-
 def add_step(directory: RunDirectory, step: int, *, question: Question = QUESTION) -> None:
     """Record a step of a run of four steps."""
     item = discussion(step, question=question)

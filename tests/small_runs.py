@@ -85,6 +85,11 @@ def make_run(root: Path, *overrides: str, num_trained: int = 2, num_held_out: in
     return run
 
 
+def reopened(path: Path, *overrides: str) -> RunDirectory:
+    """Open a run again, as a resume does."""
+    return RunDirectory.open(load_config(None, [f"resume={path}", *overrides]))
+
+
 def save_checkpoint(run: RunDirectory, step: int) -> None:
     with run.checkpoint_folder(step) as folder:
         (folder / "weights").write_text(f"of step {step}")

@@ -17,9 +17,10 @@ from typing import Any
 
 import pytest
 from evaluation_cases import evaluation, write
-from page_runs import add_step, discussion, served, training, verdicts_of, write_run
+from page_runs import add_step, discussion, served, verdicts_of, write_run
 from programs import run_to_end
 from pydantic import TypeAdapter
+from small_runs import reopened
 from tables import cases
 
 from comas.commands.view import read_source, steps_of
@@ -227,7 +228,7 @@ def test_what_is_new_is_what_came_since_the_mark_and_nothing_else(followed):
     nothing = news_since(known, live)
     assert (nothing["rows"], nothing["threads"], "tables" in nothing) == ([], [], False)
     item = discussion(2)
-    with training(followed) as directory:
+    with reopened(followed) as directory:
         directory.save_discussions(2, [item], verdicts=verdicts_of(item))
         assert live.news(known)["threads"] == []  # until its metrics are there
         assert [thread.step for thread in live.source().threads] == [1]
@@ -244,7 +245,7 @@ def test_what_is_new_is_what_came_since_the_mark_and_nothing_else(followed):
 
 def test_a_run_that_went_back_is_loaded_again(followed):
     live = LiveRun(followed)
-    with training(followed) as directory:
+    with reopened(followed) as directory:
         add_step(directory, 2)
         known = mark(live)
         directory.go_back_to(1)
@@ -256,7 +257,7 @@ def test_a_run_that_went_back_is_loaded_again(followed):
 
 def test_a_run_is_followed_from_before_its_first_step(tmp_path):
     run = write_run(tmp_path, "empty", {})
-    with training(run):
+    with reopened(run):
         source = LiveRun(run).source()
     assert source.live is not None
     assert source.live["progress"] == "no step yet: the engines are starting"
@@ -273,7 +274,7 @@ def test_a_run_is_followed_from_before_its_first_step(tmp_path):
 )
 def test_a_page_says_that_and_why_a_run_stopped_early(followed, error, reason):
     live = LiveRun(followed)
-    with suppress(ValueError, KeyboardInterrupt), training(followed) as directory:
+    with suppress(ValueError, KeyboardInterrupt), reopened(followed) as directory:
         add_step(directory, 2)
         log.warning("look at this")
         logging.getLogger("ray").warning("somebody else's")
@@ -286,7 +287,7 @@ def test_a_page_says_that_and_why_a_run_stopped_early(followed, error, reason):
     assert told.fullmatch(news["live"]["progress"])
     assert told.search(news["notes"][0]) and news["notes"][1:] == ["look at this"]
     assert report_source(followed).notes == news["notes"]
-    with training(followed) as directory:  # a resume
+    with reopened(followed) as directory:  # a resume
         assert news_since(mark(live), live)["live"]["progress"].startswith("step 2 of 4")
         with directory.models_folder(2):
             directory.note_num_steps(2)
@@ -363,7 +364,7 @@ def test_the_page_is_served_on_this_machine_to_who_knows_the_key_alone(server):
 
 def test_news_are_asked_for_by_marks(server, followed):
     known = mark(server.runs[0])
-    with training(followed) as directory:
+    with reopened(followed) as directory:
         add_step(directory, 2)
     status, text, _ = asked(server, f"/{server.key}/new?have={known}")
     assert status == 200

@@ -9,6 +9,7 @@ import pytest
 import torch
 from builders import sample
 from page_runs import discussion
+from small_runs import reopened
 
 from comas.config.schema import Config
 from comas.policy_optimization.batching import response_rows
@@ -116,7 +117,7 @@ def test_tensorboard_gets_every_step_once_also_after_a_recovery_and_a_resume(con
         run.go_back_to(1)
         run.log_metrics(2, {"a/b": 200})
         assert scalars() == [(0, 0), (1, 10), (2, 200)]  # also while the run goes on
-    with RunDirectory.open(load_config(None, [f"resume={run.path}"])) as again:
+    with reopened(run.path) as again:
         again.go_back_to(1)
         again.log_metrics(2, {"a/b": 20})
     assert scalars() == [(0, 0), (1, 10), (2, 20)]

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from safetensors.torch import load_file, save_file
-from small_runs import QUICKSTART, rows_of, save_checkpoint, steps_in, tiny_settings
+from small_runs import QUICKSTART, reopened, rows_of, save_checkpoint, steps_in, tiny_settings
 from tables import cases
 
 from comas.__main__ import main
@@ -43,10 +43,6 @@ def make_run(config: Config, *, checkpoints: tuple[int, ...], reached: int) -> P
             if step in checkpoints:
                 save_checkpoint(run, step)
     return run.path
-
-
-def reopened(path: Path, *overrides: str) -> RunDirectory:
-    return RunDirectory.open(load_config(None, [f"resume={path}", *overrides]))
 
 
 def newest(path: Path, *overrides: str) -> int | None:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from page_runs import discussion
-from small_runs import REPOSITORY, rows_of, save_checkpoint
+from small_runs import REPOSITORY, reopened, rows_of, save_checkpoint
 from tables import case_file, cases
 
 from comas.config import ConfigError
@@ -27,10 +27,6 @@ from comas.utils.files import FileError
 @pytest.fixture
 def config(tmp_path: Path) -> Config:
     return load_config(None, [f"saves={tmp_path}/saves", "name=test", "cluster.cpu_threads=1"])
-
-
-def resumed(path: Path, *overrides: str) -> Config:
-    return load_config(None, [f"resume={path}", *overrides])
 
 
 def names(folder: Path) -> list[str]:
@@ -102,7 +98,7 @@ def test_the_log_takes_what_is_said_in_a_run_until_the_disk_is_full(config, capl
         handler.setStream(open("/dev/full", "w"))  # noqa: SIM115 - the handler closes it
         logging.getLogger("comas").warning("one")
         logging.getLogger("comas").warning("two")
-    with RunDirectory.open(resumed(run.path)):
+    with reopened(run.path):
         pass
     logging.getLogger("comas.somewhere").warning("outside")
     text = (run.path / "train.log").read_text()
@@ -190,7 +186,7 @@ def test_models_that_are_not_as_they_were_written_are_not_those_of_a_finished_ru
             (folder / "agent_1/README.md").write_text("card")
         path = run.path / "models" / file
         path.unlink() if content is None else path.write_text(content)
-    with RunDirectory.open(resumed(run.path)) as run:
+    with reopened(run.path) as run:
         assert (run.is_finished(20), run.is_finished(30)) == (is_whole, False)
         assert ("agent_1/weights differs from what was written" in caplog.text) == (
             "weights" in file
@@ -212,10 +208,9 @@ def test_a_line_that_is_no_row_is_an_error_that_names_it(config, damaged):
 def test_a_damaged_file_is_named_when_a_run_goes_on(config, file):
     with RunDirectory.create(config) as run:
         pass
-    asked = resumed(run.path)
     (run.path / file).write_text("[1]")
     with pytest.raises(FileError, match=rf"{file} is damaged: .* Delete it to"):
-        RunDirectory.open(asked) if file == "versions.json" else read_inputs(run.path)
+        reopened(run.path) if file == "versions.json" else read_inputs(run.path)
 
 
 def test_other_settings_need_a_word_and_are_kept_once_the_run_has_loaded(config, caplog):
@@ -223,8 +218,8 @@ def test_other_settings_need_a_word_and_are_kept_once_the_run_has_loaded(config,
         pass
     changed, said = "training.num_steps=60", r"training.num_steps: null -> 60"
     with pytest.raises(ValueError, match=rf"\({said}\).*resume_changed=true"):
-        RunDirectory.open(resumed(run.path, changed))
-    with RunDirectory.open(resumed(run.path, changed, "resume_changed=true")) as again:
+        reopened(run.path, changed)
+    with reopened(run.path, changed, "resume_changed=true") as again:
         assert f"continues with other settings or files: {said}" in caplog.text
         # The run may still fail to load.
         assert load_config(again.path / "config.yaml", []).training.num_steps is None
@@ -238,7 +233,7 @@ def test_a_resume_that_names_no_run_does_not_begin_one(tmp_path):
         with pytest.raises(ConfigError, match="names no run"):
             load_config(None, [empty])
     with pytest.raises(ConfigError, match="must be the folder of a run"):
-        resumed(tmp_path)
+        reopened(tmp_path)
 
 
 DIES = case_file("run_directory")["DIES"]
@@ -252,11 +247,11 @@ def test_a_killed_run_frees_its_lock_and_loses_only_what_was_incomplete(config):
         assert process.stdout is not None
         path = Path(process.stdout.readline().strip())
         with pytest.raises(FileError, match=f"written by process {process.pid}: wait"):
-            RunDirectory.open(resumed(path))
+            reopened(path)
         os.kill(process.pid, signal.SIGKILL)
         process.wait()
         assert names(path / "checkpoints") == [".partial-step_0020", "step_0010"]
-        with RunDirectory.open(resumed(path)) as run:  # the forked worker still lives
+        with reopened(path) as run:  # the forked worker still lives
             assert names(path / "checkpoints") == ["step_0010"]
             run.log_metrics(2, {})
             assert rows_of(path) == [{"step": 1}, {"step": 2}]

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import scripted_agents
 from scripted_agents import KilledAgents, ScriptedAgents
-from small_runs import QUICKSTART, record, write_records
+from small_runs import QUICKSTART, record, reopened, write_records
 from tables import case_file, cases
 
 from comas import __main__ as command
@@ -74,14 +74,10 @@ def kept(run: Path) -> list[str]:
     return sorted(path.name for path in (run / "checkpoints").iterdir())
 
 
-def opened(path: Path) -> RunDirectory:
-    return RunDirectory.open(load_config(None, [f"resume={path}"]))
-
-
 def test_the_best_checkpoint_is_kept_beside_the_newest(tmp_path):
     path = keeping_run(tmp_path, [0.1, 0.2, 0.6, 0.4, 0.5])
     assert kept(path) == ["step_0002", "step_0004"]
-    with opened(path) as run:
+    with reopened(path) as run:
         assert run.best_checkpoint() == (2, path / "checkpoints/step_0002")
         found = run.latest_checkpoint()
         assert found is not None and found[0] == 4
@@ -89,11 +85,11 @@ def test_the_best_checkpoint_is_kept_beside_the_newest(tmp_path):
 
 def test_where_no_best_checkpoint_is_it_is_said_why(tmp_path):
     path = keeping_run(tmp_path / "a", [0.5, 0.2])
-    with opened(path) as run, pytest.raises(ValueError, match="above that of step 0"):
+    with reopened(path) as run, pytest.raises(ValueError, match="above that of step 0"):
         run.best_checkpoint()
     path = keeping_run(tmp_path / "b", [0.1, 0.5])
     (path / "checkpoints/step_0001/state").write_text("other")
-    with opened(path) as run, pytest.raises(ValueError, match="differs from what was written"):
+    with reopened(path) as run, pytest.raises(ValueError, match="differs from what was written"):
         run.best_checkpoint()
     with (
         RunDirectory.create(config(f"saves={tmp_path}")) as run,

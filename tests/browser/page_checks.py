@@ -9,11 +9,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from page_runs import add_step, discussion, row, served, training, verdicts_of, write_run
+from page_runs import add_step, discussion, row, served, verdicts_of, write_run
 from playwright.sync_api import Browser, Page, ViewportSize, expect, sync_playwright
+from small_runs import reopened
 
-from comas.preflight.configuration import load_config
-from comas.run import RunDirectory
 from comas.run.pages.page import PageSource, write_page
 from comas.run.pages.run_report import run_source
 from comas.types import Discussion, Generation, Question, RewardedDiscussion, ToolCall, Turn
@@ -229,7 +228,7 @@ def test_the_gold_answer_is_shown_and_a_long_one_thinking_and_calls_are_folded(b
     asked, calls = Question("science/1", "science", "How many?"), [ToolCall(8, 18, False)]
     item = discussion(1, question=asked, thinking=thought, answer=answer, calls=calls)
     run = write_run(tmp_path / "saves", "close", {})
-    with RunDirectory.open(load_config(None, [f"resume={run}"])) as directory:
+    with reopened(run) as directory:
         directory.save_discussions(
             1,
             [item, discussion(1, question=question(50))],
@@ -331,7 +330,7 @@ def test_the_same_question_of_every_run_stands_side_by_side(browser, three):
 @pytest.mark.parametrize("viewport", [LAPTOP, PHONE])
 def test_new_steps_of_a_run_appear_without_a_reload(browser, tmp_path, viewport):
     run = write_run(tmp_path, "followed", {1: [discussion(1)]})
-    with training(run) as directory, served(run) as server:
+    with reopened(run) as directory, served(run) as server:
         for page in opened(browser, server.address, viewport, offline=False):
             assert "step 1; step 1 ended" in page.inner_text("#progress")
             assert page.locator("#report").is_visible()
@@ -469,7 +468,7 @@ def test_print_holds_the_whole_report_and_every_turn_of_a_discussion(browser, lo
 
 def test_the_number_of_a_curve_is_where_its_line_ends(browser, tmp_path):
     run = write_run(tmp_path, "curve", {})
-    with training(run) as directory:
+    with reopened(run) as directory:
         for step in range(1, 25):
             directory.log_metrics(step, {"train/accuracy": step / 100})
     write_page(tmp_path / "curve.html", [run_source(run)])
