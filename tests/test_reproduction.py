@@ -326,7 +326,7 @@ def test_a_report_is_of_the_runs_that_are_finished_and_names_the_others(tmp_path
     assert "](figure.svg)" in page
     assert (tmp_path / "results/figure.svg").read_text().startswith("<svg")
     assert "| comas | 40.0 ± 0.0 | 50.0 ± 0.0 |  |" in page and f"## {SAMPLED}" in page
-    assert "the rise of validation/greedy/accuracy under comas each" in page
+    assert "The rise of validation/greedy/accuracy as a share of its rise under comas with" in page
     assert "**Not finished: muted (seed 1).**" in page and "; code 0123456. **Not" in page
     assert [each.machine for each in read_records(tmp_path / "results")] == ["NVIDIA H200"]
     # A run that is still to come may have it.

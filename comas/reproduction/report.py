@@ -16,24 +16,21 @@ from comas.utils.files import write_text
 
 REPORT, FIGURE = "report.md", "figure.svg"
 LEGEND = """\
-Means over seeds ± their standard deviation, at the beginning and at the end of a run; and by how
-much more a metric rose than in {reference}, in runs of the same seed, with the 95 % interval of the
-mean (Student's t, not adjusted for their number). Bold: the interval excludes 0."""
+Means over seeds ± their standard deviation, at the beginning and at the end of a run; and how much
+more a metric rose than in {reference} with the same seed, with the 95 % interval of the mean
+(Student's t, not adjusted for multiple comparisons). Bold: the interval excludes 0."""
 LEGEND_OF_SHARES = """\
-How much of the rise of {metric} under {bound} each experiment has with the same seed, in percent:
-the mean over seeds, its 95 % interval (Student's t), and one so wide that those of all experiments
-hold at once (Bonferroni). Experiments are left out where {bound} gains nothing with one of their
-seeds."""
+The rise of {metric} as a share of its rise under {bound} with the same seed, in percent: the mean
+over seeds, its 95 % interval (Student's t), and an interval that holds for all experiments at once
+(Bonferroni). Experiments are left out if {bound} gains nothing with one of their seeds."""
 SATURATED = 98.0
 """Percent from which on shares of the bound's gain mean nothing, if both end there."""
 LEGEND_OF_PARTS = f"""\
-The same of other accuracies, each with its own interval; *saturated* where both end at
-{SATURATED:.0f} % or more in the mean."""
+The same for other accuracies; *saturated* if the means of both end at {SATURATED:.0f} % or more."""
 LEGEND_OF_QUESTIONS = """\
-Likeliest answers at the end of a run: how many are right, in percent, over agents and seeds; and
-how many more than of the reference with the same seeds, with the 95 % interval of the mean over
-questions (Student's t). It says what other questions would show of the same models, and not what
-other seeds would."""
+Greedy answers that are right at the end of a run, in percent over agents and seeds; and how many
+more than of the reference with the same seeds, with the 95 % interval of the mean over questions
+(Student's t). The interval covers other questions to the same models, not other seeds."""
 
 
 def write_report(study: Study, results: Results, records: Sequence[Record], target: Path) -> Path:
