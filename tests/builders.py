@@ -33,7 +33,7 @@ def generation(
 
 
 def turn(turn_id: str, text: str = "", *, agent: int = 0) -> Turn:
-    """The turn whose round, role and parent its id tells: "r1.s0.e0" evaluates "r1.s0"."""
+    """The turn of an id, which gives its round, role and parent: "r1.s0.e0" evaluates "r1.s0"."""
     parent, _, own = turn_id.rpartition(".")
     role = _ROLES[own[0]]
     parent_id = None if role == "solution" else parent
@@ -42,12 +42,12 @@ def turn(turn_id: str, text: str = "", *, agent: int = 0) -> Turn:
 
 
 def discussion(*turns: Turn, name: str = "d", question: Question = QUESTION) -> Discussion:
-    """What was said about ``question``."""
+    """A discussion of ``question``."""
     return Discussion(name, question, turns)
 
 
 def sample(**fields: object) -> TrainingSample:
-    """A solution of agent 0, of one token, rewarded with 1."""
+    """A solution of one token by agent 0, with reward 1."""
     solution = TrainingSample(0, "q", "d", "r0.s0", 0, "solution", (1, 2), (3,), (-0.5,), 1.0)
     return replace(solution, **fields)  # type: ignore[arg-type]
 
@@ -55,12 +55,12 @@ def sample(**fields: object) -> TrainingSample:
 def request(
     prompt: str = "", *, agent: int = 0, turn_id: str = "r0.s0", seed: int = 0, **more: Any
 ) -> Request:
-    """What agent 0 is asked for."""
+    """A request to agent 0."""
     return Request(agent, prompt, ("d", turn_id), "solution", seed, **more)
 
 
 async def speak(request: Request) -> Generation:
-    """An agent who names the turn and its seed, and says what closes a scoring or a judgment."""
+    """An agent that names the turn and its seed, and ends like a scoring or a judgment."""
     closing = "<score>3</score> <judgment>correct</judgment>"
     said = f"{'/'.join(request.turn)} by {request.agent_index} under seed {request.seed}"
     return generation(f"{said}. {closing}", num_tokens=3)
@@ -74,7 +74,7 @@ def discuss(
     seed: int = 0,
     **rules: object,
 ) -> list[Discussion]:
-    """The discussions of one step under ``rules``; ends this process when they hang."""
+    """The discussions of one step under ``rules``; ends this process if they hang."""
     faulthandler.dump_traceback_later(60, exit=True)
     try:
         return run_discussions(

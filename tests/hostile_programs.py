@@ -55,10 +55,10 @@ def _load(kind: str) -> list[Hostile]:
 
 
 FORGERIES = _load("forgeries")
-"""Each passes one of CHECKERS where program and checker are one process."""
+"""Each passes one of CHECKERS if program and checker share a process."""
 HOSTILE = [
     *FORGERIES,
     *(h for k in ("verdict", "channel", "resources", "escapes") for h in _load(k)),
 ]
 OUTSIDE = _load("outside")
-"""Each reaches for things outside, whose names its runner puts in front (test_hostile_suite.py)."""
+"""Each reaches for things outside; test_hostile_suite.py prepends their names."""

@@ -22,7 +22,7 @@ def write_parquet(path: Path, rows: Rows) -> None:
 
 
 def write_card(folder: Path, files: Mapping[str, Mapping[str, str]]) -> None:
-    """README.md as on the hub: ``files`` says config -> split -> files."""
+    """Write README.md as on the hub; ``files``: config -> split -> files."""
     lines = ["---", "license: mit", "configs:"]
     for config, splits in files.items():
         lines += [f"- config_name: {config}", "  data_files:"]
@@ -32,7 +32,7 @@ def write_card(folder: Path, files: Mapping[str, Mapping[str, str]]) -> None:
 
 
 def write_all(folder: Path) -> None:
-    """Copies of the training sets and the benchmarks in ``folder``."""
+    """Write copies of the training sets and the benchmarks to ``folder``."""
     for number, config in enumerate(MATH.source.configs):
         rows = [math_row(number * 10 + k) for k in range(6)]
         write_parquet(folder / MATH.source.hub_name / config / "train-0.parquet", rows)

@@ -1,4 +1,4 @@
-"""Programs that tests start, and what is left of them."""
+"""Start programs, and find the processes that they leave behind."""
 
 import os
 import subprocess
@@ -10,16 +10,16 @@ import psutil
 
 REPOSITORY = Path(__file__).parents[1]
 MARK, MARK_VALUE = "COMAS_TEST_RUN", str(os.getpid())
-"""In the environment of every process that ``start`` starts, directly or not."""
+"""In the environment of every process started by ``start``, directly or not."""
 
 
 def run_to_end(*command: str | Path, **options: Any) -> subprocess.CompletedProcess[str]:
-    """What a command says until it ends, however it ends."""
+    """Run a command and return its output, whatever its exit status."""
     return subprocess.run(command, capture_output=True, text=True, **options)
 
 
 def start(*command: str | Path) -> subprocess.Popen[str]:
-    """Begin a command in the repository; all its output comes in one pipe."""
+    """Start a command in the repository, with all its output in one pipe."""
     return subprocess.Popen(
         command,
         cwd=REPOSITORY,
@@ -31,7 +31,7 @@ def start(*command: str | Path) -> subprocess.Popen[str]:
 
 
 def descendants() -> list[psutil.Process]:
-    """Every process that ``start`` led to, whoever its parent is by now."""
+    """All processes started by ``start``, whatever their parent is now."""
     return [
         process
         for process in psutil.process_iter(["environ", "status"])
@@ -41,8 +41,7 @@ def descendants() -> list[psutil.Process]:
 
 
 def assert_nothing_is_left(within_s: float = 20) -> None:
-    """After a SIGKILL nobody cleans up: Ray's agents notice for themselves, within a minute or
-    two."""
+    """After a SIGKILL nothing cleans up; Ray's agents end by themselves within two minutes."""
     deadline = time.monotonic() + within_s
     while left := descendants():
         assert time.monotonic() < deadline, left

@@ -1,5 +1,5 @@
-"""Tables of cases: a test is run with every row. Long ones are in cases/: in a text file under
-headings, a case a line, its parts between " ~ "; in a YAML file under the name of the test."""
+"""Tables of test cases. Long ones are in cases/: in text files, one case per line under headings,
+with parts separated by " ~ "; in YAML files, under the name of the test."""
 
 from collections.abc import Callable
 from functools import cache
@@ -14,7 +14,7 @@ _Test = TypeVar("_Test", bound=Callable[..., object])
 
 
 def cases(names: str, *rows: Any, **options: Any) -> Callable[[_Test], _Test]:
-    """Parametrise a test with ``rows``; without any, with those in the YAML file of its module."""
+    """Parametrise a test with ``rows``, or by default with those in the YAML file of its module."""
 
     def parametrised(test: _Test) -> _Test:
         module = test.__module__.rpartition(".")[2].removeprefix("test_")
@@ -26,22 +26,22 @@ def cases(names: str, *rows: Any, **options: Any) -> Callable[[_Test], _Test]:
 
 @cache
 def case_file(name: str) -> Any:
-    """What a YAML file of cases/ holds: rows by test, and programs and records by constant."""
+    """The content of a YAML file in cases/: rows by test, and constants by name."""
     return yaml.safe_load((_FOLDER / f"{name}.yaml").read_text(encoding="utf-8"))
 
 
 def pairs(name: str, heading: str) -> list[tuple[str, str]]:
-    """(first, other) of every line under headings that begin so, for each other part of it."""
+    """(first, other) for each other part of each line, under headings that begin so."""
     return [(first, other) for first, *others in parts(name, heading) for other in others]
 
 
 def texts(name: str, heading: str) -> list[str]:
-    """The first part of every line under such headings."""
+    """The first part of each line under such headings."""
     return list(dict.fromkeys(first for first, *_ in parts(name, heading)))
 
 
 def parts(name: str, heading: str) -> list[list[str]]:
-    """All parts of every line under such headings."""
+    """All parts of each line under such headings."""
     sections = (_FOLDER / f"{name}.txt").read_text(encoding="utf-8").split("## ")[1:]
     chosen = (part.split("\n") for part in sections if part.startswith(heading))
     return [line.split(" ~ ") for _, *lines in chosen for line in lines if line]

@@ -1,4 +1,4 @@
-"""Batches that are sampled beside an update."""
+"""Batches sampled during an update."""
 
 import json
 from array import array
@@ -33,8 +33,8 @@ def sample(step: int, noted: dict[str, float]) -> tuple[Rewards, Callable[[], Ve
 
 
 class Loop:
-    """The driver's loop with nothing in it but who does what; what it did is in ``told``: "s2/1",
-    batch 2 was sampled by the weights of step 1, "u1", update 1."""
+    """The driver's loop without its work; ``told`` lists its actions: "s2/1" samples batch 2 with
+    the weights of step 1, "u1" is update 1."""
 
     def __init__(self, lead: int, *, checkpoint: tuple[int, Path] | None = None) -> None:
         self.told: list[str] = []

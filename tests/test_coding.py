@@ -1,4 +1,4 @@
-"""The verifiers of code: which block counts, what checkers mean, and the two graders."""
+"""The verifiers of code: the block that counts, the names in checkers, and both graders."""
 
 import time
 from textwrap import indent

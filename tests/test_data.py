@@ -164,7 +164,7 @@ def draw(step: int, *, seed: int = 0) -> list[str]:
 
 
 def test_a_batch_depends_on_seed_and_step_alone_across_epochs_and_processes():
-    """Literal values: another Python or platform must not change a run that is resumed."""
+    """Literal values: another Python or platform must not change a resumed run."""
     expected = [["3", "1"], ["0", "2"], ["4", "2"], ["1", "3"]]
     assert [draw(step) for step in range(4)] == expected
     assert [draw(step, seed=1) for step in range(4)] != expected
@@ -262,7 +262,7 @@ def test_labels_say_which_option_an_answer_names(tmp_path, labels, answer, lette
 
 
 def test_options_may_be_a_list_of_pairs_and_labels_a_column_of_any_name(tmp_path):
-    """As AI2 itself writes ARC."""
+    """As in AI2's own files of ARC."""
     pairs = [{"text": text, "label": str(n)} for n, text in enumerate(OPTIONS, start=1)]
     row = {"question": {"stem": "Which?", "choices": pairs}, "answerKey": "2"}
     named = {"prompt": "question.stem", "answer": "answerKey", "choices": ["question.choices.text"]}

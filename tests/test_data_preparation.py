@@ -1,4 +1,4 @@
-"""Training rows become records or stated reasons; copies are read; one's own files checked."""
+"""Training rows become records or are omitted with a reason; copies are read; files are checked."""
 
 import json
 import shlex
@@ -130,7 +130,7 @@ def test_no_type_is_taken_from_the_first_rows_or_the_first_split_of_a_copy(tmp_p
 
 
 def test_two_copies_with_the_same_card_are_not_taken_for_each_other(tmp_path):
-    """The library's own cache takes them for the same, and gives the rows of the first."""
+    """The library's own cache confuses them, and returns the rows of the first."""
     for number in (1, 2):
         root = tmp_path / f"{number}" / SOURCE.hub_name
         write_parquet(root / "main/test-0.parquet", [{"question": f"{number}", "answer": "x"}])
@@ -260,7 +260,7 @@ def test_the_first_questions_are_shown_as_they_will_be_asked(tmp_path, capsys):
     assert "  and its answer, which no agent sees:\n    71\n" in output
     assert "own/2, as" in output and "own/3, as" not in output
     *_, held_out = command = shlex.split(output.splitlines()[-1])[:-4]
-    assert held_out == "data.validation=HELD_OUT"  # is read by the same columns
+    assert held_out == "data.validation=HELD_OUT"  # read by the same columns
     assert shlex.split(output.splitlines()[-1]) == [*command, *settings]
 
 

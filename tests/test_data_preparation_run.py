@@ -1,4 +1,4 @@
-"""scripts/prepare_data.sh on made-up copies of every dataset: built, checked, continued."""
+"""scripts/prepare_data.sh on made-up copies of every dataset: builds, checks, continues."""
 
 import json
 import os
@@ -26,7 +26,7 @@ SCRIPT = REPOSITORY / "scripts/prepare_data.sh"
 SPLITS = ("train", "validation")
 SIZES = ["--train-size", "6", "4", "6", "--validation-size", "3", "2", "3"]
 EVERYTHING = ["--train-size", "24", "5", "15", "--validation-size", "4", "2", "3"]
-"""All the questions of the copies that may be taken: so every one of them is looked at."""
+"""As many as the copies have: every question is tried."""
 
 
 @pytest.fixture(scope="module")
@@ -67,7 +67,7 @@ def files_of(folder: Path) -> dict[str, dict]:
 
 
 def test_the_command_builds_the_blend_its_validation_set_and_all_benchmarks(copies, tmp_path):
-    folder = copies.parent / "output"  # from where the user stands, both
+    folder = copies.parent / "output"  # both relative to the current folder
     command = ["bash", str(SCRIPT), "--from", copies.name, f"--output={folder.name}", *SIZES]
     result = subprocess.run(command, cwd=copies.parent, capture_output=True, text=True)
     assert result.returncode == 0, result.stderr
@@ -124,7 +124,7 @@ def planted_copies(folder: Path) -> None:
     write_records(folder / "xw27/scibench/atkins.json", scibench)
     rows = [math_row(number) for number in range(1, 9) if number % 3]
     rows[1]["problem"] = "what is $2 \\pi$, halved"  # as in MATH-500
-    rows[3]["problem"] = rows[2]["problem"].upper()  # as another of its own
+    rows[3]["problem"] = rows[2]["problem"].upper()  # as another of this dataset
     rows[4]["problem"] = "find  P"  # the question alone, as in SciBench
     root = folder / MATH.source.hub_name
     shutil.rmtree(root)

@@ -1,4 +1,4 @@
-"""One's own questions: any of the formats, under any names of columns, or from the hub."""
+"""Your own questions: any format, any column names, or from the hub."""
 
 import codecs
 import json
@@ -91,7 +91,7 @@ def test_columns_that_are_missing_are_told_with_those_that_are_there(tmp_path):
 def test_another_encoding_is_named_and_a_byte_order_mark_is_no_part_of_a_file(tmp_path, suffix):
     path = next(file for file in files(tmp_path) if file.suffix == f".{suffix}")
     found, text = load_questions(path, RULES), path.read_text()
-    # Also where files with such marks were joined.
+    # Also within concatenated files.
     marked = text.replace("\n", "\n\ufeff") if suffix == "jsonl" else text
     path.write_bytes(codecs.BOM_UTF8 + marked.encode())
     assert load_questions(path, RULES) == found
@@ -112,7 +112,7 @@ MISSING = "has no value (null, NaN or an empty cell)"
 
 
 def in_parquet(path: Path, **columns: list[Any]) -> Path:
-    """A file whose columns of numbers hold NaN, as those of pandas and polars do, and not null."""
+    """A file whose number columns hold NaN instead of null, as written by pandas and polars."""
     parquet.write_table(pyarrow.table(columns), path)
     return path
 
@@ -228,7 +228,7 @@ def test_an_answer_without_the_mark_is_a_fault(tmp_path):
 
 
 def asked_of_hub(monkeypatch: pytest.MonkeyPatch, result: Any) -> list[dict[str, Any]]:
-    """Let the hub give rows, or raise; returns what it is asked for."""
+    """Make the hub return rows, or raise; returns the list of requests."""
     asked: list[dict[str, Any]] = []
 
     def load_dataset(path: str, **named: Any) -> Any:

@@ -17,7 +17,7 @@ pytestmark = pytest.mark.stack
 
 LIMITS = Limits(cpu_s=2, wall_s=6.0)
 PATIENT = Limits(cpu_s=10, wall_s=30)
-"""For what starts processes, which takes long on a busy machine."""
+"""For programs that start processes, which is slow on a busy machine."""
 
 
 @pytest.fixture(scope="module")
@@ -118,7 +118,7 @@ def test_texts_longer_than_a_pipe_arrive_whole(isolated):
 def test_neither_a_text_that_is_no_program_nor_a_limit_too_low_for_any_passes(isolated):
     for program in ("\ud800", "\0", "def f(x:", "\ufeff" * 2):
         assert not isolated.run(program, checker="")
-    # No time at all: the server itself has that of the limit, and some more.
+    # No time at all: the server has the limit and a grace period.
     with pytest.raises(SandboxError), Sandbox(Limits(wall_s=-_GRACE_S)) as sandbox:
         sandbox.start()
 

@@ -1,4 +1,4 @@
-"""What crosses between the checker and the program, and how the two work together."""
+"""The values that checker and program exchange, and how the two work together."""
 
 import json
 import math
@@ -17,7 +17,7 @@ from comas.verification.sandbox.inside.literals import NotALiteralError, decode,
 
 
 def cross(value):
-    """``value`` as it arrives on the other side."""
+    """``value`` as the other side receives it."""
     return decode(json.loads(json.dumps(encode(value))))
 
 

@@ -1,4 +1,4 @@
-"""The verifiers: what is the same answer, and what is not; the published ones and their faults."""
+"""The verifiers: which answers are the same; the published graders and their faults."""
 
 import json
 import time
@@ -65,7 +65,7 @@ def test_a_gold_can_be_read_and_is_its_own_answer(gold):
     (r"\boxed{" + "1+" * MAX_ANSWER_CHARS + "1}", "wrong"),
 )
 def test_without_a_box_it_is_unanswered_and_a_box_that_cannot_be_read_is_wrong(response, verdict):
-    with ThreadPoolExecutor() as other_thread:  # as of a verifier's caller
+    with ThreadPoolExecutor() as other_thread:  # a caller need not be the main thread
         assert other_thread.submit(verify_math, response, "13").result() == verdict
 
 
