@@ -278,8 +278,8 @@ def kept_prompts(run: Path, config: Config) -> str | None:
     kept = kept_source(run, location_of(config.interaction.prompts))
     if kept is None:
         raise ValueError(
-            f"{from_here(run / SOURCES)} lacks the file of interaction.prompts, in whose words the "
-            "agents were asked: bring that folder back from a copy"
+            f"{from_here(run / SOURCES)} lacks the file of interaction.prompts that the run used: "
+            "restore that folder from a copy"
         )
     return str(kept)
 
@@ -289,12 +289,12 @@ def _trained(run: Path, config: Config, policy: int, *, folder: str) -> Path:
     model = run / folder / f"agent_{config.policy_of_agent.index(policy)}"
     if not model.is_dir() and folder == BEST:
         raise ValueError(
-            f"{from_here(model)} is not there. Write it with {start_of('train')} "
+            f"{from_here(model)} does not exist. Write it with {start_of('train')} "
             f"--export-best resume={in_command(run)}, of a run with training.keep_best"
         )
     if not model.is_dir():
         raise ValueError(
-            f"{from_here(model)} is not there: the run has not ended. Finish it with "
+            f"{from_here(model)} does not exist: the run has not ended. Finish it with "
             f"{start_of('train')} resume={in_command(run)}, or take the models it began with: "
             f"weights=untrained ({start_of('discuss')}: --untrained)"
         )

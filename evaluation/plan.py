@@ -217,9 +217,7 @@ def _check_templates(plan: EvaluationPlan) -> None:
     if reasons := [f"{label} (of {fault})" for label, fault in found.items() if fault is not None]:
         others = ",".join(label for label, fault in found.items() if fault is None)
         remedy = f"Choose setups=[{others}] or another model" if others else "Choose another model"
-        raise ValueError(
-            f"setups: a chat template does not take what is said in {'; '.join(reasons)}. {remedy}"
-        )
+        raise ValueError(f"setups: a chat template cannot express {'; '.join(reasons)}. {remedy}")
 
 
 def with_needed_context(

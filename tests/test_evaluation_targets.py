@@ -78,7 +78,7 @@ def test_a_run_has_its_subjects(tmp_path, overrides, num_trained, weights, folde
 
 def test_a_run_that_has_not_ended_says_how_to_end_it(tmp_path):
     folder = make_run(tmp_path, num_trained=1)
-    with pytest.raises(ValueError, match=rf"agent_1 is not there.*resume={folder}"):
+    with pytest.raises(ValueError, match=rf"agent_1 does not exist.*resume={folder}"):
         find_target(str(folder), weights="trained")
 
 

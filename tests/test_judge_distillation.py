@@ -67,7 +67,7 @@ CALLED = replace(SAID, response_text=f"{QUOTED}\nYes", calls=(ToolCall(3, len(QU
 @pytest.mark.parametrize(
     ("changes", "said", "fault"),
     [
-        ({}, replace(CALLED, response_text=f"{QUOTED}\nNo"), "has another .*where 'No' was said"),
+        ({}, replace(CALLED, response_text=f"{QUOTED}\nNo"), "has another .*instead of 'No'"),
         ({}, replace(SAID, response_text="No"), r"has another tokenizer .* it reads 'Yesé<end>'"),
         ({"logprobs": None}, SAID, "no log-probs of a prompt"),
         ({"logprobs": {"tokens": ["a"], "token_logprobs": [None]}}, SAID, "the reply lacks some"),

@@ -229,11 +229,11 @@ def test_what_is_not_the_adapter_s_whole_model_is_not_kept(tmp_path, caplog):
     assert main([str(run), str(output)]) == 0
     (run / "models/agent_0/README.md").write_text("---\n---\n# Agent 0 after step 9\n")
     assert main([str(run), str(output)]) == EXIT_FAULT
-    assert "models/agent_0 did not become it: remove it, or name another folder" in caplog.text
+    assert "models/agent_0: remove it, or name another folder" in caplog.text
     (output / "agent_0/tokenizer.json").unlink()
     (output / "agent_0/tokenizer_config.json").unlink()
     assert main([str(run), str(output)]) == EXIT_FAULT
-    assert "agent_0 is there already, and not whole" in caplog.text
+    assert "agent_0 exists, but is incomplete" in caplog.text
 
 
 def test_a_run_without_adapters_has_nothing_to_merge(tmp_path, caplog):

@@ -59,14 +59,14 @@ def find_judge(judge: Judge, config: Config) -> str:
     if judge.model not in models:
         raise ValueError(
             f"society.judge.model={judge.model}: {judge.base_url} does not serve it. Name one of "
-            f"{', '.join(models) or 'its models, of which it lists none'}"
+            f"{', '.join(models) or 'its models (it lists none)'}"
         )
     try:
         reply = run(JudgeClient(judge, config).try_out())
     except RequestError as error:
         raise ValueError(
             f"society.judge.model={judge.model} does not answer a question: {error}. "
-            "society.judge.extra_body changes what it is sent, such as {max_tokens: null, "
+            "society.judge.extra_body changes its requests, for example {max_tokens: null, "
             "max_completion_tokens: 4096, temperature: null} for OpenAI's reasoning models"
         ) from error
     if not reply.response and reply.finish_reason == "length":
@@ -188,8 +188,8 @@ class JudgeClient:
             if _letters(line) not in letters:
                 raise ValueError(
                     f"society.judge.model={self._judge.model} has another tokenizer than a policy: "
-                    f"it reads {read[:40]!r}, where {line[:40]!r} was said. Distil from a model of "
-                    "the same family"
+                    f"it reads {read[:40]!r} instead of {line[:40]!r}. Distil from a model of the "
+                    "same family"
                 )
         sampled = said.sampled or [True] * len(logprobs)
         return [
@@ -276,7 +276,7 @@ def _api_key(judge: Judge) -> str:
         return key
     raise ValueError(
         f"society.judge.api_key_env={judge.api_key_env}: there is no such environment variable. "
-        "Export it, or set it to null if the address wants no key"
+        "Export it, or set it to null if the endpoint needs no key"
     )
 
 

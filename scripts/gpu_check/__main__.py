@@ -2,7 +2,7 @@
 
 import sys
 
-if __name__ == "__main__":  # else a process that measures something, and imports that alone
+if __name__ == "__main__":  # not in spawned processes, which import less
     from scripts.command import read_arguments
     from scripts.gpu_check.checks import Arguments
     from scripts.gpu_check.run import ABOUT, main

@@ -101,7 +101,7 @@ class Agents:
         """Return the log-probs of responses under the judge. Raises ValueError if there is no
         judge, or JudgeError if it gives none."""
         if self._judge is None:
-            raise ValueError("reward.scheme asks society.judge for log-probs, which is null")
+            raise ValueError("reward.scheme needs log-probs of society.judge, which is null")
         return self._judge.logprobs(generations)
 
     def judge_metrics(self) -> Metrics:
@@ -169,8 +169,8 @@ class Agents:
             if every[policy] == 0 and (folder / f"policy_{policy}").exists():
                 raise ValueError(
                     f"resume: policy {policy} was trained, and society.update_every={every} would "
-                    "go on with its base model. Give it a number above 0, or start a new run in "
-                    "which society.models names what was trained"
+                    "go on with its base model. Set it above 0, or start a new run in which "
+                    "society.models names the trained model"
                 )
         self._call_all(self._ranks, "loading a checkpoint", "load_checkpoint", folder)
         trained = self._config.trained_policies
@@ -267,7 +267,7 @@ class Agents:
         self._report(error)
         # All engines of the policy: they receive weights together, and others may be lost too.
         names = ", ".join(engine.name for engine in engines)
-        log.warning("started again, to be asked again what was left unanswered: %s", names)
+        log.warning("restarted, to repeat the unanswered requests: %s", names)
         new = {engine: self._launch.replace(engine) for engine in engines}
         self._rollouts = [new.get(engine, engine) for engine in self._rollouts]
         self._launch.wait_for_start(_begin_start(new.values()))

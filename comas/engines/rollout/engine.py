@@ -197,13 +197,13 @@ class RolloutEngine:
         while finished := await self._results.get():
             if isinstance(finished, RolloutEngineError):
                 raise finished
-            # A request may have finished before it could be forgotten.
+            # A request may finish before it is aborted.
             outputs = {int(o.request_id): o for o in finished if int(o.request_id) in self._asked}
             if outputs:
                 await send(writer, self._answers(outputs))
 
     def _start(self, requests: dict[int, Request]) -> list[int]:
-        """Hand requests to the engine's thread, but for those whose prompt is over the limit."""
+        """Start requests that fit the limits of prompt and response; return the others."""
         prompts = self._encode(requests.values())
         fitting = {}
         for (key, request), prompt in zip(requests.items(), prompts, strict=True):
