@@ -19,7 +19,7 @@ from comas.commands import MAINS, start
 from comas.utils.invocation import SCRIPTS, help_of, of_checkout, start_of
 from comas.utils.terminal import printable
 from evaluation.models import find_target
-from scripts.benchmarks._turns import Ratio, Report, take_turns
+from scripts.benchmarks._turns import Report, take_turns
 from scripts.command import read_arguments
 
 OTHER_MAINS = case_file("commands")["OTHER_MAINS"]
@@ -214,20 +214,21 @@ def test_a_benchmark_reads_its_keys_and_names_them_where_one_is_wrong(monkeypatc
     assert capsys.readouterr().out == said
 
 
-@cases("at_most, status, verdict", (2.0, 0, "reached"), (1.9, 1, "MISSED"))
+@cases("at_least, status, verdict", (2.0, 0, "reached"), (2.1, 1, "MISSED"))
 def test_ways_take_turns_and_a_missed_mark_of_their_ratio_is_the_exit_status(
-    capsys, at_most, status, verdict
+    capsys, at_least, status, verdict
 ):
     seconds, taken = iter((2.0, 1.0, 4.0, 6.0, 9.0, 3.0)), []
     ways = {name: partial(taken.append, name) for name in ("one", "other")}
     turns = take_turns(ways, repeats=3, measure=lambda way: way() or {"seconds": next(seconds)})
     assert taken == ["one", "other", "other", "one", "one", "other"]
     report = Report()
-    report.add("Two ways", turns, ratios=[Ratio("one", "other", at_most=at_most)])
+    report.add("Two ways", turns)
+    report.add_ratio(turns, "one", "other", at_least=at_least)
     assert report.end() == status
     heading, _, one, other, ratio = capsys.readouterr().out.splitlines()
     assert heading == "Two ways; median of 3"
     assert one.split() == ["one", "6"] and other.split() == ["other", "3"]
     # Ratios 2, 1.5 and 3; not 6 / 3.
-    told = f"2.00 x (1.50 to 3.00) (at most {at_most:g}: {verdict})"
+    told = f"2.00 x (1.50 to 3.00) (at least {at_least:g}: {verdict})"
     assert ratio == f"one : other, seconds: {told}"

@@ -15,8 +15,6 @@ Way = Callable[[], Any]
 Turns = Mapping[str, Sequence[Numbers]]
 """Alternative -> its measurements in each turn."""
 
-NO_LEAST, NO_MOST = float("-inf"), float("inf")
-
 
 @dataclass
 class Repeated:
@@ -24,22 +22,6 @@ class Repeated:
 
     repeats: int = 5
     """Turns of every alternative."""
-
-
-@dataclass(frozen=True)
-class Ratio:
-    """One alternative's number over another's, within each turn, and the target of its median."""
-
-    one: str
-    other: str
-    number: str = "seconds"
-    at_least: float = NO_LEAST
-    at_most: float = NO_MOST
-
-    def of(self, turns: Turns) -> list[float]:
-        """Return the ratio in each turn."""
-        pairs = zip(turns[self.one], turns[self.other], strict=True)
-        return [one[self.number] / other[self.number] for one, other in pairs]
 
 
 def take_turns(
@@ -59,8 +41,8 @@ class Report:
     def __init__(self) -> None:
         self._is_reached = True
 
-    def add(self, heading: str, turns: Turns, *, ratios: Sequence[Ratio] = ()) -> None:
-        """Print the medians of all numbers, and ``ratios`` with their targets."""
+    def add(self, heading: str, turns: Turns) -> None:
+        """Print the medians of all numbers."""
         width = max(map(len, turns))
         names = list(dict.fromkeys(name for measured in turns.values() for name in measured[0]))
         say(f"{heading}; median of {max(map(len, turns.values()))}")
@@ -68,26 +50,25 @@ class Report:
         for way, measured in turns.items():
             cells = (f"{median(m[name] for m in measured):.4g}" for name in measured[0])
             say(" ".join([f"{way:{width}}", *(f"{cell:>13}" for cell in cells)]))
-        for ratio in ratios:
-            values = ratio.of(turns)
-            self.add_mark(
-                f"{ratio.one} : {ratio.other}, {ratio.number}: {median(values):.2f} x "
-                f"({min(values):.2f} to {max(values):.2f})",
-                median(values),
-                at_least=ratio.at_least,
-                at_most=ratio.at_most,
-            )
 
-    def add_mark(
-        self, line: str, value: float, *, at_least: float = NO_LEAST, at_most: float = NO_MOST
+    def add_ratio(
+        self, turns: Turns, one: str, other: str, number: str = "seconds", at_least: float = 0.0
     ) -> None:
-        """Print a number, and whether it reaches its target."""
-        marks = [f"at least {at_least:g}"] * (at_least > NO_LEAST)
-        marks += [f"at most {at_most:g}"] * (at_most < NO_MOST)
-        is_reached = at_least <= value <= at_most
+        """Print one alternative's number over another's, within each turn; its median has the
+        target ``at_least``."""
+        pairs = zip(turns[one], turns[other], strict=True)
+        values = [mine[number] / theirs[number] for mine, theirs in pairs]
+        line = f"{one} : {other}, {number}: {median(values):.2f} x "
+        line += f"({min(values):.2f} to {max(values):.2f})"
+        if at_least:
+            self.add_target(line, f"at least {at_least:g}", median(values) >= at_least)
+        else:
+            say(line)
+
+    def add_target(self, line: str, target: str, is_reached: bool) -> None:
+        """Print a line with its target, and whether it is reached."""
         self._is_reached = self._is_reached and is_reached
-        verdict = f" ({' and '.join(marks)}: {'reached' if is_reached else 'MISSED'})"
-        say(line + (verdict if marks else ""))
+        say(f"{line} ({target}: {'reached' if is_reached else 'MISSED'})")
 
     def end(self) -> int:
         """Return 1 if a target was missed, else 0."""

@@ -39,7 +39,7 @@ from comas.run.prepared import Prepared
 from comas.train import agents_of, discuss
 from comas.types import Discussion
 from comas.utils.files import written_aside
-from scripts.benchmarks._turns import NO_LEAST, Numbers, Ratio, Repeated, Report
+from scripts.benchmarks._turns import Numbers, Repeated, Report
 from scripts.command import read_arguments
 
 TRL = "trl==1.16.0"
@@ -91,12 +91,10 @@ def main(arguments: Arguments) -> int:
         f"steps, median of {arguments.steps} in each turn; threads of an agent: "
         f"CoMAS {config.cluster.cpu_threads}, TRL {threads.pop()}",
         turns,
-        ratios=[
-            Ratio("TRL", "CoMAS", at_least=NO_LEAST if arguments.model is None else MARK),
-            Ratio("TRL", "CoMAS", number="generation"),
-            Ratio("TRL", "CoMAS", number="update"),
-        ],
     )
+    report.add_ratio(turns, "TRL", "CoMAS", at_least=0.0 if arguments.model is None else MARK)
+    report.add_ratio(turns, "TRL", "CoMAS", "generation")
+    report.add_ratio(turns, "TRL", "CoMAS", "update")
     return report.end()
 
 
