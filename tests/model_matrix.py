@@ -1,8 +1,8 @@
-"""Which types of models can be trained, and served: ``python tests/model_matrix.py [TYPE ...]``.
+"""Which types of models can be trained and served: ``python tests/model_matrix.py [TYPE ...]``.
 
-A tiny random model of each type is trained for two steps on a CPU. Then vLLM, in float32 on a CPU,
-serves the model as it was and, with the weights sent as in a run, as it became; the log-probs of
-what it samples are compared with the policy's. Writes ``results/model_types.md``.
+A tiny random model of each type is trained for two steps on a CPU. Then vLLM serves it in float32,
+before the update and after it (with weights sent as in a run), and the log-probs of its samples are
+compared with the policy's. Writes ``results/model_types.md``.
 """
 
 import json
@@ -41,14 +41,12 @@ ROLLOUT = Rollout(
 )
 PROMPTS = [[*range(3 + i, 60 + 20 * i)] for i in range(3)]
 """Longer than the sliding windows."""
-
-
 LONGEST = 70
 """Characters of a refusal."""
 
 
 def in_short(error: BaseException, work: Path) -> str:
-    """The first lines of an error, without paths."""
+    """The beginning of an error, without paths."""
     said = " ".join(str(error).split()).replace(f"{work}/base ", "").replace("|", "/")
     said = f"{type(error).__name__}: {said}"
     return said if len(said) <= LONGEST else f"{said[:LONGEST]}..."
@@ -93,7 +91,7 @@ def update(model_type: str, work: Path) -> dict[str, Any]:
 
 
 class Calls:
-    """The calls of a weight update to an engine of this process."""
+    """Client of a weight update for an engine of this process."""
 
     def __init__(self, llm: Any) -> None:
         self._llm = llm
@@ -156,8 +154,8 @@ def sample(llm: Any, path: Path) -> None:
 
 
 def compare(_: str, work: Path) -> dict[str, Any]:
-    """The largest differences from what the policy computes for what vLLM sampled. (Not in vLLM's
-    process, where it changes classes of transformers.)"""
+    """Return the largest differences between the policy's and vLLM's log-probs of vLLM's samples.
+    (Not in vLLM's process, which changes classes of transformers.)"""
     import torch
 
     from comas.engines.policy.loading import load_response_model
@@ -186,7 +184,7 @@ PHASES = {"update": update, "serve": serve, "compare": compare}
 
 
 def run_phase(phase: str, types: list[str], work: Path) -> None:
-    """Go through all types, and write what was found after each."""
+    """Run a phase for all types, and write the results after each."""
     found_path = work / "found.json"
     found = json.loads(found_path.read_text()) if found_path.exists() else {}
     for model_type in types:

@@ -1,4 +1,4 @@
-"""Tiny random models of any type that transformers knows."""
+"""Tiny random models of any type in transformers."""
 
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ OTHER_NAMES = {
     **{"n_embd": 64, "n_head": 2, "n_layer": 4, "n_positions": 1024},
     **{"ffn_dim": 128, "word_embed_proj_dim": 64, "head_dim": 32},
 }
-"""What GPT-2 and OPT call them."""
+"""The names of GPT-2 and OPT."""
 LINEAR = {
     **dict.fromkeys(("linear_num_key_heads", "linear_num_value_heads"), 2),
     **dict.fromkeys(("linear_key_head_dim", "linear_value_head_dim"), 32),
@@ -57,18 +57,18 @@ CHANGES: dict[str, dict[str, Any]] = {
 
 
 def tiny_config(model_type: str, **changes: Any) -> PretrainedConfig:
-    """A configuration of four layers, with what it says of layers or experts made small."""
+    """A configuration with four small layers."""
     kind = type(AutoConfig.for_model(model_type))
     known = vars(kind())
     small = SHAPE | {"num_hidden_layers": 4} | OTHER_NAMES | EXPERTS | LINEAR
     asked = {name: value for name, value in small.items() if name in known}
-    if model_type in ("bloom", "mamba2"):  # whose heads are other things
+    if model_type in ("bloom", "mamba2"):  # their heads differ
         asked = {name: asked[name] for name in asked.keys() & {"vocab_size", "hidden_size"}}
     return kind(**asked | CHANGES.get(model_type, {}) | changes)
 
 
 def tiny_model(model_type: str, **changes: Any) -> PreTrainedModel:
-    """A model of float32 weights whose distributions are far from uniform."""
+    """A float32 model whose distributions are far from uniform."""
     config = tiny_config(model_type, **changes)
     with torch.device("meta"):
         num_parameters = AutoModelForCausalLM.from_config(config).num_parameters()
@@ -82,7 +82,7 @@ def tiny_model(model_type: str, **changes: Any) -> PreTrainedModel:
 
 
 def save_model_type(folder: Path, model_type: str, **changes: Any) -> Path:
-    """Write a tiny model with its tokenizer in Hugging Face format; returns the folder."""
+    """Write a tiny model with its tokenizer in Hugging Face format; return the folder."""
     tiny_model(model_type, **changes).save_pretrained(folder)
     byte_tokenizer().save_pretrained(folder)
     return folder

@@ -1,4 +1,4 @@
-"""Models of several architectures, with and without thinking, are trained as they are."""
+"""Models of several architectures, with and without thinking, can be trained."""
 
 from pathlib import Path
 from typing import Any
@@ -27,9 +27,9 @@ QWEN_3 = CHAT_TEMPLATE.replace(
     "assistant\n{% if enable_thinking is defined and not enable_thinking %}"
     "<think>\n\n</think>\n\n{% endif %}{% endif",
 )
-"""Leaves it to the model whether it thinks, unless it is told not to."""
+"""The model may think, unless thinking is disabled."""
 DEEPSEEK = CHAT_TEMPLATE.replace("assistant\n{% endif", "assistant\n<think>\n{% endif")
-"""Opens the thinking."""
+"""The template opens the thinking."""
 NO_SYSTEM = (
     "{% if messages[0]['role'] == 'system' %}{{ raise_exception('no system') }}{% endif %}"
     + CHAT_TEMPLATE
@@ -68,7 +68,7 @@ def save(folder: Path, name: str) -> Path:
 
 
 def run_of(folder: Path, names: list[str], *overrides: str) -> Path:
-    """A run of one agent of each architecture, of two steps."""
+    """A run of two steps, with one agent of each architecture."""
     models = [str(save(folder / "base" / name, name)) for name in names]
     questions = write_records(folder / "questions.jsonl", [record(i) for i in range(4)])
     keys = [
@@ -103,8 +103,8 @@ def test_a_society_of_four_architectures_learns_and_keeps_its_thoughts(tmp_path)
 @pytest.mark.stack
 @pytest.mark.slow
 def test_models_whose_rows_are_padded_learn_side_by_side(tmp_path):
-    """Windows and soft caps beside recurrent states (Qwen3.5 needs torchvision, which has no CPU
-    build here), each at its temperature."""
+    """Windows and soft caps beside recurrent states, each agent at its own temperature. (Qwen3.5
+    would need torchvision, which has no CPU build here.)"""
     run = run_of(tmp_path, ["gemma3_text", "mamba2"], "rollout.temperature=[1.0,0.7]")
     _, *steps = read_rows(run / "metrics.jsonl")
     for row in steps:

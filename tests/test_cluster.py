@@ -1,4 +1,4 @@
-"""A Ray cluster of several nodes: what is asked of them, and a run on two of them."""
+"""A Ray cluster of several nodes: its checks, and a run on two nodes."""
 
 import dataclasses
 import json
@@ -92,7 +92,7 @@ def test_a_folder_that_a_node_does_not_share_is_an_error_that_names_both(tmp_pat
 
 @pytest.fixture
 def ray_cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[RayCluster]:
-    """A head that holds no engines and two nodes, all on this machine."""
+    """A head without engines and two nodes, all on this machine."""
     small = {"object_store_memory": 80 << 20, "include_dashboard": False}
     ray_cluster = RayCluster(initialize_head=True, head_node_args={"num_cpus": 0, **small})
     for _ in range(2):
@@ -114,7 +114,7 @@ def arguments_for_two_nodes(folder: Path, *, num_steps: int) -> list[str]:
 
 
 def lose_a_node_after_step_3(ray_cluster: RayCluster, saves: Path) -> None:
-    """Have one of two nodes die under a run, from a thread of its own."""
+    """Remove one of two nodes during a run, from another thread."""
 
     def lose_a_node() -> None:
         metrics = saves / "latest/metrics.jsonl"
@@ -133,7 +133,7 @@ def metrics_of(run: Path) -> list[dict[str, float]]:
 @pytest.mark.stack
 @pytest.mark.slow
 def test_two_policies_train_on_two_nodes_continue_there_and_outlive_one(ray_cluster, tmp_path):
-    """Started by RAY_ADDRESS, and a head node without CPUs that holds nothing."""
+    """By RAY_ADDRESS, with a head node that has no CPUs."""
     assert main(arguments_for_two_nodes(tmp_path, num_steps=2)) == 0
     run = (tmp_path / "saves/latest").resolve()
     lose_a_node_after_step_3(ray_cluster, tmp_path / "saves")
@@ -141,7 +141,7 @@ def test_two_policies_train_on_two_nodes_continue_there_and_outlive_one(ray_clus
     assert trained_steps(run) == 12
     rows = metrics_of(run)
     assert [row["step"] for row in rows] == list(range(13))
-    # Ray may take a while to notice: the first attempt to go on then still counts on the node.
+    # Ray may notice late: the first restart may still use the lost node.
     assert sum(row.get("recovery/society_restarts", 0) for row in rows) in (1, 2)
     log = (run / "train.log").read_text()
     assert "continuing after step 2 of 12" in log

@@ -106,5 +106,5 @@ def test_without_a_judge_it_is_refused():
     )
     assert "there is no judge" in said and "set society.judge to its base_url and model" in said
     agents = Agents(load_config(QUICKSTART, []), models=["", ""], device="cpu")
-    with pytest.raises(ValueError, match=r"society\.judge for log-probs, which is null"):
+    with pytest.raises(ValueError, match=r"log-probs of society\.judge, which is null"):
         agents.judge_logprobs([SAID])

@@ -1,4 +1,4 @@
-"""In which slots engines run, and what is said when they do not fit."""
+"""The slots of engines, and the errors when they do not fit."""
 
 from typing import Any
 
@@ -22,7 +22,7 @@ from comas.engines.cluster.placement import (
 def planned(
     *, engines: int = 2, tensor_parallel: int = 1, ranks: int = 2, **cluster: Any
 ) -> PolicyPlacement:
-    """On GPUs; of a policy as in the paper where nothing else is said."""
+    """A policy on GPUs, as in the paper by default."""
     config = Config(
         rollout=Rollout(engines_per_policy=engines, tensor_parallel=tensor_parallel),
         policy=Policy(ranks_per_policy=ranks),

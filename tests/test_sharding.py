@@ -1,4 +1,4 @@
-"""How an update fits into memory: hand-computed numbers, and what is chosen by them."""
+"""The memory of an update in hand-computed numbers, and the sharding chosen by it."""
 
 import dataclasses
 from pathlib import Path
@@ -41,12 +41,12 @@ def paper(**policy: object) -> Config:
 
 
 def need_of(config: Config, stage: int, offload: bool) -> RankMemory:
-    """Of Qwen2.5-3B, on shared GPUs."""
+    """The memory of Qwen2.5-3B on shared GPUs."""
     return rank_memory(QWEN_3B, config, Sharding(stage, offload), shares_gpu=True)
 
 
 def settled(config: Config, shape: ModelShape, machine: Machine) -> tuple[int, bool, str]:
-    """Stage, offload and the line that is printed, of a model of this shape."""
+    """Stage, offload and the printed line for a model of this shape."""
     shapes = [shape] * config.num_policies
     result, line = settle_sharding(config, shapes=shapes, machine=machine)
     return result.policy.zero_stage, result.policy.adam_offload, line  # type: ignore[return-value]
@@ -65,7 +65,7 @@ def test_states_of_qwen_3b_under_zero_2_are_31_gb_on_each_of_two_gpus():
     assert need.peak == need.states + passing
     # Weights, and 3 float32 halves, wait: 5.75 GiB each, 8 where it is pinned.
     assert need.host == 4 * 8 * GIB
-    # Every rank reads the whole model, which is more of 8 ranks that wait for nothing.
+    # Every rank reads the whole model, which needs more than the waiting states of 8 ranks.
     apart = rank_memory(QWEN_14B, paper(ranks_per_policy=8), Sharding(2, False), shares_gpu=False)
     assert apart.host == 2 * QWEN_14B.num_parameters > 4 * QWEN_14B.num_parameters / 8
     assert need_of(paper(dtype="float32", ranks_per_policy=1), 0, False).states == 16 * PARAMETERS
@@ -81,7 +81,7 @@ def test_offloaded_states_leave_a_gpu_its_weights():
 
 
 def passing_of(**policy: object) -> float:
-    """Activations: what comes and goes, less what does with any number of samples."""
+    """Activations: the peak, less states and buffers of fixed size."""
     fixed = PARAMETERS + 2 * 500_000_000 + 151936 * (4096 + 4 * 2048)
     need = need_of(paper(**policy), 2, False)
     return need.peak - need.states - fixed

@@ -17,7 +17,7 @@ from transformers import (
 SPECIAL_TOKENS = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
 END_OF_TURN = 2
 OTHER_END = 7
-"""A second stop token, known from generation_config.json only, as chat models have."""
+"""A second stop token, only in generation_config.json, as in chat models."""
 
 CHAT_TEMPLATE = (
     "{% for m in messages %}<|im_start|>{{ m['role'] }}\n{{ m['content'] }}<|im_end|>\n"
@@ -39,10 +39,8 @@ SHAPE = {
 
 
 def byte_tokenizer(*, backwards: bool = False) -> PreTrainedTokenizerFast:
-    """One token a byte: ids 0 to 2 are special, every text can be encoded.
-
-    ``backwards`` gives other ids to the bytes: a tokenizer that does not understand this one.
-    """
+    """A tokenizer with one token per byte; ids 0 to 2 are special. ``backwards`` gives the bytes
+    other ids."""
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet(), reverse=backwards)
     vocabulary = [*SPECIAL_TOKENS, *alphabet]
     tokenizer = Tokenizer(models.BPE({token: i for i, token in enumerate(vocabulary)}, merges=[]))
@@ -68,7 +66,7 @@ def random_model(family: str, *, seed: int, **changes: int) -> PreTrainedModel:
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.add_(torch.randn_like(parameter) * 0.05)
-    # Settings that would ruin every test below if the engine sampled by them.
+    # Settings that would break every test if the engine sampled with them.
     model.generation_config = GenerationConfig(
         do_sample=True,
         temperature=0.1,
@@ -83,10 +81,8 @@ def random_model(family: str, *, seed: int, **changes: int) -> PreTrainedModel:
 def save_tiny_model(
     folder: Path, family: str, *, seed: int = 0, backwards: bool = False, **changes: int
 ) -> str:
-    """Write a random model with its tokenizer in Hugging Face format; returns the folder.
-
-    ``changes`` are those of its ``SHAPE``.
-    """
+    """Write a random model, with ``changes`` of ``SHAPE``, and its tokenizer in Hugging Face
+    format; return the folder."""
     random_model(family, seed=seed, **changes).save_pretrained(folder)
     byte_tokenizer(backwards=backwards).save_pretrained(folder)
     return str(folder)
