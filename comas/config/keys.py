@@ -5,6 +5,7 @@ import re
 import typing
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from types import UnionType
 from typing import Annotated, Any, Literal, TypeVar
 
@@ -54,7 +55,7 @@ def keys_of(config: Any) -> dict[str, Key]:
     """Every key of a configuration, dotted (``section.key``), in its order, with its value there as
     the default."""
     keys: dict[str, Key] = {}
-    hints = typing.get_type_hints(type(config), include_extras=True)
+    hints = _hints_of(type(config))  # type: ignore[arg-type]
     for declared in dataclasses.fields(config):
         value = getattr(config, declared.name)
         if dataclasses.is_dataclass(value):
@@ -62,6 +63,16 @@ def keys_of(config: Any) -> dict[str, Key]:
         else:
             keys[declared.name] = Key(hints[declared.name], value, **declared.metadata)
     return keys
+
+
+@cache
+def _hints_of(section: type) -> dict[str, Any]:
+    return typing.get_type_hints(section, include_extras=True)
+
+
+@cache
+def _adapter_of(kind: Any) -> TypeAdapter[Any]:
+    return TypeAdapter(kind, config=STRICT)
 
 
 def types_of(schema: type) -> dict[str, dict[str, type]]:
@@ -119,7 +130,7 @@ def typed(value: Any, key: Key) -> Any:
     """
     kind: Any = Annotated[key.kind, key.bounds]  # type: ignore[name-defined]
     try:
-        return TypeAdapter(kind, config=STRICT).validate_python(value)
+        return _adapter_of(kind).validate_python(value)
     except ValidationError as error:
         said = [fault["msg"].removeprefix("Input should be ") for fault in error.errors()]
         said += ["null"] * (type(None) in typing.get_args(key.kind))

@@ -38,7 +38,7 @@ NUM_TRAIN_PER_DOMAIN = 800
 NUM_VALIDATION_PER_DOMAIN = 100
 DIGESTS = "sha256.json"
 """In the cache, lists the digests of an agent's files."""
-_VERSIONED = ("torch", "transformers", "tokenizers")
+VERSIONS = "".join(f"{name} {version(name)}" for name in ("torch", "transformers", "tokenizers"))
 _NOT_OF_THE_RECIPE = ("__init__.py", "build.py")
 _PACKAGE_ROOT = Path(__file__).parents[2]
 
@@ -76,9 +76,7 @@ def _models(society: Path, names: Iterable[str]) -> list[Path]:
 def fingerprint(sources: Sequence[Path], *, seed: int) -> str:
     """Twelve hex digits that change with the seed, a library version or a source's code."""
     sizes = f"{NUM_TRAIN_PER_DOMAIN} {NUM_VALIDATION_PER_DOMAIN}"
-    digest = hashlib.sha256(f"seed {seed}, {sizes}".encode())
-    for name in _VERSIONED:
-        digest.update(f"{name} {version(name)}".encode())
+    digest = hashlib.sha256(f"seed {seed}, {sizes}{VERSIONS}".encode())
     for source in sources:
         digest.update(source.name.encode() + _code(source))
     return digest.hexdigest()[:12]
