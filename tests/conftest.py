@@ -15,7 +15,6 @@ from typing import Any, NoReturn
 
 import hypothesis
 import pytest
-import torch
 
 # Ray reads it once in a process, and a Ray of one test is not closed to the next.
 os.environ.update(RAY_AUTH_MODE="token", RAY_AUTH_TOKEN=secrets.token_hex(32))
@@ -46,6 +45,8 @@ def state_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 def one_thread() -> None:
     """Spinning threads of several processes hold each other up, and tiny models gain nothing by
     them. For every test: what a test calls may take all cores, by which last digits change."""
+    import torch  # not above: the process that only hands out tests need not wait for it
+
     torch.set_num_threads(1)
 
 
@@ -122,5 +123,5 @@ def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         if item.get_closest_marker("stack") is None:
             patch.setattr(subprocess.Popen, "__init__", refuse_engines)
-            patch.setattr(torch.distributed, "init_process_group", refuse)
+            patch.setattr("torch.distributed.init_process_group", refuse)
         return (yield)

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 import yaml
 from small_runs import REPOSITORY
-from wandb.sdk.launch.sweeps.utils import create_sweep_command, create_sweep_command_args
 
 from comas.preflight.configuration import load_config
 
@@ -34,6 +33,9 @@ def test_the_notebook_trains_and_draws_what_came_of_it(monkeypatch, capsys):
 
 def test_a_sweep_starts_runs_with_its_parameters():
     """The words of a command as wandb's agent makes them."""
+    # Here, as every worker imports every module of tests, and this import takes two seconds.
+    from wandb.sdk.launch.sweeps.utils import create_sweep_command, create_sweep_command_args
+
     sweep = yaml.safe_load((REPOSITORY / "scripts/sweep.yaml").read_text())
     chosen = {name: {"value": each["values"][-1]} for name, each in sweep["parameters"].items()}
     arguments = create_sweep_command_args({"args": chosen})["args_no_hyphens"]

@@ -1,5 +1,6 @@
 """The tiny agents: their tokenizers, models and warm start."""
 
+from functools import cache
 from random import Random
 
 import pytest
@@ -28,14 +29,19 @@ RIGHT = {domain: work(problem, None).text for domain, problem in PROBLEMS.items(
 LONGEST_ACCUSATION = {domain: max(MISTAKES[domain].values(), key=len) for domain in DOMAINS}
 
 
+@cache
+def tokenizer_of(architecture: str) -> PreTrainedTokenizerFast:
+    return build_tokenizer(CHAT_FORMATS[architecture])
+
+
 @pytest.fixture(scope="module", params=CHAT_FORMATS)
 def architecture(request: pytest.FixtureRequest) -> str:
     return request.param
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def tokenizer(architecture: str) -> PreTrainedTokenizerFast:
-    return build_tokenizer(CHAT_FORMATS[architecture])
+    return tokenizer_of(architecture)
 
 
 def test_encoding_and_decoding_give_the_text_back(tokenizer):
@@ -70,10 +76,10 @@ def test_the_real_prompts_cost_few_tokens(tokenizer, domain):
 def test_the_chat_formats_are_those_of_qwen2_and_llama_3():
     message = [{"role": "user", "content": "Hi"}]
     rendered = {
-        name: build_tokenizer(chat_format).apply_chat_template(
+        name: tokenizer_of(name).apply_chat_template(
             message, tokenize=False, add_generation_prompt=True
         )
-        for name, chat_format in CHAT_FORMATS.items()
+        for name in CHAT_FORMATS
     }
     assert rendered == {
         "qwen2": "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n",
