@@ -1,8 +1,8 @@
-"""What all tests share: their tiers, the quick-start society, and one thread for torch.
+"""Shared by all tests: their tiers, the quick-start society, and one thread for torch.
 
-Tiers (scripts/test.sh): quick tests have no marker; ``stack`` starts engines, Ray, servers or
-many processes, or trains a model; ``slow`` takes longer than a minute. A marker stands above a
-test or a module; whoever asks for a fixture of ``STACK_FIXTURES`` has ``stack`` without it.
+Tiers (scripts/test.sh): quick tests have no marker; ``stack`` tests start engines, Ray, servers or
+many processes, or train a model; ``slow`` tests take over a minute. Using a fixture of
+``STACK_FIXTURES`` implies ``stack``.
 """
 
 import os
@@ -16,15 +16,14 @@ from typing import Any, NoReturn
 import hypothesis
 import pytest
 
-# Ray reads it once in a process, and a Ray of one test is not closed to the next.
+# Ray reads the token once per process, and all tests of a process must be able to use their Ray.
 os.environ.update(RAY_AUTH_MODE="token", RAY_AUTH_TOKEN=secrets.token_hex(32))
 
-# Before any test module: Ray must find the environment that makes it listen on the loopback
-# interface alone when it is first imported.
+# Before any test module: sets what makes Ray, when first imported, listen on loopback only.
 import comas.engines.cluster  # noqa: F401
 from comas.quickstart import build_society
 
-# How long an example takes says more of the machine than of the code.
+# The time of an example depends more on the machine than on the code.
 hypothesis.settings.register_profile("comas", deadline=None)
 hypothesis.settings.load_profile("comas")
 
@@ -34,7 +33,7 @@ ENGINE_PROGRAMS = ("gcs_server", "raylet", "evaluation.server_process", "-m coma
 
 @pytest.fixture(scope="session", autouse=True)
 def state_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """Where the runs of tests keep the key of their checkpoints."""
+    """Holds the key that signs the tests' checkpoints."""
     folder = tmp_path_factory.mktemp("state")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_STATE_HOME", str(folder))
@@ -43,22 +42,22 @@ def state_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 @pytest.fixture(autouse=True)
 def one_thread() -> None:
-    """Spinning threads of several processes hold each other up, and tiny models gain nothing by
-    them. For every test: what a test calls may take all cores, by which last digits change."""
-    import torch  # not above: the process that only hands out tests need not wait for it
+    """Give torch one thread: spinning threads of several processes slow each other down. Before
+    every test, because tested code may use all cores, which changes last digits."""
+    import torch  # here, because the controller of the workers needs none
 
     torch.set_num_threads(1)
 
 
 @pytest.fixture(scope="session", autouse=True)
 def ctrl_c() -> None:
-    """SIGINT is received by what tests start: a shell's background jobs begin with it ignored."""
+    """Receive SIGINT, which a shell's background jobs ignore."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture
 def session_that_can_close() -> Iterator[None]:
-    """SIGHUP is received, though the tests themselves run under nohup."""
+    """Receive SIGHUP, even under nohup."""
     before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
     yield
     signal.signal(signal.SIGHUP, before)
@@ -66,20 +65,20 @@ def session_that_can_close() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def society() -> Path:
-    """The quick-start society: built into the repository's saves/ unless it is there."""
+    """The quick-start society, built under the repository's saves/ if missing."""
     return build_society(Path(__file__).parents[1] / "saves", seed=0)
 
 
 @pytest.fixture(scope="module")
 def saves(society: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder for runs which holds the society and nothing else."""
+    """A folder for runs that contains only the society."""
     folder = tmp_path_factory.mktemp("saves")
     (folder / "quickstart").symlink_to(society.parent)
     return folder
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """The quick tier does not even import a file in which every test is marked ``stack``."""
+    """Do not import files whose tests are all marked ``stack`` in the quick tier."""
     if "not stack" not in config.option.markexpr or collection_path.suffix != ".py":
         return None
     return "\npytestmark = pytest.mark.stack\n" in collection_path.read_text() or None
@@ -87,8 +86,7 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Two processes share the tests, and send no report whose captured log has half a surrogate
-    pair, which some tests log on purpose."""
+    """Replace half surrogate pairs, which some tests log on purpose and workers cannot send."""
     report = yield
     report.sections = [
         (name, text.encode(errors="replace").decode()) for name, text in report.sections
@@ -100,14 +98,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if STACK_FIXTURES & set(getattr(item, "fixturenames", ())):
             item.add_marker(pytest.mark.stack)
-    # Whatever takes long comes first, so that neither of two workers has to wait for the other.
+    # Long tests first, so that the two workers end at about the same time.
     long = {item.path for item in items if item.get_closest_marker("stack")}
     items.sort(key=lambda item: item.path not in long)
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
-    """In a quick test, vLLM, DeepSpeed and Ray do not start: it lacks the marker ``stack``."""
+    """Fail a test without the marker ``stack`` that starts vLLM, DeepSpeed or Ray."""
     start_process = subprocess.Popen.__init__
 
     def refuse_engines(process: Any, args: Any, *others: Any, **options: Any) -> None:

@@ -1,7 +1,7 @@
 """Cases on real vLLM engines; test_rollout_engine.py runs them in a process of their own.
 
-vLLM changes process-wide state of torch, and the engine's environment must be set before the
-process starts. To run them alone, set the variables of ``engine_environment("cpu")`` first.
+vLLM changes process-wide state of torch, and reads its environment when the process starts. To run
+them alone, set the variables of ``engine_environment("cpu")`` first.
 """
 
 import asyncio
@@ -40,12 +40,12 @@ ROLLOUT = Rollout(
     cpu_kv_cache_mib=32,
 )
 LONG_PROMPT = "x" * 260
-"""Fills two blocks of the prefix cache (128 tokens each on CPU)."""
+"""Fills two blocks of the prefix cache (128 tokens each)."""
 
 
 @dataclass
 class LocalEngine:
-    """Stands for the actor: calls an engine of this process."""
+    """Replaces the actor, and calls an engine of this process."""
 
     engine: RolloutEngine
     name: str = "the engine"
@@ -55,7 +55,7 @@ class LocalEngine:
 
 
 class Bench:
-    """An engine, the event loop it lives in, and the model folder it was started from."""
+    """An engine, its event loop, and its model folder."""
 
     def __init__(self, folder, family, *, adapters=None, tensor_parallel=1) -> None:
         save_tiny_model(folder, family)
@@ -73,7 +73,7 @@ class Bench:
         self.client = EngineClient(LocalEngine(self.engine))  # type: ignore[arg-type]
 
     async def ask(self, prompt: str, **asked: Any) -> Generation | None:
-        """As the driver asks, over a connection; with a seed, and maybe temperature and adapter."""
+        """Ask as the driver does, over a connection."""
         return await self.client.ask(builders.request(prompt, **asked))
 
     async def until_in_flight(self, num: int) -> None:
@@ -94,7 +94,7 @@ class Bench:
     def generate_all(
         self, prompts: list[str], *, adapters: Sequence[int | None] = (None,)
     ) -> list[Generation]:
-        """All at once; request i has the seed i and, in turn, the adapters."""
+        """Ask at once; request i has seed i and, cyclically, one of the adapters."""
 
         async def together() -> list[Any]:
             return await asyncio.gather(
@@ -135,7 +135,7 @@ def own_head(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
 
 
 class LoopCalls:
-    """The calls of a weight update to an engine in another thread's event loop."""
+    """The calls of a weight update, to an engine in another thread's event loop."""
 
     def __init__(self, engine: RolloutEngine, loop: asyncio.AbstractEventLoop) -> None:
         self._engine = engine
@@ -151,7 +151,7 @@ class LoopCalls:
 
 
 def send(bench: Bench, model: PreTrainedModel, *, left_out: str | None = None) -> None:
-    """Run one whole weight update from a trainer's thread, without parameter ``left_out``."""
+    """Run a weight update from a trainer's thread, without the parameter ``left_out``."""
 
     def weights() -> Iterator[NamedTensor]:
         return (named for named in named_weights(model) if named[0] != left_out)
@@ -168,7 +168,7 @@ def send(bench: Bench, model: PreTrainedModel, *, left_out: str | None = None) -
 
 
 def largest_difference(model: PreTrainedModel, generation: Generation, t: float = 1.0) -> float:
-    """From what transformers computes for the sampled tokens."""
+    """Largest difference to transformers' log-probs of the sampled tokens."""
     ids = torch.tensor([[*generation.prompt_token_ids, *generation.response_token_ids]])
     start = len(generation.prompt_token_ids)
     with torch.no_grad():
@@ -229,7 +229,7 @@ def test_no_response_stops_before_the_shortest_length(bench, monkeypatch):
     monkeypatch.setattr(bench.engine, "_rollout", replace(ROLLOUT, min_response_tokens=9))
     generations = bench.generate_all(["Say something."] * 100)
     assert min(len(g.response_token_ids) for g in generations) == 9 + 1
-    # Log-probs are those of the distribution without stop tokens, from which the first 9 are.
+    # The first 9 are sampled from the distribution without stop tokens.
     [one, *_] = (g for g in generations if g.finish_reason == "stop")
     ids = torch.tensor([[*one.prompt_token_ids, *one.response_token_ids]])
     with torch.no_grad():
@@ -241,7 +241,7 @@ def test_no_response_stops_before_the_shortest_length(bench, monkeypatch):
 
 
 def test_a_response_depends_on_its_seed_and_not_on_its_company(bench):
-    # 100 prompts of about 280 tokens: 7 times what one step prefills, twice what it decodes.
+    # 100 prompts of about 280 tokens: 7 times what a step prefills, twice what it decodes.
     prompts = [f"{i} {LONG_PROMPT}" for i in range(100)]
     together = bench.generate_all(prompts)
     alone = [bench.generate(prompts[i], seed=i) for i in (99, 50, 0)]
@@ -364,7 +364,7 @@ PROMPTS = [f"What is {i} + 23?" for i in range(24)]
 
 @pytest.fixture(scope="module", params=[1, pytest.param(2, marks=pytest.mark.slow)])
 def adapted_bench(request: pytest.FixtureRequest, tmp_path_factory: Any) -> Iterator[Bench]:
-    """An engine with the adapters of the policies 0, 2 and 3, whole and in two shards."""
+    """An engine with adapters of policies 0, 2 and 3, in one and two shards."""
     folder = tmp_path_factory.mktemp("adapted")
     adapters = Adapters(LORA, (0, 2, 3))
     bench = Bench(folder, "tied", adapters=adapters, tensor_parallel=request.param)
@@ -375,7 +375,7 @@ def adapted_bench(request: pytest.FixtureRequest, tmp_path_factory: Any) -> Iter
 
 @pytest.fixture
 def adapted(adapted_bench: Bench) -> PeftModel:
-    """Random adapters of their own for the three policies, by PEFT; the engine has them."""
+    """PEFT's random adapters of the three policies, which the engine has loaded."""
     config = LoraConfig(
         r=LORA.rank, lora_alpha=LORA.alpha, target_modules="all-linear", task_type="CAUSAL_LM"
     )

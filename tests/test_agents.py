@@ -1,4 +1,4 @@
-"""The society's engines under Ray: generate, update, sync, save, and what happens when one dies."""
+"""The society's engines under Ray: generate, update, sync, save, and restart after a death."""
 
 import asyncio
 from collections.abc import Sequence
@@ -98,7 +98,7 @@ def buffers_of(agents: Agents, num_agents: int) -> dict[int, list[TrainingSample
 
 
 def logprobs_of(model_folder: Path, generation: Generation, *, adapter: Any = None) -> torch.Tensor:
-    """What transformers, and PEFT, say of the sampled tokens."""
+    """Log-probs of the sampled tokens by transformers, and PEFT."""
     model = AutoModelForCausalLM.from_pretrained(model_folder, dtype=torch.float32)
     if adapter is not None:
         model = PeftModel.from_pretrained(model, adapter)
@@ -165,7 +165,7 @@ def test_engines_serve_the_policies_weights_after_every_sync(models, tmp_path):
         _kill(_rollout_processes())
         with pytest.raises(EngineError, match=r"rollout engine \d of policy 1 failed"):
             generate(agents, 1)
-        # Whichever is noticed first: the rank that cannot send, or the engine that is gone.
+        # The rank that cannot send or the dead engine, whichever is noticed first.
         said = r"(rank|rollout engine) \d of policy [01] failed while sending"
         with pytest.raises(EngineError, match=said):
             agents.sync_weights()
@@ -188,8 +188,8 @@ def _kill(processes: Sequence[psutil.Process]) -> None:
 
 @pytest.mark.slow
 def test_a_sharded_engine_serves_its_policys_weights_and_ends_with_its_workers(models, tmp_path):
-    """Two workers: before training, after an update, after one was killed, and after the engine
-    was, with a worker frozen."""
+    """Two workers: before training, after an update, after a worker was killed, and after the
+    engine was, with a frozen worker."""
     memory = set(SHARED_MEMORY.iterdir())
     config = society_config(tensor_parallel=2, num_agents=1)
     with Agents(config, models=models[:1], device="cpu", recoveries=Recoveries(4)) as agents:
@@ -223,7 +223,7 @@ def test_a_sharded_engine_serves_its_policys_weights_and_ends_with_its_workers(m
 
 
 def _workers() -> list[psutil.Process]:
-    """vLLM's, of all sharded engines."""
+    """vLLM's worker processes of all sharded engines."""
     return [
         process
         for engine in _rollout_processes()

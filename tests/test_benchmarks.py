@@ -1,4 +1,4 @@
-"""Rows with the columns of the hub's datasets become records; all rows here are made up."""
+"""Made-up rows with the columns of the hub's datasets become records."""
 
 import re
 from pathlib import Path
@@ -99,8 +99,8 @@ def test_the_gold_of_a_choice_knows_the_options_that_end_the_prompt():
 
 
 def test_gpqa_shuffles_by_the_id_so_that_every_build_agrees_and_no_letter_wins():
-    """The right answer is always the first in the dataset. Literal values: another Python must
-    not change the benchmark."""
+    """The dataset lists the right answer first. Literal values, because another Python must not
+    change the benchmark."""
     found = item("gpqa")
     assert f"({found.answer}) hydrogen" in found.details
     assert sorted(found.details.split("\n"), key=lambda line: line[1]) == found.details.split("\n")

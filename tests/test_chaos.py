@@ -1,4 +1,4 @@
-"""Faults at random moments: a short version of scripts/chaos.sh, and what it would notice."""
+"""Faults at random moments: a short version of scripts/chaos.sh, and what it notices."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from scripts.chaos.trial import Trial, unused_memory
 @pytest.mark.stack
 @pytest.mark.slow
 def test_a_run_that_is_disturbed_ends_as_if_it_had_not_been(society, capfd):
-    """Killed, and robbed of an engine, in a random order."""
+    """The driver and an engine are killed, in random order."""
     kinds = "SIGKILL driver,SIGKILL rollout engine"
     status = main(Arguments(faults=2, steps=10, kinds=kinds))
     printed = capfd.readouterr().out
@@ -69,7 +69,7 @@ def test_what_outlives_a_run_is_noticed(tmp_path: Path):
     memory = Path(f"/dev/shm/comas-test-{os.getpid()}")
     memory.touch()
     try:
-        left = set(trial.leftovers(before))  # with what others leave meanwhile
+        left = set(trial.leftovers(before))  # and what others left meanwhile
         assert left >= {str(tmp_path / "pymp-0"), str(memory)}
     finally:
         memory.unlink()

@@ -1,4 +1,4 @@
-"""The documentation names what is there: paths, modules, symbols, keys; its Python blocks run."""
+"""Paths, modules, symbols and keys in the documentation exist, and its Python blocks run."""
 
 import ast
 import asyncio
@@ -34,7 +34,7 @@ DOCUMENTS = (
     "results/README.md",
 )
 GENERATED = ("data/", "results/", "saves/")
-"""What a run writes; only the pages in there are the repository's."""
+"""Written by runs, except for the pages."""
 
 
 ROOTS = ("comas", "evaluation", "configs", "scripts", "tests", ".ci")
@@ -119,7 +119,7 @@ def read(document: str) -> str:
 
 
 def leads_somewhere(document: str, link: str) -> bool:
-    """Whether a relative link of ``document`` names a file or folder, and its heading."""
+    """True if a relative link of ``document`` leads to a file or folder, and its heading."""
     path, _, heading = link.partition("#")
     target = (REPOSITORY / document).parent / path if path else REPOSITORY / document
     if not heading or not target.exists():

@@ -1,4 +1,4 @@
-"""The environment of the scripts: its Python, its sources, and an installation from the pins."""
+"""The environment of the scripts: its Python, package sources, and installation from the pins."""
 
 import os
 import re
@@ -26,7 +26,7 @@ def sourcing(function: str) -> list[str]:
 
 
 def call(function: str, folder: Path, **environment: str) -> subprocess.CompletedProcess[str]:
-    """What a function of scripts/environment.sh says in ``folder``."""
+    """Run a function of scripts/environment.sh in ``folder``."""
     known = {k: v for k, v in os.environ.items() if not k.startswith(("PYTHON", "REQUIREM", "UV_"))}
     return run_to_end(*sourcing(function), cwd=folder, env=known | environment)
 
@@ -39,7 +39,7 @@ def executable(path: Path, text: str) -> Path:
 
 
 def pretend_python(path: Path, version: str) -> Path:
-    """This interpreter, which says that it is another version."""
+    """This interpreter, pretending to be another version."""
     done = tuple(map(int, version.split(".")))
     run = "exec(sys.argv[sys.argv.index('-c') + 1])"
     return executable(path, f"#!{sys.executable}\nimport sys\nsys.version_info = {done}\n{run}\n")
@@ -104,7 +104,7 @@ def test_torch_for_a_cpu_comes_from_pytorch_where_no_configured_source_has_it(tm
 
 
 def pretend_nvidia(folder: Path, driver: str) -> str:
-    """A PATH on which nvidia-smi lists two GPUs of this driver."""
+    """A PATH whose nvidia-smi lists two GPUs with this driver."""
     listing = f'[ "$1" = -L ] && echo "GPU 0: A100" || printf "%s\\n%s\\n" {driver} {driver}'
     nvidia = executable(folder / "bin/nvidia-smi", f"#!/bin/sh\n{listing}\n")
     return f"{nvidia.parent}:{os.environ['PATH']}"
@@ -158,7 +158,7 @@ CREATED = "environment: creating .venv with Python 3.11.7"
 
 
 def checkout(folder: Path) -> dict[str, str]:
-    """A checkout without an environment, whose Python and uv are scripts; gives variables."""
+    """Make a checkout without an environment, with scripts as Python and uv; returns variables."""
     folder.mkdir()
     for file in PINS:
         (folder / file).write_text(f"# {file}\nuv==0.13.9\n")
@@ -171,7 +171,7 @@ def checkout(folder: Path) -> dict[str, str]:
 
 
 def ready(folder: Path) -> dict[str, str]:
-    """A checkout whose environment is ready; gives variables."""
+    """Make a checkout whose environment is ready; returns variables."""
     variables = checkout(folder)
     assert call(ENSURE, folder, **variables).returncode == 0
     (folder / "installed").write_text("")
@@ -179,7 +179,7 @@ def ready(folder: Path) -> dict[str, str]:
 
 
 def installed(folder: Path) -> list[str]:
-    """What uv was asked for since the last time, without the options that it always gets."""
+    """uv's calls since the last time, without the options common to all."""
     lines = (folder / "installed").read_text().splitlines()
     (folder / "installed").write_text("")
     return [line.partition("--no-deps ")[2] for line in lines]
@@ -292,7 +292,7 @@ def test_the_environment_of_a_copied_or_moved_checkout_works_there(tmp_path, by,
 
 @contextmanager
 def running(function: str, folder: Path) -> Iterator[int]:
-    """The id of a process that has the environment, with what a script would become by exec."""
+    """The id of a process that uses the environment, as a script after its exec does."""
     process = subprocess.Popen(
         sourcing(f"{function}\nexec sh -c 'echo runs; exec sleep 60'"),
         cwd=folder,
@@ -394,10 +394,10 @@ def test_an_environment_whose_python_is_gone_or_was_half_made_is_made_afresh(tmp
 
 
 def interpreter(version: str) -> str:
-    """A Python of this version, on PATH or pyenv's; skips the test where there is none."""
+    """A Python of this version, from PATH or pyenv; skips the test if there is none."""
     installed = sorted((Path.home() / ".pyenv/versions").glob(f"{version}.*/bin/python"))
     for candidate in [shutil.which(f"python{version}"), *map(str, installed)]:
-        # A shim of pyenv is there for every version, and fails for those that are not chosen.
+        # pyenv has a shim for every version, which fails for versions that are not active.
         if candidate and subprocess.run([candidate, "-c", ""], check=False).returncode == 0:
             return candidate
     pytest.skip(f"no Python {version} on this machine")

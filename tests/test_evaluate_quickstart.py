@@ -1,4 +1,4 @@
-"""Evaluating a run directory as users do: scripts/evaluate_model.sh and real vLLM servers."""
+"""Evaluating a run as users do: scripts/evaluate_model.sh and real vLLM servers."""
 
 import json
 import os
@@ -20,7 +20,7 @@ EVALUATE = ("bash", "scripts/evaluate_model.sh")
 
 
 def run(*arguments: str) -> str:
-    """Run to its end; returns all it printed."""
+    """Run to the end and return the output."""
     process = start(*EVALUATE, *arguments)
     output, _ = process.communicate(timeout=1800)
     assert process.returncode == 0, output
@@ -40,7 +40,7 @@ def arguments(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
 
 @pytest.fixture(scope="module")
 def results(arguments: list[str]) -> tuple[Path, str]:
-    """The folder of an evaluation's results, and what it printed."""
+    """The folder of the results, and the output."""
     output = run(*arguments)
     return Path(arguments[-2].removeprefix("results=")) / "tiny", output
 
@@ -72,7 +72,7 @@ def test_every_agent_is_evaluated_and_the_society_where_several_play(results):
 
 
 def test_prompts_over_the_context_fail_their_task_and_nothing_else(results):
-    """A byte a token: the second round of a debate quotes more than 512 of them."""
+    """One byte per token: the second round of a debate quotes more than 512."""
     society = evaluation(results, "society", "debate")
     assert (society.num_asked, society.num_done, society.num_failures) == (3, 0, 3)
     failures = read_failures(results[0] / "society/held_out/debate/failures.jsonl")

@@ -1,4 +1,4 @@
-"""The command line of evaluations: what it makes of good input, and what it says of bad."""
+"""The command line of evaluations, with good and bad input."""
 
 import asyncio
 import json
@@ -31,14 +31,14 @@ from evaluation.types import BenchmarkTask
 
 
 def knows_half(body: Body) -> str:
-    """Right about every other question, in any setup that quotes it."""
+    """Answers every other question correctly, in any setup that quotes it."""
     number = int(body["messages"][0]["content"].split("What is ")[1].split(" + ")[0])
     return f"\\boxed{{{number + 1 if number % 2 else 0}}}"
 
 
 @pytest.fixture
 def data(tmp_path: Path) -> Path:
-    """A folder of built data with a benchmark of 8 tasks."""
+    """A data folder with a benchmark of 8 tasks."""
     write_records(tmp_path / "data/benchmarks/gsm8k.jsonl", [record(i) for i in range(8)])
     return tmp_path / "data"
 
@@ -51,7 +51,7 @@ def server() -> Iterator[ScriptedServer]:
 
 @pytest.fixture
 def arguments(tmp_path: Path, data: Path, server: ScriptedServer) -> list[str]:
-    """An evaluation that would work."""
+    """Arguments of a valid evaluation."""
     return [
         "scripted",
         f"--base-url={server.base_url}",
@@ -153,7 +153,7 @@ def test_a_named_model_has_the_context_that_is_listed(arguments, server, listing
 
 
 def failure(arguments: list[str], caplog: pytest.LogCaptureFixture) -> str:
-    """What an evaluation says that must fail."""
+    """The message of an evaluation that must fail."""
     assert main(arguments) == EXIT_FAULT
     return caplog.messages[-1]
 
@@ -256,7 +256,7 @@ def test_two_evaluations_do_not_share_a_name(arguments, server, tmp_path, caplog
         assert "another name for the results" in failure(arguments, caplog)
     assert server.requests == []
     assert [path.name for path in folder.iterdir()] == [".lock"]
-    # It was claimed by another since the plan was made.
+    # Another has claimed it since the plan was made.
     assert main([*arguments, "temperature=1", "setups=[vanilla]"]) == 0
     with pytest.raises(ValueError, match=r"temperature: 1.* there, 0.7 now"):
         evaluate(plan)

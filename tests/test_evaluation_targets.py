@@ -1,4 +1,4 @@
-"""What an evaluation asks, and of whom: draws of tasks, and the models of a run."""
+"""The tasks an evaluation draws, and the models of a run that it asks."""
 
 import json
 

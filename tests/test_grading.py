@@ -21,7 +21,7 @@ from evaluation.types import Answer, BenchmarkTask, Call
 
 
 class ExactVerifier:
-    """Right is what equals the gold; keeps what it was given. "?" makes it fail."""
+    """Accepts the gold alone, fails at "?", and records its items."""
 
     def __init__(self) -> None:
         self.given: list[tuple[str, str]] = []
@@ -74,7 +74,7 @@ def grade(folder: Path, verifier, *, tasks=TASKS, seeds=(0,)):
 def test_accuracy_divides_by_the_tasks_asked_under_all_seeds(folder):
     seed_0 = [answer("a", "1"), answer("b", "2"), answer("c", "3"), answer("d", "")]
     seed_1 = [answer("a", "1", seed=1), answer("b", "9", seed=1), answer("d", "?", seed=1)]
-    # What was not asked for counts in the cost alone.
+    # Tasks that were not asked count only in the cost.
     answers_are(folder, *seed_0, *seed_1, answer("a", "1", seed=2), answer("z", "1", num_calls=2))
     write_records(folder / "failures.jsonl", [{"task_id": "c", "seed": 1, "error": "status 500"}])
     evaluation = grade(folder, ExactVerifier(), seeds=(0, 1))
@@ -115,7 +115,7 @@ def test_only_what_is_new_or_failed_is_judged(folder, later, tasks, seeds, judge
 
 
 def _imported_grading():
-    """The module ``evaluation.grading`` as a new process imports it now."""
+    """``evaluation.grading`` as a new process would import it now."""
     spec = importlib.util.spec_from_file_location("new_grading", grading.__file__)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)

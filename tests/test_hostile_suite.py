@@ -1,4 +1,4 @@
-"""Every hostile program in three modes of the sandbox, with things outside that it reaches for.
+"""Every hostile program in three modes of the sandbox, with targets outside of it.
 
     python tests/test_hostile_suite.py namespaces | root | user
 
@@ -6,9 +6,9 @@ namespaces  as the machine allows
 root        root of a container: with Docker's capabilities, and so without CAP_SYS_ADMIN
 user        a user without rights, whom a seccomp filter refuses namespaces, as most containers do
 
-Prints JSON: how many programs ran, of each that was not contained its faults, and apart from them
-those of programs that only a protection contains which this machine lacks in this mode
-(``unpromised``). The modes other than the machine's own are entered from root by ``command``.
+Prints JSON: how many programs ran, the faults of each that was not contained, and separately
+the faults of programs that only a protection contains which is missing in this mode
+(``unpromised``). ``command`` enters the other modes from root.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ LEFT_BEHIND = [
 _OTHERS_END_WITHIN_S = 30.0
 _SLOW = "over its time"
 SHARED_MEMORY_KEY = 0x5EED
-"""By which hostile/escapes.txt would leave some."""
+"""The key hostile/escapes.txt uses."""
 _NEW_USER_NAMESPACE = 0x10000000
 _REPOSITORY = Path(__file__).parents[1]
 
@@ -82,14 +82,14 @@ def test_no_hostile_program_touches_what_is_outside_passes_or_stays(mode):
 
 
 def command(mode: str, place: str) -> list[str]:
-    """What runs this script in ``mode``; ``place`` is an empty folder that everybody can read."""
+    """The command that runs this script in ``mode``; ``place`` is empty and world-readable."""
     script = [__file__, mode]
     if mode == "namespaces" or os.geteuid() != 0:
         return [sys.executable, *script]
     if mode == "root":
         rights = ",".join(["-all", *(f"+{name}" for name in CAPABILITIES.split())])
         return ["setpriv", f"--bounding-set={rights}", "--inh-caps=-all", sys.executable, *script]
-    # A Python in root's home is closed to others: they get it, and all it needs, elsewhere.
+    # Others cannot read a Python in root's home, so it is mounted elsewhere.
     folders = [sys.base_prefix, site.getsitepackages()[0], str(_REPOSITORY)]
     places = [f"{place}/{number}" for number in range(len(folders))]
     for folder in places:
@@ -126,7 +126,7 @@ def run_all(mode: str) -> dict[str, object]:
         before = things.state()
         with ThreadPoolExecutor(NUM_AT_ONCE) as pool:
             faults = dict(zip((h.name for h in chosen), pool.map(examine, chosen), strict=True))
-        for hostile in chosen:  # only what is slow alone as well, every time, is its own fault
+        for hostile in chosen:  # a fault only if also slow alone, every time
             for _ in range(NUM_TRIES_ALONE):
                 if any(fault.startswith(_SLOW) for fault in faults[hostile.name]):
                     faults[hostile.name] = examine(hostile)
@@ -150,13 +150,13 @@ def run_all(mode: str) -> dict[str, object]:
 
 
 def unpromised(mode: str) -> set[str]:
-    """The programs that a protection contains which there is not in ``mode`` on this machine."""
+    """The programs whose containment needs a protection that ``mode`` lacks on this machine."""
     found = protections() | ({"namespaces", "landlock"} if mode == "namespaces" else set())
     return {program.name for program in [*HOSTILE, *OUTSIDE] if not program.needs <= found}
 
 
 def _left_folders(before: set[Path]) -> set[Path]:
-    """Folders of sandboxes that have come and do not go: those of other sandboxes are in use."""
+    """New folders of sandboxes that stay; those of other sandboxes disappear."""
     deadline = time.monotonic() + _OTHERS_END_WITHIN_S
     left = set(Path("/tmp").glob("comas-sandbox-*")) - before
     while left and time.monotonic() < deadline:
@@ -166,7 +166,7 @@ def _left_folders(before: set[Path]) -> set[Path]:
 
 
 def protections() -> set[str]:
-    """What contains a program here where there are no namespaces."""
+    """The protections of this machine besides namespaces."""
     found = set()
     with suppress(RuntimeError):
         compile_filter(has_namespaces=False)
@@ -178,7 +178,7 @@ def protections() -> set[str]:
 
 
 def _escaped(*, since: float) -> list[psutil.Process]:
-    """Processes of these programs that are no longer below their server."""
+    """Processes of these programs that left their server's process tree."""
     return [
         process
         for process in psutil.process_iter(["cmdline", "ppid", "create_time"])
@@ -208,7 +208,7 @@ def _faults(sandbox: Sandbox, hostile: Hostile, things: Outside) -> list[str]:
 
 
 def _serves(sandbox: Sandbox) -> bool:
-    """Whether an honest program passes; on a busy machine not always within such a limit."""
+    """True if an honest program passes, which may take several tries on a busy machine."""
     for _ in range(9):
         with suppress(SandboxError):
             if sandbox.run(HONEST, checker=CHECKER):
@@ -217,7 +217,7 @@ def _serves(sandbox: Sandbox) -> bool:
 
 
 def _differences(before: dict[str, object], after: dict[str, object]) -> list[str]:
-    """With several programs at once, all that ran meanwhile are named for what one did."""
+    """Names every program that ran meanwhile, when one of several touches something."""
     touched = [name for name in before if before[name] != after[name]]
     return [f"touches {name}: {before[name]} is {after[name]}" for name in touched]
 

@@ -1,4 +1,4 @@
-"""The core knows no engine, and imports run downwards only."""
+"""The core imports no engine, and imports only run downwards."""
 
 import ast
 import json
@@ -19,7 +19,7 @@ FLOORS = {
         r"^\| (\d?) ?\| `(\w+)` \|", (REPOSITORY / "comas/README.md").read_text(), re.M
     )
 }
-"""Package or module of comas -> its floor, as the map says; None: it imports none of the others."""
+"""Package or module of comas -> its floor in the map; None imports none of the others."""
 
 CORE = case_file("imports")["CORE"]
 
@@ -38,7 +38,7 @@ def test_every_package_has_a_floor_and_imports_from_below_it_alone():
 
 PUBLIC = {"ideas", "types", "interaction", "reward_formulation", "policy_optimization"}
 PUBLIC |= {"verification"}
-"""Packages that an idea may import: those that are for a user's plug-in as well."""
+"""Packages that ideas, like users' plug-ins, may import."""
 
 
 def test_nothing_imports_an_idea_and_ideas_import_what_a_plugin_may():
@@ -60,8 +60,7 @@ def test_no_modules_import_each_other_in_a_circle():
 
 
 def loaded(modules: list[str], packages: set[str]) -> dict[str, list[str]]:
-    """Which of ``packages`` are there after each of ``modules``, imported one after another;
-    modules after which there is none are left out."""
+    """Module -> which of ``packages`` are loaded after it, if any, importing one after another."""
     program = f"""
 import importlib, json, sys
 found = {{}}
@@ -97,7 +96,7 @@ def modules(package: str) -> dict[str, Path]:
 
 @cache
 def imports(package: str) -> list[tuple[str, str]]:
-    """(importer, imported) among our own modules, wherever in a module the import stands."""
+    """(importer, imported) among our modules, including imports inside of functions."""
     return list(find_imports(package))
 
 

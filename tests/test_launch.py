@@ -1,4 +1,4 @@
-"""The Ray that a run starts: closed to others, and gone afterwards with all that it started."""
+"""The Ray that a run starts: closed to others, and gone afterwards with all its processes."""
 
 import os
 import signal
@@ -56,7 +56,7 @@ def test_a_ray_of_ours_is_closed_to_others_and_leaves_nothing_even_of_what_is_fr
             started.stop()
         environments = [p.info["environ"] or {} for p in psutil.process_iter(["environ"])]
         assert [e for e in environments if e.get(MARK) == started._mark] == []
-        assert not is_alive(frozen)  # though whoever has to wait for it may not have
+        assert not is_alive(frozen)  # though its parent may not have waited for it
     assert not folder.exists()
     assert MARK not in os.environ
 

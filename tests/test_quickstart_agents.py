@@ -137,7 +137,7 @@ def test_the_seed_decides_the_weights(architecture):
 
 
 def test_a_saved_agent_loads_as_any_model(architecture, tokenizer, tmp_path):
-    """transformers loads some tokenizers with a class of its own choice: the ids must stay."""
+    """transformers loads some tokenizers as another class, which must give the same ids."""
     model = build_model(architecture, tokenizer)
     model.save_pretrained(tmp_path)
     tokenizer.save_pretrained(tmp_path)

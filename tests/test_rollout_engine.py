@@ -1,6 +1,6 @@
-"""The rollout package: settings, sending weights; and the real engine.
+"""The rollout package: settings, requests, sending weights.
 
-Cases on real vLLM engines are in rollout_engine_cases.py, which the last test runs.
+Cases on real vLLM engines are in rollout_engine_cases.py, which one test runs.
 """
 
 import asyncio
@@ -66,7 +66,7 @@ TOKENIZER = byte_tokenizer()
 
 
 class IdleEngine(RolloutEngine):
-    """Has no vLLM: keeps what that is asked for, and is told what it said."""
+    """Has no vLLM: keeps the request, and is told the response."""
 
     def __init__(self, **changes: Any) -> None:
         rollout = replace(ROLLOUT, **changes)
@@ -235,7 +235,7 @@ METADATA = [(name, weight.dtype, tuple(weight.shape)) for name, weight in WEIGHT
 
 
 def passing_weights() -> Iterator[tuple[str, torch.Tensor]]:
-    """The memory of one is taken by others when the next is asked for."""
+    """Each weight's memory is overwritten when the next is requested."""
     for name, weight in WEIGHTS.items():
         passing = weight.clone()
         yield name, passing
@@ -292,7 +292,7 @@ def test_a_gpu_buffer_holds_the_largest_tensor_and_one_group_holds_all_engines()
 
 
 def test_a_gpu_takes_weights_from_the_trainer_of_vllm_026_too(monkeypatch):
-    """There it is one function of the engine's class, which sends chunks."""
+    """There, a function of the engine's class sends chunks."""
     client = Mock()
     chunk = {"names": ["a"], "ipc_handles": {"gpu": ()}, "tensor_sizes": [8], "packed": True}
 
@@ -390,7 +390,7 @@ def test_the_cases_on_real_engines_hold_in_a_process_of_their_own(tier):
 
 
 class TransformedExperts(QuantizeMethodBase):
-    """What vLLM gives a layer whose weights it transforms after loading."""
+    """vLLM's method of a layer whose weights it transforms after loading."""
 
     def create_weights(self, layer, *arguments, **named): ...
 

@@ -1,4 +1,4 @@
-"""Serving models: the real vLLM server on a tiny model, and that nothing of it ever stays."""
+"""Serving models: the real vLLM server of a tiny model, which leaves nothing behind."""
 
 import asyncio
 import dataclasses
@@ -101,7 +101,7 @@ def test_a_reply_depends_on_its_seed_and_not_on_what_is_asked_beside_it(servers)
     prompts, seeds = [f"Question {i % 4}" for i in range(16)], list(range(16))
     together = replies(servers, prompts, seeds=seeds, at_once=16)
     assert replies(servers, prompts, seeds=seeds, at_once=1) == together
-    # The model's own generation_config would make every reply greedy.
+    # The model's generation_config would make every reply greedy.
     assert len(set(together)) == 16
 
 
@@ -184,7 +184,7 @@ STAND_IN = case_file("server")["STAND_IN"]
 
 @pytest.fixture
 def stand_in(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A program in place of vLLM's server, with a process of its own."""
+    """Replaces vLLM's server by a program with a child process."""
     start = subprocess.Popen
 
     def start_stand_in(command: list[str], **options: object) -> subprocess.Popen[bytes]:

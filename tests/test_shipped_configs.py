@@ -1,5 +1,5 @@
-"""Every YAML under configs/: it parses, resolves into a run, and makes a step of agents who read
-from a script; those that differ in their engines also make one with tiny random models."""
+"""Every YAML under configs/ parses, resolves into a run, and makes a step with scripted agents;
+those that differ in their engines also make one with tiny random models."""
 
 import json
 from collections import Counter
@@ -39,12 +39,12 @@ CONFIGS = REPOSITORY / "configs"
 NO_RUNS = {*CONFIGS.glob("studies/*"), *CONFIGS.glob("prompts/*")}
 FILES = sorted(set(CONFIGS.rglob("*.yaml")) - NO_RUNS)
 SMALL = case_file("shipped_configs")["SMALL"]
-"""Everything that only decides how large a run is, so that its method is what remains."""
+"""Replaces all sizes, and keeps the method."""
 
 
 @cache
 def shipped(file: Path) -> Config:
-    """A configuration as it is; nobody changes it."""
+    """A configuration, which nobody may change."""
     return load_config(file, [])
 
 
@@ -75,7 +75,7 @@ def test_every_config_resolves_into_a_run_on_eight_gpus(file):
 
 
 async def read_from_script(request: Request) -> Generation:
-    """A response that can be read as any role's, with another content for another seed."""
+    """A response that is readable in every role, and depends on the seed."""
     drawn = Random(request.seed)
     text = (
         rf"So \boxed{{{drawn.randint(2, 3)}}} <score>{drawn.randint(1, 3)}</score> "
@@ -99,7 +99,7 @@ def advantages_of(samples: list[TrainingSample], config: Config) -> torch.Tensor
 
 
 def updated(samples: list[TrainingSample], config: Config) -> UpdateStats:
-    """What an update on ``samples`` says of them."""
+    """The stats of an update on ``samples``."""
     if isinstance(config.algorithm, Dpo):
         samples = [sample for pair in preference_pairs(samples) for sample in pair]
         assert samples
@@ -160,7 +160,7 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def tiny_run(file: Path, folder: Path) -> Config:
-    """The configuration with other models and sizes, so that its method is what remains."""
+    """The configuration's method with tiny models and sizes."""
     named = shipped(file).models
     models = [f"{folder}/{list(dict.fromkeys(named)).index(model)}" for model in named]
     files = [f"data.{key}={folder}/questions.jsonl" for key in ("train", "validation")]
@@ -190,7 +190,7 @@ def test_a_config_makes_a_step_on_the_whole_stack(name, tiny, caplog):
     prepared = prepare(config)
     with RunDirectory.create(prepared.config) as run:
         driver.train(prepared, run)
-    # Random models say nothing that can be read, which does not pass in silence.
+    # Random models say nothing readable, which must be reported.
     assert [record for record in caplog.records if record.name == "comas.run.guards"]
     start, step = rows = read_rows(run.path / "metrics.jsonl")
     assert "little or nothing to learn from" in closing_line(rows, run.path)[1]
@@ -207,7 +207,7 @@ def test_a_config_makes_a_step_on_the_whole_stack(name, tiny, caplog):
         assert (run.path / f"models/agent_{agent}/{saved}").exists() == trained
         if trained:
             num_samples = step[f"agent_{agent}/policy/num_samples"]
-            # Random models give SRLM no score, and so no pair.
+            # Random models give SRLM no score, hence no pairs.
             assert num_samples == num_rewarded[policy] or isinstance(config.algorithm, Dpo)
             assert num_samples <= num_rewarded[policy]
             assert step[f"agent_{agent}/rollout_mismatch/max"] < 1e-3

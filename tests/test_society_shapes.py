@@ -1,4 +1,4 @@
-"""The shapes of a society: who shares a policy, who learns how fast and how often, who never."""
+"""Who shares a policy, and who learns how fast, how often, or never."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -21,7 +21,7 @@ from comas.run.records import read_rows
 from comas.types import TrainingSample, UpdateStats
 
 FIVE = ("society.num_agents=5", "society.policy_of_agent=[0,0,0,1,2]")
-"""Three agents that share a policy, one with its own, and one that the tests freeze."""
+"""Three agents share a policy, one has its own, and one is frozen by the tests."""
 
 
 def society(*overrides: str) -> Config:
@@ -190,8 +190,8 @@ def test_a_mixed_society_trains_whom_it_should_when_it_should(tmp_path, monkeypa
     )
     agents = CountingAgents()
     run = play(monkeypatch, load_config(QUICKSTART, tiny_settings(tmp_path, *settings)), agents)
-    # 2 discussions of 4 solutions, evaluations and scorings: 6 turns for each agent and step. In
-    # the last step nobody waits.
+    # 2 discussions of 4 solutions, evaluations and scorings: 6 turns per agent and step. The last
+    # step updates every trained policy.
     assert agents.updates == [{0: 12}, {0: 12, 1: 2 * 6}, {0: 12, 1: 6}]
     updated = [
         {key.partition("/")[0] for key in row if "/policy/num_samples" in key}

@@ -1,7 +1,4 @@
-"""Random and adversarial texts through every parser and verifier: no fault, no hang.
-
-1,000 by default, 10,000 in the slow tier.
-"""
+"""Random and adversarial texts break or delay no parser and no verifier (10,000 if slow)."""
 
 import contextlib
 import time
@@ -40,7 +37,7 @@ NUM_TEXTS = [1_000, pytest.param(10_000, marks=pytest.mark.slow)]
 
 
 def texts(num: int) -> list[str]:
-    """Always the same, so that a verdict that fails can be found again."""
+    """Always the same, so that failures are reproducible."""
     rng = Random(0)
 
     def piece() -> str:
@@ -84,7 +81,7 @@ def test_no_text_breaks_or_holds_up_a_math_verifier(num_texts, caplog):
     ]
     with Verifier(cpu_limit_s=3.0) as verifier:
         verdicts = verifier.verify_batch(items)
-    # A few are beyond computation, as the factorial of a number of ten digits.
+    # A few cannot be computed, such as the factorial of a number of ten digits.
     num_failed = verdicts.count("failed")
     assert num_failed <= num_texts * 0.005
     assert caplog.text.count(f"{num_failed} x over the limit of CPU time") == min(num_failed, 1)

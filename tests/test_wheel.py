@@ -1,4 +1,4 @@
-"""The wheel: what it holds, and that it starts where there is no checkout."""
+"""The wheel: its contents, and that it starts without a checkout."""
 
 import os
 import shutil
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.stack
 
 
 def sources() -> list[str]:
-    """The files of the repository, those that are not committed yet too."""
+    """The repository's files, including uncommitted ones."""
     git = ["git", "ls-files", "--cached", "--others", "--exclude-standard"]
     names = subprocess.check_output(git, cwd=REPOSITORY, text=True).splitlines()
     return [name for name in names if (REPOSITORY / name).is_file()]
@@ -27,7 +27,7 @@ def sources() -> list[str]:
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Built from a copy: a build leaves folders behind."""
+    """Built from a copy, because a build leaves folders behind."""
     copy = tmp_path_factory.mktemp("sources")
     for name in sources():
         (copy / name).parent.mkdir(parents=True, exist_ok=True)
@@ -40,8 +40,8 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def comas(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The command, installed into an environment that sees this one's packages, by a .pth file, and
-    not its checkout."""
+    """The command, in an environment that sees this one's packages, by a .pth file, but not its
+    checkout."""
     folder = tmp_path_factory.mktemp("environment")
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder], check=True)
     [packages] = folder.glob("lib/python*/site-packages")
@@ -52,7 +52,7 @@ def comas(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def start(*command: Path | str, folder: Path) -> str:
-    """What a command that must go well says, called from ``folder``."""
+    """The output of a command, called from ``folder``, that must succeed."""
     known = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     done = run_to_end(*command, cwd=folder, env=known)
     assert done.returncode == 0, done.stdout + done.stderr
