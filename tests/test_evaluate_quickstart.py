@@ -30,10 +30,11 @@ def run(*arguments: str) -> str:
 
 @pytest.fixture(scope="module")
 def arguments(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
-    """Two random models with a context of 512 bytes, asked three questions."""
+    """Two agents of a random model with a context of 512 bytes, asked three questions."""
     root = tmp_path_factory.mktemp("evaluation")
+    shared = ("society.policy_of_agent=[0,0]", f"society.models=[{root / 'tied'}]")
     return [
-        *("tiny", str(make_run(root, num_held_out=3)), "setups=[vanilla, debate]"),
+        *("tiny", str(make_run(root, *shared, num_held_out=3)), "setups=[vanilla, debate]"),
         *(f"data={root}/data", f"results={root}/results", "cpu_kv_cache_mib=32"),
     ]
 
