@@ -264,8 +264,10 @@ def test_an_environment_of_another_checkout_or_behind_a_link_is_left_as_it_is(tm
     assert call(ENSURE, here, **variables).stdout.endswith("ready\n.venv\n")
 
 
-@pytest.mark.parametrize("by", ["cp -a", "cp -al", "mv"])
-@pytest.mark.parametrize("change", [None, "setup.py", "pyvenv.cfg"])
+@cases(
+    "by, change",
+    *(("cp -al", None), ("mv", None), ("cp -al", "setup.py"), ("mv", "pyvenv.cfg")),
+)
 def test_the_environment_of_a_copied_or_moved_checkout_works_there(tmp_path, by, change):
     there, here = tmp_path / "there", tmp_path / "over here"
     variables = ready(there)

@@ -57,7 +57,7 @@ def test_an_evaluation_that_is_stopped_leaves_no_server_behind(arguments, number
     while "starting the server" not in (line := process.stdout.readline()):
         assert line, "the evaluation ended early"
     os.kill(process.pid, number)
-    output, _ = process.communicate(timeout=60)
+    output, _ = process.communicate(timeout=300)
     if number == signal.SIGTERM:
         assert process.returncode == 130
         assert "Rerun the command to resume." in output

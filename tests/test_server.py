@@ -76,7 +76,7 @@ def processes_of(parent: int) -> list[psutil.Process]:
     return guards + [process for guard in guards for process in guard.children(recursive=True)]
 
 
-def assert_gone(processes: list[psutil.Process], *, within_s: float = 15) -> None:
+def assert_gone(processes: list[psutil.Process], *, within_s: float = 150) -> None:
     _, alive = psutil.wait_procs(processes, timeout=within_s)
     assert alive == []
 
@@ -226,7 +226,7 @@ def test_what_a_server_that_is_killed_leaves_is_ended(tmp_path):
     ) as process:
         killed, engine = (psutil.Process(int(pid)) for pid in process.stdout.readline().split())
         killed.kill()
-        assert process.wait(timeout=60) == 128 + signal.SIGKILL
+        assert process.wait(timeout=300) == 128 + signal.SIGKILL
         assert_gone([engine])
 
 

@@ -177,7 +177,7 @@ def test_a_run_that_loses_an_engine_and_then_its_driver_ends_as_if_it_had_not(sa
     engines[0].kill()
     wait_for_step(disturbed, 3, process)
     process.send_signal(signal.SIGKILL)
-    output, _ = process.communicate(timeout=180)
+    output, _ = process.communicate(timeout=600)
     assert "step 3/6" in output  # by itself
     # What the killed run left behind may still be ending meanwhile.
     assert "continuing after step 2" in run(saves, f"resume={disturbed}")
@@ -192,7 +192,7 @@ def test_a_run_that_is_terminated_while_its_engines_start_leaves_nothing_behind(
         assert process.poll() is None, process.communicate()[0]
         time.sleep(0.1)
     process.send_signal(signal.SIGTERM)
-    output, _ = process.communicate(timeout=60)
+    output, _ = process.communicate(timeout=300)
     assert process.returncode == 130
     assert output.splitlines()[-1].endswith(f"bash scripts/train_comas.sh resume={terminated}")
     assert_nothing_is_left()
