@@ -9,7 +9,7 @@ import os
 import shutil
 import sys
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from functools import cache
+from functools import cache, partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -89,12 +89,12 @@ def _code(source: Path) -> bytes:
         return source.read_bytes()
     tree = ast.parse(source.read_bytes())
     for node in ast.walk(tree):
-        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
-            node.body = [each for each in node.body if not _is_docstring(each)]
+        if isinstance(body := getattr(node, "body", None), list):
+            body[:] = [each for each in body if not _is_docstring(each)]
     return ast.dump(tree).encode()
 
 
-def _is_docstring(node: ast.stmt) -> bool:
+def _is_docstring(node: ast.AST) -> bool:
     return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
 
 
@@ -114,11 +114,10 @@ def _build(society: Path, *, seed: int) -> None:
         cache_folder(),
     )
     with written_aside(society) as folder:
+        split = partial(records, seed=seed)
         rows: dict[str, Sequence[Mapping[str, Any]]] = {
-            "train": records(seed=seed, held_out=False, num_per_domain=NUM_TRAIN_PER_DOMAIN),
-            "validation": records(
-                seed=seed, held_out=True, num_per_domain=NUM_VALIDATION_PER_DOMAIN
-            ),
+            "train": split(held_out=False, num_per_domain=NUM_TRAIN_PER_DOMAIN),
+            "validation": split(held_out=True, num_per_domain=NUM_VALIDATION_PER_DOMAIN),
             "probe": probe_records(seed=seed),
         }
         for name, lines in rows.items():
@@ -148,22 +147,20 @@ def cache_folder() -> Path:
 
 
 def _copy_cached(cached: Path, folder: Path) -> bool:
-    """Copy a cached agent; returns False, with ``folder`` empty, unless it is complete and its
-    digests match."""
+    """Copy a cached agent; returns False, with ``folder`` removed, unless its digests match."""
     if not cached.is_dir():
         return False
     try:
         shutil.copytree(cached, folder, dirs_exist_ok=True)
         expected = json.loads((folder / DIGESTS).read_bytes())
         (folder / DIGESTS).unlink()
-        if sha256_of(folder.rglob("*"), within=folder) == expected:
-            return True
-        error = "its files do not match their digests"
-    except (OSError, ValueError) as caught:
-        error = str(caught)
-    log.warning("The agent in %s is damaged and is taught again: %s", cached, error)
-    remove(folder)
-    return False
+        if sha256_of(folder.rglob("*"), within=folder) != expected:
+            raise ValueError("its files do not match their digests")
+    except (OSError, ValueError) as error:
+        log.warning("The agent in %s is damaged and is taught again: %s", cached, error)
+        remove(folder)
+        return False
+    return True
 
 
 def _cache(folder: Path, cached: Path) -> None:
