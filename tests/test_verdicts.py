@@ -49,7 +49,7 @@ def test_the_same_answer_in_another_form_is_correct_and_another_answer_wrong(gol
     assert verify_math(rf"So it is \boxed{{{answer}}}.", gold) == verdict
 
 
-@pytest.mark.parametrize("gold", texts("math", "same"))
+@cases("gold", *texts("math", "same"))
 def test_a_gold_can_be_read_and_is_its_own_answer(gold):
     assert verify_math(rf"\boxed{{{gold}}}", gold) == "correct"
     assert verify_math("I give up.", gold) == "unanswered"
@@ -91,7 +91,7 @@ def test_what_is_too_large_to_compute_is_wrong_within_a_second(answer):
     assert time.process_time() - started < 1
 
 
-@pytest.mark.parametrize(("value", "text"), pairs("science", "numbers"))
+@cases("value, text", *pairs("science", "numbers"))
 def test_a_number_is_read_in_every_usual_notation(value, text):
     assert read_number(text) == (pytest.approx(float(value), rel=1e-12),)
 
@@ -101,7 +101,7 @@ def test_a_percent_sign_is_read_both_ways(text):
     assert read_number(text) == (6.25, pytest.approx(0.0625))
 
 
-@pytest.mark.parametrize("text", [*texts("science", "no single number"), ""])
+@cases("text", *texts("science", "no single number"), "")
 def test_what_holds_no_single_number_is_not_read(text):
     assert read_number(text) == ()
     assert verify_science(rf"\boxed{{{text}}}", "2.5") == "unanswered"
@@ -142,14 +142,14 @@ B = [*texts("choice", "B"), " B ", "\uff22", "\u24b7", "\U0001d401"]
 NOT_ONE_LETTER = texts("choice", "not one letter")
 
 
-@pytest.mark.parametrize("answer", B)
+@cases("answer", *B)
 def test_a_letter_is_read_however_it_is_boxed(answer):
     assert read_letter(answer) == "B"
     assert verify_choice(rf"So it is \boxed{{{answer}}}.", "B") == "correct"
     assert verify_choice(rf"\boxed{{{answer}}}", "C") == "wrong"
 
 
-@pytest.mark.parametrize("answer", NOT_ONE_LETTER)
+@cases("answer", *NOT_ONE_LETTER)
 def test_a_box_that_names_no_letter_or_several_is_unanswered_whatever_the_options(answer):
     assert read_letter(answer) is None
     for gold in ("B", "B\n(A) cat\n(B) hen\n(C) cow"):
@@ -165,7 +165,7 @@ WITH_OPTION = [
 ]
 
 
-@pytest.mark.parametrize("template", WITH_OPTION)
+@cases("template", *WITH_OPTION)
 def test_a_letter_may_be_followed_by_any_text_that_is_its_options(template):
     for letter, text in OPTIONS.items():
         answer = rf"So it is \boxed{{{template.format(letter, text)}}}."
@@ -173,7 +173,7 @@ def test_a_letter_may_be_followed_by_any_text_that_is_its_options(template):
         assert verify_choice(answer, f"Z\n{LISTED}") == "wrong"
 
 
-@pytest.mark.parametrize("template", WITH_OPTION)
+@cases("template", *WITH_OPTION)
 def test_a_letter_with_another_options_text_names_two(template):
     for letter, other in zip("ABCDE", "JIHGB", strict=True):
         answer = rf"\boxed{{{template.format(letter, OPTIONS[other])}}}"
