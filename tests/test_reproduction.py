@@ -8,7 +8,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from small_runs import REPOSITORY
+from small_runs import REPOSITORY, write_records
 from tables import cases, pairs
 
 from comas.config import config_as_yaml, load
@@ -66,15 +66,9 @@ def begin(run: PlannedRun, *, finished: bool = True, trained: float = 0.5, setti
     config = load_config(run.config, [*run.overrides, *filter(None, [setting])])
     (folder / "config.yaml").write_text(config_as_yaml(config))
     rows = [{"step": 0, SAMPLED: 0.2, GREEDY: 0.4}, {"step": 1, SAMPLED: 0.3, GREEDY: trained}]
-    (folder / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    versions = [
-        {
-            "started": "2099-01-01",
-            "git": {"commit": "0123456789", "dirty": False},
-            "cpu": "ours",
-            "gpus": ["NVIDIA H200, 143771 MiB"],
-        }
-    ]
+    write_records(folder / "metrics.jsonl", rows)
+    process = {"started": "2099-01-01", "cpu": "ours", "gpus": ["NVIDIA H200, 143771 MiB"]}
+    versions = [process | {"git": {"commit": "0123456789", "dirty": False}}]
     (folder / "versions.json").write_text(json.dumps(versions))
     if finished:
         (folder / "models/step").write_text("1\n")
@@ -177,7 +171,7 @@ def test_a_metric_of_validations_has_two_values_and_one_of_steps_two_means(tmp_p
     rows[1][REWARD] = rows[30][REWARD] = None  # of 2 to 10, and of 21 to 29
     assert [ends(rows, GREEDY), ends(rows, REWARD)] == [(0.0, 0.8), (6.0, 25.0)]
     assert ends(rows, "reward/evaluation") == (None, None)
-    (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    write_records(tmp_path / "metrics.jsonl", rows)
     (tmp_path / "versions.json").write_text(json.dumps([{"git": None}]))
     found = read_result(tmp_path, "comas", seed=3, metrics=[GREEDY, REWARD])
     assert (found.before, found.after) == ({GREEDY: 0.0, REWARD: 6.0}, {GREEDY: 0.8, REWARD: 25.0})

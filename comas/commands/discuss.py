@@ -31,7 +31,7 @@ from evaluation.setups import discussion
 from evaluation.types import Answer, BenchmarkTask, Call, Setup, role_of
 
 NUM_RETRIES = 2
-"""Few, as a person waits: errors show after 2 s."""
+"""Few, so that a waiting user sees an error after 2 s."""
 INDENT = "    "
 
 log = logging.getLogger("discuss")

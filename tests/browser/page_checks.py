@@ -119,7 +119,15 @@ def count(page: Page) -> str:
     return page.inner_text("#count")
 
 
-def test_it_opens_with_the_report(page):
+def test_it_opens_with_the_report_whose_curves_and_result_are_explained(page):
+    assert "held-out accuracy" in page.inner_text("#results").lower()
+    curve = page.locator(".curve").first
+    assert "validation.temperature" in curve.inner_text()
+    assert "higher is better" in (curve.locator("figcaption").get_attribute("title") or "")
+    assert curve.locator("text").all_text_contents()[-2:] == ["step 1", "3"]
+    assert "mean of 5" in page.inner_text("#curves > .caption")
+    options = page.locator("#metric option[value='agent_1/policy/entropy']")
+    assert "nats per token" in (options.get_attribute("title") or "")
     titles = page.locator(".curve figcaption strong").all_inner_texts()
     assert {"validation/accuracy", "time/step_s"} <= set(titles)
     assert page.locator(".curve svg").count() == len(titles)
@@ -210,17 +218,6 @@ def test_what_is_open_is_among_the_hits_of_a_search(page):
     expect(page.locator("#threads")).to_have_text("No discussion fits.")
     page.fill("#search", "")
     expect(page.locator(".thread h3")).to_have_text("step 1")
-
-
-def test_every_curve_says_what_it_shows_and_a_sentence_what_the_run_came_to(page):
-    assert "held-out accuracy" in page.inner_text("#results").lower()
-    curve = page.locator(".curve").first
-    assert "validation.temperature" in curve.inner_text()
-    assert "higher is better" in (curve.locator("figcaption").get_attribute("title") or "")
-    assert curve.locator("text").all_text_contents()[-2:] == ["step 1", "3"]
-    assert "mean of 5" in page.inner_text("#curves > .caption")
-    options = page.locator("#metric option[value='agent_1/policy/entropy']")
-    assert "nats per token" in (options.get_attribute("title") or "")
 
 
 def test_the_gold_answer_is_shown_and_a_long_one_thinking_and_calls_are_folded(browser, tmp_path):
