@@ -29,10 +29,6 @@ class NotALiteralError(TypeError):
     """A value that cannot cross; its message is the name of its type."""
 
 
-def _collection(kind: type) -> tuple[Callable[[Any], Iterable[Any]], Callable[..., Any]]:
-    return iter, lambda *parts: kind(parts)
-
-
 def _items(value: Any) -> Iterable[Any]:
     return chain.from_iterable(value.items())
 
@@ -42,7 +38,10 @@ def _mapping(*parts: Any) -> dict[Any, Any]:
 
 
 _PARTS: dict[type, tuple[Callable[[Any], Iterable[Any]], Callable[..., Any]]] = {
-    **{kind: _collection(kind) for kind in (list, tuple, set, frozenset)},
+    list: (iter, lambda *parts: list(parts)),
+    tuple: (iter, lambda *parts: parts),
+    set: (iter, lambda *parts: set(parts)),
+    frozenset: (iter, lambda *parts: frozenset(parts)),
     dict: (_items, _mapping),
     OrderedDict: (_items, lambda *parts: OrderedDict(_mapping(*parts))),
     Counter: (_items, lambda *parts: Counter(_mapping(*parts))),

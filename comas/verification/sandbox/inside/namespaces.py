@@ -12,7 +12,6 @@ AT_FDCWD, AT_RECURSIVE, MOUNT_ATTR_RDONLY = -100, 0x8000, 1
 SYS_MOUNT_SETATTR = 442
 PACKAGES = "/packages"
 """Where installed packages are mounted a second time if their own place is in /tmp."""
-PIVOT_ROOT_NUMBERS = {"x86_64": 155, "aarch64": 41}
 
 
 def library_folders() -> list[str]:
@@ -63,7 +62,9 @@ def _change_root() -> None:
     for path in _packages_in_tmp():
         _show(path, root, at=PACKAGES)
     os.chdir(root)
-    _pivot_root()
+    system.call("pivot_root", b".", b".")
+    system.call("umount2", b".", MNT_DETACH)  # the former root
+    os.chdir("/")
     attributes = (ctypes.c_uint64 * 4)(MOUNT_ATTR_RDONLY, 0, 0, 0)
     size = ctypes.c_size_t(ctypes.sizeof(attributes))
     system.call("syscall", SYS_MOUNT_SETATTR, AT_FDCWD, b"/", AT_RECURSIVE, attributes, size)
@@ -88,16 +89,6 @@ def _show(path: str, root: str, *, at: str | None = None) -> None:
     else:
         os.close(os.open(place, os.O_CREAT | os.O_WRONLY))
     _mount(path, place, None, MS_BIND | MS_REC)
-
-
-def _pivot_root() -> None:
-    """Make the current directory the root, and unmount the former one."""
-    number = PIVOT_ROOT_NUMBERS.get(os.uname().machine)
-    if number is None:
-        raise OSError(f"no pivot_root known for {os.uname().machine}")
-    system.call("syscall", number, b".", b".")
-    system.call("umount2", b".", MNT_DETACH)
-    os.chdir("/")
 
 
 def _mount(
