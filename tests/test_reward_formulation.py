@@ -195,15 +195,26 @@ def test_what_a_control_makes_of_each_score(name, of_3, of_2, of_1, of_none):
     assert rewards(name, 3, 2, 1, None) == [of_3, of_2, of_1, of_none]
 
 
-def test_the_verifier_is_a_scorer_who_is_always_right():
-    verdicts = ("correct", "wrong", "unanswered", "failed", "correct")
-    assert rewards("verifier", 1, 3, 3, 3, None, verdicts=verdicts) == [
-        (1.0, 0.0, 0.0),  # scored 1, and correct: as if it were 3
-        (0.0, 1.0, 0.0),
-        (0.0, 1.0, 0.0),
-        (None, None, None),  # nothing is known of it
-        (1.0, 0.0, -1.0),  # the format still counts
-    ]
+VERDICTS = ("correct", "wrong", "unanswered", "failed", "correct", "correct")
+UNKNOWN = (None, None, None)
+
+
+@cases(
+    "name, expected",
+    # r(e) = r(t) = 1 - |(score - 1) / 2 - r(s)|: 1 - |0 - 1|, 1 - |1 - 0|, 1 - |0.5 - 0|
+    (
+        "verifier",
+        [(1, 0, 0), (0, 0, 0), (0, 0.5, 0.5), UNKNOWN, (1, 0, -1), (1, 1, 1)],
+    ),
+    # 3 for the correct ones, 1 for others, whatever is said
+    (
+        "verifier_climbing",
+        [(1, 0, 0), (0, 1, 0), (0, 1, 0), UNKNOWN, (1, 0, -1), (1, 0, 0)],
+    ),
+)
+def test_a_verifier_pays_judges_for_being_right_or_as_a_right_scorer_would(name, expected):
+    assert rewards(name, 1, 3, 2, 3, None, 3, verdicts=VERDICTS) == expected
+    assert REWARD_SCHEMES[name].sees_verdicts
 
 
 @given(st.lists(st.sampled_from([1, 2, 3, None]), min_size=1), st.integers(0, 5))
@@ -228,7 +239,6 @@ def test_a_shuffle_follows_the_seed_and_deals_none_where_nothing_is():
     assert [item.rewards for item in rewarded.discussions] == [(None,), (1.0, 0.0, 0.0)]
     controls = ("flipped", "shuffled", "constant", "approving")
     assert not any(REWARD_SCHEMES[name].sees_verdicts for name in controls)
-    assert REWARD_SCHEMES["verifier"].sees_verdicts
 
 
 SCHEME = REWARD_SCHEMES["majority"]

@@ -13,6 +13,7 @@ from comas.reward_formulation.controls import (
     as_if_scored,
     flipped_reward,
     shuffled_reward,
+    verifier_climbing_reward,
     verifier_reward,
 )
 from comas.reward_formulation.curriculum import Curriculum
@@ -148,6 +149,7 @@ REWARD_SCHEMES: Registry[RewardScheme] = Registry(
         "constant": _by_scores(partial(as_if_scored, score=2), pays_alike=True),
         "approving": _by_scores(partial(as_if_scored, score=3), pays_alike=True),
         "verifier": _by_scores(verifier_reward, needs=("verdicts",)),
+        "verifier_climbing": _by_scores(verifier_climbing_reward, needs=("verdicts",)),
         "maporl": _by_verdicts(partial(maporl_reward, shaping=plain)),
         "maporl_quality": _by_verdicts(partial(maporl_reward, shaping=quality)),
         "maporl_margin": _by_verdicts(partial(maporl_reward, shaping=margin)),
