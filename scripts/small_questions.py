@@ -3,17 +3,22 @@ and demonstrations of the roles for ``society.cold_start``. And configs/ideas/py
 with numbers to 999, for which it needs a tool, and solutions that call it.
 
     .venv/bin/python scripts/small_questions.py
+    .venv/bin/python scripts/small_questions.py 0.9 384 saves/judging/90.jsonl
+
+The second makes demonstrations alone, like those of configs/smollm2/ but of 384 questions, in which
+judges are right in 90 %.
 
 Sums, products to 12 and stories of one step, each in several wordings. A hash of the numbers
 divides them: a quarter is validated on, a quarter demonstrated, and half trained on, so that no
 question has a twin elsewhere that says the same in other words or the other order.
 
-Demonstrations of evaluations and scorings teach what a judge says, not what is right: every
-combination of a right or wrong solution, a verdict and a score is as frequent as any other, so that
-the judges begin blind.
+Demonstrations of evaluations and scorings teach what a judge says; the committed ones do not teach
+what is right: every combination of a right or wrong solution, a verdict and a score is as frequent
+as any other, so that the judges begin blind.
 """
 
 import json
+import sys
 import zlib
 from collections.abc import Iterator
 from itertools import product
@@ -69,9 +74,10 @@ class Problem(NamedTuple):
     answer: int
 
 
-def problems(split: str, largest: tuple[int, int]) -> list[Problem]:
-    """The distinct questions of a split, with numbers up to the ``largest``."""
+def problems(split: str, largest: tuple[int, int], num: int | None = None) -> list[Problem]:
+    """The first ``num`` distinct questions of a split, with numbers up to the ``largest``."""
     number, remainders = SPLITS[split]
+    number = num or number
     rng = Random(split)
     drawn: dict[str, Problem] = {}
     while len(drawn) < number:
@@ -101,12 +107,39 @@ def records(split: str, largest: tuple[int, int]) -> Iterator[dict[str, str]]:
         }
 
 
-def demonstrations(largest: tuple[int, int], *, by_tool: bool) -> Iterator[dict[str, Any]]:
-    """A solution, an evaluation and a scoring of each question, for ``society.cold_start``."""
+def judged_cells(num: int, truth: float) -> list[tuple[bool, str, str]]:
+    """Return ``num`` combinations of whether a solution is right, a verdict and a score.
+
+    Half of the solutions are right, and a third of the scores are doubtful. Of the verdicts, and
+    independently of the other scores, a share ``truth`` is true.
+
+    Example: 0.5 gives every combination num / 12 times.
+    """
+    cells = list(product((True, False), VERDICTS, SCORES))
+    counts, total, taken = [], 0.0, 0
+    for is_right, verdict, score in cells:
+        share = truth if (verdict == VERDICTS[0]) == is_right else 1 - truth
+        said = SCORES.index(score)
+        score_share = truth if (said == 2) == is_right else 1 - truth
+        total += num / 2 * share * (1 / 3 if said == 1 else score_share * 2 / 3)
+        counts.append(round(total) - taken)  # whole numbers with the right sum
+        taken = round(total)
+    return [
+        cell
+        for repeated in range(max(counts))
+        for cell, count in zip(cells, counts, strict=True)
+        if repeated < count
+    ]
+
+
+def demonstrations(
+    largest: tuple[int, int], *, by_tool: bool, truth: float = 0.5, num: int | None = None
+) -> Iterator[dict[str, Any]]:
+    """A solution, an evaluation and a scoring of each of ``num`` questions, for
+    ``society.cold_start``; judges are right in a share ``truth``."""
     rng = Random(0)
-    asked = problems("demonstrated", largest)
-    judged = list(product((True, False), VERDICTS, SCORES))
-    judged *= len(asked) // len(judged)
+    asked = problems("demonstrated", largest, num)
+    judged = judged_cells(len(asked), truth)
     rng.shuffle(judged)
     for problem, (is_right, verdict, scoring) in zip(asked, judged, strict=True):
         slip = 0 if is_right else rng.choice((-2, -1, 1, 2, 10))
@@ -140,6 +173,12 @@ def write(file: Path, rows: Iterator[dict[str, Any]]) -> None:
 
 
 if __name__ == "__main__":
+    if len(sys.argv) > 1:
+        truth, num, file = float(sys.argv[1]), int(sys.argv[2]), Path(sys.argv[3])
+        file.parent.mkdir(parents=True, exist_ok=True)
+        rows = demonstrations(LARGEST["smollm2"], by_tool=False, truth=truth, num=num)
+        write(file, rows)
+        sys.exit()
     for name, largest in LARGEST.items():
         folder = CONFIGS / name
         folder.mkdir(exist_ok=True)
