@@ -1,6 +1,7 @@
 """Benchmarks whose answers are programs."""
 
 import ast
+from dataclasses import replace
 
 from comas.data.preparation import Item, LeftOut, Row, Source
 from comas.verification.coding import PROGRAM_LINE
@@ -80,4 +81,12 @@ MBPP = Benchmark(
         num_rows=500,
     ),
     convert=convert_mbpp,
+)
+
+MBPP_TRAIN = replace(
+    MBPP, name="mbpp-train", source=replace(MBPP.source, split="train", num_rows=374)
+)
+"""For training on (configs/qwen.yaml): ``--only evaluation.benchmarks.coding:MBPP_TRAIN``."""
+MBPP_VALIDATION = replace(
+    MBPP, name="mbpp-validation", source=replace(MBPP.source, split="validation", num_rows=90)
 )
