@@ -5,6 +5,7 @@ import dataclasses
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import ceil
 
 from comas.config.schema import Config
 from comas.engines.cluster.placement import plan_policy
@@ -183,7 +184,8 @@ def memory_needs(config: Config, shapes: Sequence[ModelShape], machine: Machine)
     update and in sampling, and everywhere the host's. ``shapes`` are those of every policy."""
     store = config.cluster.object_store_mib * MIB
     if machine.device == "cpu":
-        return [_host_need(_cpu_bytes(config, shapes) + store, machine)]
+        host = _host_need(_cpu_bytes(config, shapes) + store, machine)
+        return [*_kv_cache_fault(config, shapes), host]
     stage, offload = config.policy.zero_stage, config.policy.adam_offload
     assert stage is not None and offload is not None, "settled before"
     trained = [shapes[policy] for policy in config.trained_policies]
@@ -216,6 +218,22 @@ def _cpu_bytes(config: Config, shapes: Sequence[ModelShape]) -> float:
     )
     of_engines = config.rollout.engines_per_policy * engines
     return of_engines + config.policy.ranks_per_policy * ranks + RAY_BYTES
+
+
+def _kv_cache_fault(config: Config, shapes: Sequence[ModelShape]) -> list[Need]:
+    """The KV cache of a CPU engine that cannot hold one whole sequence: vLLM would not start."""
+    rollout = config.rollout
+    shards, given = rollout.tensor_parallel, rollout.cpu_kv_cache_mib
+    sequence = max(shards * engine_memory(shape, config).sequence for shape in shapes)
+    needed = ceil(sequence / MIB)
+    if needed <= given:
+        return []
+    fault = (
+        f"rollout.cpu_kv_cache_mib={given} does not hold a sequence of {rollout.max_model_len} "
+        f"tokens, which takes {needed} MiB; set it to {needed} or more, or lower "
+        "rollout.max_prompt_tokens or rollout.max_response_tokens"
+    )
+    return [Need("KV cache", f"{needed} MiB", f"{given} MiB", fault)]
 
 
 def _host_need(needed: float, machine: Machine) -> Need:
