@@ -14,6 +14,7 @@ IDEAS = (
     "scored_majority",
     "coverrl",
     "likelihood",
+    "program_form",
 )
 
 
@@ -160,3 +161,27 @@ def test_a_solution_is_paid_for_how_likely_it_was():
         None,
         pytest.approx(0.4),
     )
+
+
+@pytest.mark.parametrize(
+    "program, reward",
+    [
+        ("def add(a, b):\n    return 0", 1.0),  # wrong, and a program
+        ("def plus(a, b):\n    return a + b", 0.0),
+        ("def add(a, b) return 0", 0.0),
+        ("add = 3", 0.0),
+    ],
+)
+@pytest.mark.parametrize("asked", ["assert abs(add(1, 2)) == 3", "def add(a, b):\n    pass"])
+def test_a_program_is_paid_for_its_form_alone(asked, program, reward):
+    question = Question("a", "coding", f"Add two numbers.\n```python\n{asked}\n```")
+    said = [
+        turn("r0.s0", f"So:\n```python\n{program}\n```"),
+        turn("r0.s0.e0"),
+        turn("r0.s0.e0.t0", "<score>3</score>"),
+        turn("r0.s1", program),  # no fence
+        turn("r0.s1.e0"),
+        turn("r0.s1.e0.t0", "3"),
+    ]
+    rewards = paid("program_form", discussion(*said, question=question)).discussions[0].rewards
+    assert rewards == (reward, None, 0.0, 0.0, None, -1.0)
