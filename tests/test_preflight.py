@@ -237,7 +237,7 @@ def test_a_kv_cache_that_holds_no_whole_sequence_is_a_fault_on_a_cpu():
 
     def faults(prompt: int) -> list[str]:
         lengths = [f"rollout.max_prompt_tokens={prompt}", "rollout.max_response_tokens=48"]
-        return faults_of(memory_needs(load_config(QUICKSTART, lengths), [QWEN_3B], machine))
+        return faults_of(memory_needs(load_config(QUICKSTART, lengths), [QWEN_3B] * 2, machine))
 
     # 36 layers x 2 x 256 x 4 bytes are 72 KiB a token, so 128 MiB hold 1820.4
     assert faults(1820 - 48) == []

@@ -42,6 +42,7 @@ from comas.trial.judging import (
 from comas.trial.rounding import SAMPLED, share_moved
 from comas.trial.signal import (
     Batch,
+    Update,
     advice,
     deciding,
     gate,
@@ -312,6 +313,27 @@ def test_as_many_discussions_are_held_as_there_is_time_for(
     settings = [*arguments[1:], *settings]
     trial = TimedTrial(prepare(load_config(arguments[0], settings)), None, None, None)
     assert [len(b.rewards.discussions) for b in trial.sample_until(seconds)] == held
+
+
+class UpdatedTrial(Trial):
+    """Every update takes 4 seconds."""
+
+    def update(self, batch, *, step):
+        return Update(batch, {}, {}, update_s=4.0, sync_s=0.0)
+
+
+def test_an_update_on_a_part_of_a_batch_comes_with_the_verdicts_of_that_part(monkeypatch):
+    def batch(num: int) -> Batch:
+        held = [RewardedDiscussion(discussion(name=str(i)), ()) for i in range(num)]
+        verdicts = {(str(i), "r0.s0"): "correct" for i in range(num)}
+        return Batch(Rewards(held, {}), rollout_s=1.0, verdicts=verdicts)
+
+    monkeypatch.setattr("comas.trial.time.monotonic", lambda: 0.0)
+    trial = UpdatedTrial(None, None, None, None)
+    # 4 discussions take 4 s, so 5 of 8 fit into 5.5 s
+    tried = trial.update_until(5.5, [batch(4), batch(8)]).batch
+    assert len(tried.rewards.discussions) == 5
+    assert tried.verdicts.keys() == {(str(i), "r0.s0") for i in range(5)}
 
 
 # ---------------------------------------------------------------- the whole of it

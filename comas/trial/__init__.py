@@ -135,7 +135,9 @@ class Trial:
         if len(batches) == 1 or num < len(batches[0].rewards.discussions):
             return small
         rewards = Rewards(last[:num], batches[-1].rewards.metrics)
-        return self.update(batches[-1]._replace(rewards=rewards), step=2)
+        held = {item.discussion.discussion_id for item in rewards.discussions}
+        verdicts = {key: of for key, of in batches[-1].verdicts.items() if key[0] in held}
+        return self.update(Batch(rewards, batches[-1].rollout_s, verdicts), step=2)
 
     def update(self, batch: Batch, *, step: int) -> Update:
         """Update all trained policies on ``batch``, and sync them."""
