@@ -1,7 +1,4 @@
-"""The driver: the one place where a whole step of CoMAS can be read.
-
-Started by ``bash scripts/train_comas.sh`` through ``comas/__main__.py``.
-"""
+"""The driver of training, with the whole of a CoMAS step in ``co_evolve``."""
 
 import logging
 from collections.abc import Callable, Sequence
@@ -30,13 +27,11 @@ log = logging.getLogger(__name__)
 
 
 def train(prepared: Prepared, run: RunDirectory) -> None:
-    """Let the society co-evolve until the run has made all of its steps.
+    """Train until the run has made all of its steps.
 
-    Goes on after the run directory's newest checkpoint, if it holds one, and does so again when
-    an engine is lost that cannot be started again alone.
-
-    Raises:
-        EngineError: engines failed, did not start, or were lost too often.
+    Continues from the run's newest checkpoint, if any, and again after losing an engine that
+    cannot be restarted alone. Raises EngineError when engines fail, do not start, or are lost too
+    often.
     """
     num_steps = prepared.sizes.num_steps
     if run.is_finished(num_steps):
@@ -59,14 +54,14 @@ def train(prepared: Prepared, run: RunDirectory) -> None:
                 return
             except LostEngineError as error:
                 if not has_started:
-                    raise  # It would not start the second time, either.
+                    raise  # it would not start the second time, either
                 recoveries.count("society", error)
                 log.warning("%s", error)
-                log.warning("the society is started again from its newest checkpoint")
+                log.warning("restarting the society from its newest checkpoint")
 
 
 def agents_of(prepared: Prepared, recoveries: Recoveries) -> Agents:
-    """Return the society of a run, which starts its engines as its context is entered."""
+    """Return the society of a run; entering its context starts the engines."""
     return Agents(
         prepared.config,
         models=prepared.models,
@@ -84,8 +79,8 @@ def co_evolve(
     bar: tqdm,
     checkpoint: tuple[int, Path] | None,
 ) -> None:
-    """Discuss, reward, update and sync in every step after that of ``checkpoint`` (step, folder;
-    None: from the start), and save the models."""
+    """Discuss, reward, update and sync in every step after ``checkpoint`` (step, folder), and save
+    the models."""
     config, num_steps = prepared.config, prepared.sizes.num_steps
     last_step = _restore(prepared, run, agents, checkpoint)
     verify = partial(verify_solutions, verifier, answers=prepared.train.answers)
@@ -93,7 +88,7 @@ def co_evolve(
     def reward(
         discussions: Sequence[Discussion], *, step: int
     ) -> tuple[Rewards, Callable[[], Verdicts]]:
-        # The verifier works beside the update: it measures, and no CoMAS reward asks for it.
+        # The verifier runs during the update: it only measures, and no CoMAS reward needs it.
         verdicts = verify(discussions)
         evidence = offer_evidence(
             verdicts,
@@ -111,11 +106,11 @@ def co_evolve(
         num_steps=num_steps,
         checkpoint=checkpoint,
     )
-    # Empty after every step that has a checkpoint (see the checks of society.update_every), so
-    # a resumed run misses nothing.
+    # Empty after every step with a checkpoint (conflicts.py checks society.update_every), so a
+    # resume misses nothing.
     buffers = Buffers(config.update_every)
     books = Bookkeeping(prepared, run, bar, agents=agents, verifier=verifier, batches=batches)
-    # Always, also after a resume: a fresh engine holds the base model's weights.
+    # Also after a resume: new engines hold the base model's weights.
     agents.sync_weights()
     for step in books.steps(after=last_step):
         batch = batches.take(step)
@@ -143,7 +138,7 @@ def co_evolve(
 def discuss(
     prepared: Prepared, agents: Agents, *, step: int, questions: Sequence[Question] = ()
 ) -> list[Discussion]:
-    """Hold the discussions of a step's batch, or of other ``questions``, all at once."""
+    """Run the discussions of a step's batch, or of other ``questions``, concurrently."""
     config = prepared.config
     questions = questions or draw_batch(
         prepared.train.questions,
@@ -166,8 +161,7 @@ def discuss(
 def _restore(
     prepared: Prepared, run: RunDirectory, agents: Agents, checkpoint: tuple[int, Path] | None
 ) -> int:
-    """Load ``checkpoint``, put aside what came after it, and return its step; 0 where there is
-    none."""
+    """Load ``checkpoint``, move later outputs aside, and return its step; 0 without one."""
     if checkpoint is not None:
         step, folder = checkpoint
         agents.load_checkpoint(folder, step=step)

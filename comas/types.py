@@ -1,9 +1,6 @@
-"""The data types that several packages share: the parts of a discussion, and what is trained on.
+"""Data types shared by several packages, from Question over Discussion to TrainingSample."""
 
-The data flows one way:
-Question -> Discussion -> RewardedDiscussion -> TrainingSample -> UpdateStats.
-"""
-
+import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import compress
@@ -14,47 +11,75 @@ FinishReason = Literal["stop", "length", "given"]
 Device = Literal["cpu", "cuda"]
 
 DOMAINS: tuple[Domain, ...] = ("math", "coding", "science")
-"""Those of the paper, which the quick-start's society is made of."""
+"""The paper's, which the quick-start also uses."""
 ALL_DOMAINS: tuple[Domain, ...] = get_args(Domain)
-"""The paper's, and those that a user's questions may be of besides."""
-ROLES = ("solution", "evaluation", "scoring")
-"""The paper's; a plug-in may add its own."""
+"""The paper's, and those supported beyond them."""
+Purpose = Literal["solves", "judges", "scores", "helps"]
 ROLE_LETTERS = {"solution": "s", "evaluation": "e", "scoring": "t"}
-"""How turn ids write these: "r0.s1.e0.t0" is the scoring of the first evaluation of solution 1 of
-round 0. Another role stands there by its name."""
+"""Abbreviations in turn ids: "r0.s1.e0.t0" scores the first evaluation of solution 1 of round 0.
+Other roles are spelt out: "r0.plan0"."""
+
+
+@dataclass(frozen=True)
+class Role:
+    """What turns are for. Schedules and criticisms declare the roles that they add.
+
+    Example: ``Role("refinement", "solves")``, a solution rewritten after its evaluation.
+    """
+
+    name: str
+    purpose: Purpose
+    """"solves": answers the question, so it is verified; rewarded r(s). "helps": leads to answers,
+    as plans do; rewarded r(s). "judges": rewarded r(e). "scores": holds a score; rewarded r(t)."""
+    is_trained: bool = True
+
+    def __post_init__(self) -> None:
+        """Raise ValueError for a name that turn ids cannot hold, or an unknown purpose."""
+        if not re.fullmatch("[a-z_]{2,}", self.name) or self.purpose not in get_args(Purpose):
+            known = ", ".join(get_args(Purpose))
+            raise ValueError(f"{self}: name it by a-z and _, two or more, for one of {known}")
+
+
+Roles = Mapping[str, Role]
+ROLES: Roles = {
+    "solution": Role("solution", "solves"),
+    "evaluation": Role("evaluation", "judges"),
+    "scoring": Role("scoring", "scores"),
+}
+"""The paper's roles, by name."""
 
 Message = Mapping[str, str]
 """``{"role": "user", "content": "What is 48 + 23?"}``, as in OpenAI's chat API."""
 
 Metrics = dict[str, float | None]
-"""Values by names with slashes, such as ``reward/solution``; None: a mean over no items."""
+"""Name, such as ``reward/solution`` -> value; None is a mean over no items."""
 
 
 @dataclass(frozen=True)
 class Question:
-    """What a discussion is about. It carries no answer, except for rewards that read labels."""
+    """The question of a discussion, without its answer unless the reward reads labels."""
 
     question_id: str
     domain: Domain
     text: str
     columns: Mapping[str, Any] = field(default_factory=dict, hash=False)
-    """Of its record, with ``gold``, its answer; empty unless the reward ``reads_columns``."""
+    """The columns of its record, and its answer as ``gold``, if the reward ``reads_columns``."""
 
 
 AnswerKey = Mapping[str, str]
-"""question_id -> reference answer (for coding: checker code), with the question's columns for a
-verifier that reads them (``comas.verification.forms.parted``); passed to verification only."""
+"""question_id -> reference answer (coding: checker code), with the columns that its verifier reads
+(``comas.verification.forms.parted``). Only verification receives it."""
 
 
 class ToolCall(NamedTuple):
-    """A call of a tool within a response, and what came of it."""
+    """A tool call within a response, with the tool's answer."""
 
     start: int
-    """Where the call begins in ``Generation.response_text``, in characters."""
+    """Index of its first character in ``Generation.response_text``."""
     end: int
-    """Where the answer to it ends there."""
+    """Index after the last character of the answer."""
     failed: bool
-    """True if the answer says what went wrong."""
+    """True if the answer is an error."""
 
 
 ToolDescription = Mapping[str, Any]
@@ -63,7 +88,7 @@ ToolDescription = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Generation:
-    """One response exactly as the rollout engine sampled it; training uses these token ids.
+    """A response as the rollout engine sampled it; training uses these token ids.
 
     Example: the prompt ``[5, 8, 2]`` answered by ``[7, 9, 1]`` (1 ends the turn) is
     ``Generation((5, 8, 2), (7, 9, 1), "71", (-0.1, -0.7, -0.2), "stop", policy_version=3)``.
@@ -73,92 +98,89 @@ class Generation:
     response_token_ids: Sequence[int]
     """Includes the end-of-turn token when ``finish_reason`` is "stop"."""
     response_text: str
-    """The decoded response without special tokens and thinking: what others read."""
+    """The decoded response without special tokens and thinking, as other agents read it."""
     rollout_logprobs: Sequence[float]
     """Natural log-probability of each response token, at the sampling temperature."""
     finish_reason: FinishReason
-    """"length": cut off by the limit; "given": nobody sampled it (``Turn.is_given``)."""
+    """"length": truncated by the token limit; "given": not sampled (``Turn.is_given``)."""
     policy_version: int
-    """Number of weight updates the engine had received when it sampled this."""
+    """Number of weight updates that the engine had received."""
     spells_mark: bool = False
-    """True if the text spells a mark of its model's chat template, which is read as plain text."""
+    """True if the text spells a token of the chat template, which is treated as plain text."""
     thinking_text: str = ""
-    """What was left out of ``response_text``: thinking and its marks."""
+    """The thinking, with its marks, that ``response_text`` leaves out."""
     num_thinking_tokens: int | None = None
-    """Response tokens up to the end of the thinking; None: the model has no thinking marks."""
+    """Response tokens up to the end of the thinking; None if the model has no thinking marks."""
     sampled: Sequence[bool] | None = None
-    """False for each response token that the policy did not sample, such as a tool's output, which
-    is neither trained nor counted, and whose log-prob is 0; None: all were."""
+    """False for response tokens from elsewhere, such as a tool's output: they are neither trained
+    nor counted, and their log-prob is 0. None if all tokens were sampled."""
     author: str = ""
-    """The model that said it where that is no policy, such as ``society.judge``."""
+    """The model that answered if it is no policy, such as ``society.judge``."""
     calls: Sequence[ToolCall] | None = None
-    """Tools that it called and was answered by, in order; None: it was offered none."""
+    """Answered tool calls, in order; None if no tools were offered."""
 
     def __post_init__(self) -> None:
-        """Replace lone surrogates, as tools may print: no tokenizer, judge or file takes one."""
+        """Replace lone surrogates, which tools may print: they cannot be encoded as UTF-8."""
         text = self.response_text.encode(errors="replace").decode()
         object.__setattr__(self, "response_text", text)
 
     @property
     def num_sampled_tokens(self) -> int:
-        """Response tokens that the policy sampled."""
+        """Number of response tokens that the policy sampled."""
         return len(self.response_token_ids) if self.sampled is None else sum(self.sampled)
 
     @property
     def sampled_logprobs(self) -> Sequence[float]:
-        """Log-probabilities of the sampled response tokens alone."""
+        """Log-probabilities of the sampled response tokens."""
         if self.sampled is None:
             return self.rollout_logprobs
         return list(compress(self.rollout_logprobs, self.sampled))
 
 
 TurnKey = tuple[str, str]
-"""(discussion_id, turn_id), which identifies a turn within a batch."""
+"""(discussion_id, turn_id), unique within a batch."""
 
 
 class Continuation(NamedTuple):
-    """A response that its agent goes on with, once it has read an answer to it, such as a tool's
-    output. Both become parts of the new response; the answer's tokens are not ``sampled``."""
+    """A response to continue after an answer to it, such as a tool's output. The new response
+    contains both; the answer's tokens are not ``sampled``."""
 
     response: Generation
     answer: str
     call_start: int | None = None
-    """Where in the response's text the tool call begins that is answered; None: it is a user's
-    message that answers, not a tool."""
+    """``ToolCall.start`` of the answered call; None if the answer is a user's message."""
     failed: bool = False
-    """As of the ``ToolCall``."""
+    """``ToolCall.failed``."""
 
 
 class Request(NamedTuple):
-    """What an agent is asked for: one response to a prompt, which it sees as a user's message."""
+    """Asks an agent for one response to a prompt, which it sees as a user's message."""
 
     agent_index: int
     prompt: str
     turn: TurnKey
-    """Names the request in errors, and tells plug-ins that wrap ``Generate`` what it is for."""
+    """The turn that the response will become."""
     role: str
     seed: int
     """Below 2^63."""
     temperature: float | None = None
-    """None: ``rollout.temperature``. At 0 the likeliest token is taken, and log-probs are those
-    at temperature 1."""
-    after: "Continuation | None" = None
-    """What the response goes on with; None: it is a new one."""
+    """None for ``rollout.temperature``. 0 is greedy, with log-probs at temperature 1."""
+    after: Continuation | None = None
+    """The response to continue; None starts a new one."""
     tools: Sequence[ToolDescription] = ()
-    """What the agent may call. It is told so by its chat template, or else in the prompt."""
+    """Tools that the agent may call, described by its chat template or else in the prompt."""
     adapter: int | None = None
-    """The policy whose LoRA adapter answers, as the sampler fills it in; None: the engine's own
-    weights."""
+    """Set by the sampler: the policy whose LoRA adapter answers; None for the engine's weights."""
 
 
 Generate = Callable[[Request], Awaitable[Generation | None]]
-"""Asks an agent for a response; the caller does not know which engine answers. None: the prompt is
-over its limit, or a response that is to be gone on with is. Whatever wraps one is one as well."""
+"""Asks an agent for a response, on any engine; returns None if the prompt, or the response to
+continue, is over its limit."""
 
 
 @dataclass(frozen=True)
 class Turn:
-    """One agent speaking once. Its parent is the turn that it responds to; a solution has none.
+    """One agent speaking once, in response to the parent turn (None: to the question).
 
     Example: ``Turn("r0.s1.e0", "r0.s1", 0, "evaluation", 2, "List every mistake ...", generation)``
     """
@@ -173,13 +195,13 @@ class Turn:
 
     @property
     def text(self) -> str:
-        """What the agent said, for others to read."""
+        """The response, as other agents read it."""
         return self.generation.response_text
 
     @property
     def is_given(self) -> bool:
-        """True if no agent generated the text, which was supplied, or is a judge's: such a turn is
-        not trained and does not count in means over agents."""
+        """True if the text is no agent's: supplied, or a judge's. Such a turn is not trained and
+        does not count in means over agents."""
         return self.generation.finish_reason == "given" or self.generation.author != ""
 
 
@@ -192,27 +214,42 @@ class Discussion:
     question: Question
     turns: tuple[Turn, ...]
     num_overlong_prompts: int = 0
-    """Number of prompts over the limit, which were shortened or skipped, as configured."""
+    """Number of prompts over the limit, which were shortened or skipped."""
+    roles: Roles = field(default_factory=lambda: ROLES, hash=False)
+
+    def turns_that(self, purpose: Purpose) -> list[Turn]:
+        """Return the turns whose role has that purpose, in order."""
+        return [turn for turn in self.turns if self.roles[turn.role].purpose == purpose]
 
     def solutions(self) -> list[Turn]:
         """Return the answers to the question, in order."""
-        return [turn for turn in self.turns if turn.role == "solution"]
+        return self.turns_that("solves")
 
-    def children(self, parent: Turn, role: str) -> list[Turn]:
-        """Return the turns of ``role`` that respond to ``parent``, in order."""
-        return [t for t in self.turns if t.role == role and t.parent_turn_id == parent.turn_id]
+    def children(self, parent: Turn, purpose: Purpose) -> list[Turn]:
+        """Return the turns with that purpose that respond to ``parent``, in order."""
+        return [t for t in self.turns_that(purpose) if t.parent_turn_id == parent.turn_id]
 
-    def scorings(self, solution: Turn) -> list[Turn]:
-        """Return the scorings nearest below ``solution``, in order."""
-        under = f"{solution.turn_id}."
-        below = [t for t in self.turns if t.role == "scoring" and t.turn_id.startswith(under)]
+    def path_to(self, turn: Turn) -> list[Turn]:
+        """Return the turn, its parent, and so on up to the first turn."""
+        own = f"{turn.turn_id}."
+        return [t for t in reversed(self.turns) if own.startswith(f"{t.turn_id}.")]
+
+    def solution_of(self, turn: Turn) -> Turn | None:
+        """Return the solution that a turn is, or else the nearest above it."""
+        path = self.path_to(turn)
+        return next((t for t in path if self.roles[t.role].purpose == "solves"), None)
+
+    def scorings(self, turn: Turn) -> list[Turn]:
+        """Return the nearest scorings below ``turn``, in order; they decide its reward."""
+        under = f"{turn.turn_id}."
+        below = [t for t in self.turns_that("scores") if t.turn_id.startswith(under)]
         nearest = min((t.turn_id.count(".") for t in below), default=0)
         return [t for t in below if t.turn_id.count(".") == nearest]
 
 
 @dataclass(frozen=True)
 class RewardedDiscussion:
-    """A discussion with a reward for each of its turns, in their order; None: it is not trained."""
+    """A discussion with the reward of each turn; None for turns that are not trained."""
 
     discussion: Discussion
     rewards: tuple[float | None, ...]
@@ -220,17 +257,15 @@ class RewardedDiscussion:
 
 @dataclass(frozen=True)
 class Rewards:
-    """A batch of discussions with its rewards, and what the reward scheme saw on the way."""
+    """A batch of rewarded discussions, in order, and the metrics of the reward scheme."""
 
     discussions: list[RewardedDiscussion]
-    """In the order of the discussions given."""
     metrics: Metrics = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class TrainingSample:
-    """One trained response of an agent: its turn, token ids and reward, and the fields by which an
-    estimator may group it."""
+    """One trained response, with the fields by which an estimator may group it."""
 
     agent_index: int
     question_id: str
@@ -243,16 +278,16 @@ class TrainingSample:
     rollout_logprobs: Sequence[float]
     reward: float
     sampled: Sequence[bool] | None = None
-    """As of its ``Generation``; at least one token is."""
+    """``Generation.sampled``, True at least once."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class UpdateStats:
-    """What one policy update did; by default nothing, as on an empty buffer.
+    """The metrics of one policy update (``comas/run/metrics/metrics.md``); the defaults are those
+    of an empty buffer.
 
-    Numbers are the agent's metrics that ``comas/run/metrics/metrics.md`` explains (by role if asked
-    for). ``kl``, mismatch and ratio are from before the update, of the samples of the first
-    optimiser step alone unless a forward pass before the update computed all log-probs.
+    ``kl``, mismatch and ratio are measured before the update: over the first optimiser step's
+    samples, or over all if a forward pass before the update computed their log-probs.
     """
 
     policy_loss: float = 0.0
@@ -272,5 +307,5 @@ class UpdateStats:
     rollout_ratio_max: float = 1.0
     corrected_share: float = 0.0
     advantages: tuple[Sequence[float], ...] = ()
-    """Those of the response tokens of each sample, in the buffer's order, 0 of what was not
-    sampled; empty where pairs are compared."""
+    """The advantage of each response token of each sample, in buffer order, 0 if it was not
+    sampled; empty for losses over pairs."""

@@ -83,6 +83,7 @@ def _turns(calls: Sequence[Call], verdict: str | None) -> Iterator[PageTurn]:
             num_prompt_tokens=call.prompt_tokens,
             num_response_tokens=call.completion_tokens,
             thinking=call.thinking,
+            is_solution=parent not in labels,
         )
 
 

@@ -59,8 +59,8 @@ class Answer:
 
 def role_of(label: str) -> str:
     """Return the role of a call: evaluation for ``r0.s0.e0``, sample for ``sample 2``."""
-    last = label.rpartition(".")[2]
-    return ROLE_OF_LETTER.get(last[0], "") if "." in label else label.split()[0]
+    name = label.rpartition(".")[2].rstrip("0123456789")
+    return ROLE_OF_LETTER.get(name, name) if "." in label else label.split()[0]
 
 
 class Ask(Protocol):

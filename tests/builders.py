@@ -10,12 +10,14 @@ from comas.config.schema import Interaction
 from comas.interaction.schedules import run_discussions
 from comas.types import (
     ROLE_LETTERS,
+    ROLES,
     Discussion,
     FinishReason,
     Generate,
     Generation,
     Question,
     Request,
+    Role,
     TrainingSample,
     Turn,
 )
@@ -43,7 +45,8 @@ def turn(turn_id: str, text: str = "", *, agent: int = 0) -> Turn:
 
 def discussion(*turns: Turn, name: str = "d", question: Question = QUESTION) -> Discussion:
     """A discussion of ``question``."""
-    return Discussion(name, question, turns)
+    roles = {**ROLES, "refinement": Role("refinement", "solves")}
+    return Discussion(name, question, turns, roles=roles)
 
 
 def sample(**fields: object) -> TrainingSample:

@@ -5,16 +5,12 @@ from collections import Counter
 import builders
 import pytest
 from builders import speak
-from small_runs import QUICKSTART
-from tables import case_file, cases
+from tables import cases
 
 from comas.config.schema import Config, Interaction
 from comas.interaction.prompts import APPROVALS, EVALUATION_WITH_JUDGMENT, SCORING_ALONE, fill
 from comas.interaction.schedules import SCHEDULES, UNCRITICISED_SCHEDULES
 from comas.policy_optimization.samples import collect_samples
-from comas.preflight.configuration import load_config
-from comas.preflight.needs import faults_of
-from comas.preflight.plugins import plugin_needs
 from comas.preflight.sizes import derive_sizes
 from comas.reward_formulation import REWARD_SCHEMES
 from comas.run.metrics.step import rollout_metrics
@@ -160,38 +156,3 @@ def test_an_evaluation_that_nobody_said_is_not_trained_and_seen_as_such(criticis
 def test_the_sizes_of_a_run_count_what_agents_say(criticism, expected):
     config = Config(interaction=Interaction(criticism=criticism))
     assert derive_sizes(config, num_questions=64).turns_per_discussion == expected
-
-
-REFINER = case_file("criticism")["REFINER"]
-UNPAID = case_file("criticism")["UNPAID"]
-
-
-def test_a_criticism_may_have_a_role_of_its_own(tmp_path):
-    """It is asked for, scored, paid as a solution is, trained and measured, from one file; and who
-    solved and evaluated is paid by its scoring as well."""
-    (tmp_path / "refiner.py").write_text(REFINER)
-    discussions = discuss(criticism=f"{tmp_path}/refiner.py:refined", num_rounds=1)
-    ids = ["r0.s0", "r0.s0.e0", "r0.s0.e0.refinement0", "r0.s0.e0.refinement0.t0"]
-    assert [t.turn_id for t in discussions[0].turns] == ids
-    solution, evaluation, refinement, scoring = discussions[0].turns
-    assert refinement.prompt == f"Improve {solution.text} by {evaluation.text}"
-    assert scoring.prompt == f"Score {refinement.text}"
-    rewarded = REWARD_SCHEMES["interaction"](discussions, evidence={}).discussions
-    assert rewarded[0].rewards == (1.0, 0.0, 1.0, 0.0)
-    assert discussions[0].scorings(solution) == [scoring]
-    [buffer] = collect_samples(rewarded, policy_of_agent=[0, 0], mask_truncated=True)
-    roles = ("solution", "evaluation", "refinement", "scoring")
-    assert Counter(s.role for s in buffer) == dict.fromkeys(roles, 8)
-    assert rollout_metrics(rewarded, num_agents=2)["reward/refinement"] == 1.0
-
-
-@cases("scheme, scored, unpaid")
-def test_a_role_in_which_nobody_is_paid_is_a_fault_unless_the_scheme_means_it(
-    tmp_path, scheme, scored, unpaid
-):
-    path = tmp_path / "refiner.py"
-    path.write_text(REFINER.replace("refined, JUDGE", scored) + UNPAID)
-    settings = (f"interaction.criticism={path}:refined", f"reward.scheme={scheme.format(path)}")
-    faults = faults_of(plugin_needs(load_config(QUICKSTART, settings), None))
-    named = f" gave no reward to any {unpaid}, so nothing"
-    assert len(faults) == (unpaid is not None) and all(named in fault for fault in faults)

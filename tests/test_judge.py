@@ -251,7 +251,6 @@ def test_another_model_that_answers_is_named_once(caplog):
     "setting, said",
     ("society.judge={}", "base_url: field required"),
     ("society.judge.url=a", "extra inputs are not permitted"),
-    ("society.judge.roles=[solution]", "input should be 'evaluation' or 'scoring'"),
     ("society.judge.api_key_env=sk-0", "string should match pattern"),
 )
 def test_what_is_no_judge_is_refused_with_what_one_is(setting, said):

@@ -234,7 +234,7 @@ PLANNER = case_file("scripted_runs")["PLANNER"]
 def test_a_role_of_no_dry_run_that_is_not_paid_ends_the_first_step(saves, tmp_path, monkeypatch):
     (tmp_path / "planner.py").write_text(PLANNER)
     asked = [f"interaction.criticism={tmp_path}/planner.py:planned", f"saves={saves}"]
-    with pytest.raises(ValueError, match=r"interaction gave no reward to any plan, .*pays_some"):
+    with pytest.raises(ValueError, match=r"to turns of the role plan, .*pays_some"):
         play(monkeypatch, [*asked, *SETTINGS])
     path = play(monkeypatch, [*asked, *SETTINGS, "reward.scheme=majority", "name=majority"])
     assert trained_steps(path) == 6

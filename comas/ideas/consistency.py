@@ -68,7 +68,7 @@ def weighed_solutions(discussions: Sequence[Discussion]) -> list[tuple[TurnKey, 
         ((item.discussion.discussion_id, turn.turn_id), turn, reward)
         for item in scored.discussions
         for turn, reward in zip(item.discussion.turns, item.rewards, strict=True)
-        if turn.role == "solution" and reward is not None
+        if turn in item.discussion.solutions() and reward is not None
     ]
 
 

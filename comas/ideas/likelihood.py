@@ -23,7 +23,7 @@ def likelihood_reward(discussions: Sequence[Discussion]) -> Rewards:
             RewardedDiscussion(
                 discussion,
                 tuple(
-                    _confidence(turn) if turn.role == "solution" else None
+                    _confidence(turn) if turn in discussion.solutions() else None
                     for turn in discussion.turns
                 ),
             )

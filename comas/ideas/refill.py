@@ -9,6 +9,7 @@ is refilled by a file that says of it what this one says of the paper's.
 from collections.abc import Sequence
 
 from comas.reward_formulation import RewardScheme
+from comas.reward_formulation.curriculum import Curriculum
 from comas.reward_formulation.interaction_reward import interaction_reward
 from comas.types import RewardedDiscussion
 
@@ -32,5 +33,7 @@ def rewards_differ(items: Sequence[RewardedDiscussion]) -> bool:
 
 
 refilled = RewardScheme(
-    interaction_reward, reads="scores", teaches=rewards_differ, max_draws=MAX_DRAWS
+    interaction_reward,
+    reads="scores",
+    curriculum=Curriculum(teaches=rewards_differ, max_draws=MAX_DRAWS),
 )

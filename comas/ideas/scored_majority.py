@@ -60,7 +60,7 @@ def _pay(item: RewardedDiscussion, elected: str | None) -> RewardedDiscussion:
         item.discussion,
         tuple(
             float(spelled_answer(turn.text) == elected)
-            if turn.role == "solution" and reward is not None
+            if turn in item.discussion.solutions() and reward is not None
             else reward
             for turn, reward in zip(item.discussion.turns, item.rewards, strict=True)
         ),

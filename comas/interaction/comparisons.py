@@ -5,6 +5,9 @@ from dataclasses import replace
 
 from comas.interaction.discussion import Critics, OpenDiscussion, Submission
 from comas.interaction.prompts import APPROVALS, RATING, HistoryItem
+from comas.types import Role, Turn
+
+UNTRAINED_EVALUATION = Role("evaluation", "judges", is_trained=False)
 
 
 async def self_rated(submission: Submission) -> HistoryItem | None:
@@ -17,7 +20,7 @@ async def self_rated(submission: Submission) -> HistoryItem | None:
 async def muted(submission: Submission) -> HistoryItem:
     """A control: nobody is asked for an evaluation, and an approval is scored."""
     approval = APPROVALS[submission.discussion.question.domain]
-    given = submission.give(approval, index=submission.index)
+    given = _give(submission, approval, index=submission.index)
     submission.score(given)
     return submission.history_item(given)
 
@@ -37,9 +40,15 @@ async def exchanged(submission: Submission) -> HistoryItem | None:
     heard = None if partner is None else await partner.hear(turn_id)
     if heard is None:
         return None
-    given = submission.give(heard.text, index=discussion.rules.num_evaluations + place)
+    given = _give(submission, heard.text, index=discussion.rules.num_evaluations + place)
     submission.score(given)
     return submission.history_item(given)
+
+
+def _give(submission: Submission, text: str, *, index: int) -> Turn:
+    """Add a given evaluation in place of the evaluator's."""
+    agent, parent = submission.critics.evaluator, submission.solution
+    return submission.discussion.give("evaluation", agent, text, parent=parent, index=index)
 
 
 def partner_of(discussion: OpenDiscussion) -> OpenDiscussion | None:

@@ -1,42 +1,44 @@
-"""Criticism: what follows a solution, under every schedule: who evaluates it, and who scores.
+"""Criticisms: how a solution is evaluated and scored, under any schedule.
 
-A new criticism is one function and one line in ``CRITICISMS``.
+To add one, write a function and a line in ``CRITICISMS``.
 """
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from inspect import iscoroutinefunction
 from typing import Literal, NamedTuple
 
 from comas.config.plugins import Registry, check_call
-from comas.interaction.comparisons import exchanged, muted, self_rated
+from comas.interaction.comparisons import UNTRAINED_EVALUATION, exchanged, muted, self_rated
 from comas.interaction.discussion import Submission
 from comas.interaction.prompts import EVALUATION_WITH_JUDGMENT, SCORING_ALONE, HistoryItem
+from comas.types import Role
 
 Outcome = Literal["scores", "judgments", "ratings"]
-"""What a criticism leaves for a reward scheme to read: scores of evaluations, judgments within
-evaluations where nobody scores, or an agent's ratings of its own solutions."""
+"""What a reward scheme can read: scores of evaluations, judgments within evaluations that nobody
+scores, or an agent's ratings of its own solutions."""
 
 
 class Criticism(NamedTuple):
-    """A way to criticise a solution, and what comes of it."""
+    """A way to criticise solutions."""
 
     criticise: Callable[[Submission], Awaitable[HistoryItem | None]]
-    """Returns what later rounds may see; None: it could not be asked for."""
+    """Returns what later rounds may see, or None when the prompt was over the limit."""
     outcome: Outcome | None
     min_evaluations: int = 1
-    """Smallest ``interaction.num_evaluations`` that makes sense."""
+    """Minimum of ``interaction.num_evaluations``."""
     max_evaluations: int | None = None
-    """Greatest one; None: any."""
+    """Its maximum; None for no limit."""
+    roles: Sequence[Role] = ()
+    """Roles that it adds to the paper's, or replaces."""
 
 
 async def criticise(submission: Submission) -> HistoryItem | None:
-    """Have a solution criticised as ``interaction.criticism`` says; returns what later rounds may
-    see, or None when that could not be asked for."""
+    """Criticise a solution as ``interaction.criticism`` says (see ``Criticism.criticise``)."""
     return await CRITICISMS[submission.discussion.rules.criticism].criticise(submission)
 
 
 async def scored(submission: Submission) -> HistoryItem | None:
-    """The paper's: the solution is evaluated, and the evaluation scored."""
+    """The paper's: the solution is evaluated, and that evaluation is scored."""
     evaluation = await submission.evaluate()
     if evaluation is None:
         return None
@@ -45,7 +47,7 @@ async def scored(submission: Submission) -> HistoryItem | None:
 
 
 async def no_evaluation(submission: Submission) -> HistoryItem:
-    """The paper's ablation: the solution itself is scored, and later rounds see it alone."""
+    """The paper's ablation: the solution itself is scored, and later rounds see only that."""
     submission.score(submission.solution, SCORING_ALONE)
     return submission.history_item(None)
 
@@ -57,7 +59,7 @@ async def no_scoring(submission: Submission) -> HistoryItem | None:
 
 
 async def uncriticised(submission: Submission) -> HistoryItem:
-    """Nobody is asked anything; later rounds see the solution alone."""
+    """No criticism; later rounds see only the solution."""
     return submission.history_item(None)
 
 
@@ -76,7 +78,7 @@ CRITICISMS: Registry[Criticism] = Registry(
         "self_rated": Criticism(self_rated, outcome="ratings"),
         "none": Criticism(uncriticised, outcome=None, max_evaluations=1),
         "muted": Criticism(muted, outcome="scores"),
-        "exchanged": Criticism(exchanged, outcome="scores"),
+        "exchanged": Criticism(exchanged, outcome="scores", roles=(UNTRAINED_EVALUATION,)),
     },
     group="comas.criticisms",
     wanted="a Criticism with an async function",

@@ -1,4 +1,4 @@
-"""One discussion under way: agents are asked for its turns, and what they say is kept."""
+"""A discussion in progress, which requests turns from agents and collects them."""
 
 import asyncio
 import re
@@ -13,21 +13,23 @@ from comas.interaction.prompts import EVALUATION, SCORING, HistoryItem, Template
 from comas.interaction.wording import wording_of
 from comas.types import (
     ROLE_LETTERS,
+    ROLES,
     Discussion,
     Generate,
     Generation,
     Question,
     Request,
+    Roles,
     Turn,
 )
 from comas.utils.seeds import sampling_seed
 
 
 class OpenDiscussion:
-    """Asks agents for the turns of one discussion, and keeps them. All its randomness flows from
-    ``seed_text``, so no completion order can change it.
+    """Requests the turns of one discussion and collects them. All randomness derives from
+    ``seed_text``, so the order in which responses arrive does not matter.
 
-    Example, a solution and one evaluation of it::
+    Example: a solution and an evaluation of it::
 
         solution = await discussion.ask("solution", 2, SOLUTION, round_index=0)
         evaluation = await discussion.ask("evaluation", 0, EVALUATION, parent=solution)
@@ -45,13 +47,15 @@ class OpenDiscussion:
         self.question = question
         self.rules = rules
         self.rng = Random(seed_text)
-        """The generator of the schedule's draws in this discussion."""
+        """For the schedule's draws in this discussion."""
         self.batch: Sequence[OpenDiscussion] = [self]
-        """All that are held together with it."""
+        """All discussions held together with this one."""
+        self.roles: Roles = ROLES
+        """Roles that turns may have; ``schedules.hold`` adds those that plug-ins declare."""
         self.generate = generate
-        """Answers what is asked; a schedule may put another in its place."""
+        """Answers requests; a schedule may replace it."""
         self.tasks: asyncio.TaskGroup | None = None
-        """Where its scorings run; None until it is held."""
+        """Runs the scorings; set by ``schedules.hold``."""
         self._wording = wording_of(rules.prompts)
         self._discussion_id = discussion_id
         self._seed_text = seed_text
@@ -70,17 +74,17 @@ class OpenDiscussion:
         index: int = 0,
         history: Sequence[HistoryItem] = (),
     ) -> Turn | None:
-        """Ask ``agent`` for a turn of ``role`` that answers ``parent`` (None: the question), the
-        ``index``-th of its role there.
+        """Ask ``agent`` for the ``index``-th turn of ``role`` in response to ``parent`` (None: to
+        the question).
 
-        The prompt is ``template``, filled with the question, the history and the texts of the
-        parent and its own parents, each under the name of its role.
+        The prompt is ``template``, filled with the question, the history, and the text of each
+        turn above, under the name of its role.
 
-        Returns None when the prompt is over the limit and cannot be shortened; what would have
-        built on the turn is then not asked either.
+        Returns None when the prompt is over the limit and cannot be shortened; turns that would
+        respond to this one are then not requested either.
         """
         round_index = round_index if parent is None else parent.round_index
-        turn_id = turn_id_of(role, index, parent=parent, round_index=round_index)
+        turn_id = self._turn_id(role, index, parent=parent, round_index=round_index)
         key, seed = (self._discussion_id, turn_id), sampling_seed(self._seed_text, turn_id)
         quoted = {"question": self.question.text, **self._texts_above(parent)}
         for first in range(len(history) + 1):  # an overlong prompt loses its oldest history
@@ -102,15 +106,15 @@ class OpenDiscussion:
         return self._turns.get(turn_id)
 
     def give(self, role: str, agent: int, text: str, *, parent: Turn, index: int = 0) -> Turn:
-        """Put ``text`` in the place of a turn of ``agent``, who is not asked for it."""
-        turn_id = turn_id_of(role, index, parent=parent, round_index=parent.round_index)
+        """Add a turn with that text, without asking ``agent`` for it."""
+        turn_id = self._turn_id(role, index, parent=parent)
         generation = Generation((), (), text, (), "given", policy_version=0)
         turn = Turn(turn_id, parent.turn_id, parent.round_index, role, agent, "", generation)
         self._turns[turn_id] = turn
         return turn
 
     async def hear(self, turn_id: str) -> Turn | None:
-        """Wait for a turn; None when it, or a turn that it answers, could not be asked for."""
+        """Wait for a turn; None when it, or a turn above it, could not be requested."""
         parent_id = turn_id.rpartition(".")[0]
         if "." in parent_id and await self.hear(parent_id) is None:
             return None
@@ -118,16 +122,23 @@ class OpenDiscussion:
         return self._turns.get(turn_id)
 
     def close(self) -> Discussion:
-        """The finished discussion, its turns depth first whichever came first."""
-        return Discussion(
-            discussion_id=self._discussion_id,
-            question=self.question,
-            turns=tuple(self._turns[turn_id] for turn_id in sorted(self._turns, key=_path)),
-            num_overlong_prompts=self._num_overlong_prompts,
-        )
+        """Return the finished discussion, its turns depth first."""
+        turns = tuple(self._turns[turn_id] for turn_id in sorted(self._turns, key=_path))
+        num_overlong, roles = self._num_overlong_prompts, self.roles
+        return Discussion(self._discussion_id, self.question, turns, num_overlong, roles)
+
+    def _turn_id(self, role: str, index: int, *, parent: Turn | None, round_index: int = 0) -> str:
+        """Name a turn, such as "r0.s1.e0". Raises ValueError for a role that is not declared."""
+        if role not in self.roles:
+            raise ValueError(
+                f"the role {role} is not declared: list Role({role!r}, PURPOSE) (comas/types.py) "
+                "in the roles of the schedule or criticism that asks for it"
+            )
+        root = f"r{round_index}" if parent is None else parent.turn_id
+        return f"{root}.{ROLE_LETTERS.get(role, role)}{index}"
 
     def _texts_above(self, turn: Turn | None) -> dict[str, str]:
-        """Role -> text of ``turn`` and the turns that it answers; of one role the nearest."""
+        """Role -> text of the nearest turn of that role, from ``turn`` upwards."""
         texts: dict[str, str] = {}
         while turn is not None:
             texts.setdefault(turn.role, turn.text)
@@ -136,7 +147,7 @@ class OpenDiscussion:
 
 
 class Critics(NamedTuple):
-    """The agents that evaluate a solution and score that evaluation."""
+    """The agents that evaluate a solution, and score that evaluation."""
 
     evaluator: int
     scorer: int
@@ -144,7 +155,7 @@ class Critics(NamedTuple):
 
 @dataclass(frozen=True)
 class Submission:
-    """A solution to be criticised for the ``index``-th time, and the history its evaluator sees."""
+    """A solution to criticise for the ``index``-th time, and the history its evaluator sees."""
 
     discussion: OpenDiscussion
     solution: Turn
@@ -163,29 +174,16 @@ class Submission:
             history=self.history,
         )
 
-    def give(self, evaluation: str, *, index: int) -> Turn:
-        """Put a text in the place of the evaluator's."""
-        evaluator = self.critics.evaluator
-        return self.discussion.give(
-            "evaluation", evaluator, evaluation, parent=self.solution, index=index
-        )
-
     def score(self, weighed: Turn, template: Template = SCORING) -> None:
-        """Have an evaluation, or the solution itself, scored; nothing waits for it, as a scoring
-        never enters the history."""
-        assert self.discussion.tasks is not None, "a discussion is held by schedules.hold"
+        """Have a turn scored, such as an evaluation or the solution itself. Nothing waits for the
+        scoring, as it never enters the history."""
+        assert self.discussion.tasks is not None, "discussions run in schedules.hold"
         asking = self.discussion.ask("scoring", self.critics.scorer, template, parent=weighed)
         self.discussion.tasks.create_task(asking)
 
     def history_item(self, evaluation: Turn | None) -> HistoryItem:
-        """Render what later rounds may see."""
+        """Return what later rounds may see."""
         return HistoryItem(self.solution.text, None if evaluation is None else evaluation.text)
-
-
-def turn_id_of(role: str, index: int, *, parent: Turn | None, round_index: int = 0) -> str:
-    """The name of a turn: "r0.s1.e0" is the first evaluation of solution 1 of round 0."""
-    root = f"r{round_index}" if parent is None else parent.turn_id
-    return f"{root}.{ROLE_LETTERS.get(role, role)}{index}"
 
 
 def _path(turn_id: str) -> list[tuple[str, int]]:

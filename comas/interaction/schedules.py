@@ -1,5 +1,7 @@
-"""Schedules: who speaks when, and what is shown to whom. A new one is one function and one line in
-``SCHEDULES``."""
+"""Schedules: who speaks when, and who sees what.
+
+To add one, write a function and a line in ``SCHEDULES``.
+"""
 
 import asyncio
 from collections.abc import Callable, Coroutine, Sequence
@@ -10,25 +12,21 @@ from typing import Any
 
 from comas.config.plugins import Registry, check_call
 from comas.config.schema import Interaction
-from comas.interaction.criticism import criticise
+from comas.interaction.criticism import CRITICISMS, criticise
 from comas.interaction.debate import debate
 from comas.interaction.discussion import Critics, OpenDiscussion, Submission
 from comas.interaction.prompts import SOLUTION, HistoryItem
-from comas.types import Discussion, Generate, Question, ToolDescription, Turn
+from comas.types import ROLES, Discussion, Generate, Question, Roles, ToolDescription, Turn
 from comas.utils.concurrency import first_error, run_all
 from comas.utils.interrupts import run
 
 Talks = list[Coroutine[None, None, None]]
-"""What holds each discussion of a batch."""
+"""One coroutine for each discussion of a batch."""
 Schedule = Callable[..., Talks]
-"""Makes a coroutine for every discussion of a batch, which asks for its turns; called as
-``sequential`` is. What it draws over the batch it draws from ``rng``, and what it draws for one
-discussion from the discussion's own. It may have ``tools``, which solvers are told of
-(``ToolDescription``), and then has ``equip``, a function from ``Generate`` to one by which solvers
-can call them."""
-
-
-# ---------------------------------------------------------------- sequential
+"""Makes the coroutine that requests the turns of each discussion; called as ``sequential`` is. It
+draws from ``rng`` for the batch, and from ``OpenDiscussion.rng`` for one discussion. Optional
+attributes: ``roles``, which it adds to the paper's (``Role``); and ``tools``, descriptions of what
+solvers may call, with ``equip``, which wraps a ``Generate`` so that they can."""
 
 
 def sequential(
@@ -36,9 +34,9 @@ def sequential(
 ) -> Talks:
     """The schedule of the paper's text: one solution per round, speakers drawn uniformly.
 
-    In round i an agent drawn from the l agents proposes the solution s_i, n drawn evaluators
-    evaluate it, and a drawn scorer weighs each evaluation (section 3 of the paper). Solver and
-    evaluator see the last kappa rounds; a scoring never enters the history.
+    In round i one of the l agents proposes the solution s_i, n evaluators evaluate it, and a scorer
+    scores each evaluation (section 3 of the paper). Solver and evaluators see the last kappa
+    rounds, without scorings.
     """
     draw = partial(draw_speakers, num_agents=num_agents, rules=rules)
     return [take_turns(discussion, draw(discussion.rng)) for discussion in discussions]
@@ -47,7 +45,7 @@ def sequential(
 def draw_speakers(
     rng: Random, *, num_agents: int, rules: Interaction
 ) -> list[tuple[int, list[Critics]]]:
-    """Draw the solver of every round and the critics of each of its evaluations, uniformly."""
+    """Draw the solver and the critics of every round, uniformly."""
     draw = partial(rng.randrange, num_agents)
     return [
         (draw(), [Critics(draw(), draw()) for _ in range(rules.num_evaluations)])
@@ -56,7 +54,7 @@ def draw_speakers(
 
 
 async def take_turns(discussion: OpenDiscussion, rounds: list[tuple[int, list[Critics]]]) -> None:
-    """Hold a discussion of one solution per round, by the solvers and critics of ``rounds``."""
+    """Run a discussion with one solution per round; ``rounds`` are its solvers and critics."""
     rules = discussion.rules
     past_rounds: list[list[HistoryItem]] = []
     for round_index, (solver, critics) in enumerate(rounds):
@@ -75,10 +73,8 @@ async def take_turns(discussion: OpenDiscussion, rounds: list[tuple[int, list[Cr
         past_rounds.append([item for item in items if item is not None])
 
 
-# ---------------------------------------------------------------- parallel
-
 Place = tuple[int, int, int]
-"""(round, solver, evaluation): names a solution with one evaluation of it."""
+"""(round, solver, evaluation), the indices of an evaluation."""
 
 
 def parallel(
@@ -86,9 +82,9 @@ def parallel(
 ) -> Talks:
     """The schedule of the released code: in each round every agent solves, from the same prompt.
 
-    Evaluators and scorers are dealt in each round over the whole batch, so that every agent gets
-    as many. From the second round on the prompt shows kappa pairs (solution, evaluation) drawn from
-    the round before; the evaluator sees no history.
+    In each round, evaluators and scorers are dealt over the whole batch, equally many for every
+    agent. From the second round on, the prompt shows kappa pairs (solution, evaluation) drawn from
+    the previous round; evaluators see no history.
     """
     critics: list[dict[Place, Critics]] = [{} for _ in discussions]
     for round_index in range(rules.num_rounds):
@@ -105,9 +101,9 @@ def parallel(
 
 
 def deal(rng: Random, *, num_agents: int, num_parts: int) -> list[int]:
-    """Return who plays each part: at random, but every agent equally often, to within one.
+    """Assign agents to parts at random, with counts that differ by at most one.
 
-    Example: 3 agents, 6 parts: a shuffle of ``[0, 0, 1, 1, 2, 2]``.
+    Example: 3 agents and 6 parts give a shuffle of ``[0, 0, 1, 1, 2, 2]``.
     """
     full_rounds, rest = divmod(num_parts, num_agents)
     agents = list(range(num_agents)) * full_rounds + rng.sample(range(num_agents), rest)
@@ -131,25 +127,21 @@ async def _discuss_at_once(
         for round_index in range(rules.num_rounds):
             before = [place for place in critics if place[0] == round_index - 1]
             drawn = discussion.rng.sample(before, min(rules.horizon, len(before)))
-            # Only these are waited for: the others may still be evaluated meanwhile.
+            # Waits only for these; the others may still be in progress.
             shown = [await criticised[place] for place in sorted(drawn)]
             history = [item for item in shown if item is not None]
+            solve = partial(
+                discussion.ask,
+                "solution",
+                template=SOLUTION,
+                round_index=round_index,
+                history=history,
+            )
             for solver in range(num_agents):
-                asking = discussion.ask(
-                    "solution",
-                    solver,
-                    SOLUTION,
-                    round_index=round_index,
-                    index=solver,
-                    history=history,
-                )
-                solving = tasks.create_task(asking)
+                solving = tasks.create_task(solve(agent=solver, index=solver))
                 for index in range(rules.num_evaluations):
                     place = (round_index, solver, index)
                     criticised[place] = tasks.create_task(criticise_at(place, solving))
-
-
-# ---------------------------------------------------------------- a batch
 
 
 def _as_schedule(found: Any) -> Schedule | None:
@@ -167,16 +159,22 @@ SCHEDULES: Registry[Schedule] = Registry(
 )
 
 UNCRITICISED_SCHEDULES = frozenset({"debate"})
-"""Schedules in which nobody criticises: ``interaction.criticism`` has to be none."""
+"""Schedules without criticism, for which ``interaction.criticism`` must be none."""
 
 
 def tools_of(rules: Interaction) -> Sequence[ToolDescription]:
-    """Return the tools that solvers have."""
+    """Return the tools that solvers may call."""
     return getattr(SCHEDULES[rules.schedule], "tools", ())
 
 
+def roles_of(rules: Interaction) -> Roles:
+    """Return the paper's roles and those that the schedule and the criticism declare."""
+    of_schedule = getattr(SCHEDULES[rules.schedule], "roles", ())
+    return ROLES | {role.name: role for role in (*of_schedule, *CRITICISMS[rules.criticism].roles)}
+
+
 def equipped(generate: Generate, rules: Interaction) -> Generate:
-    """Return ``generate`` as agents are asked by it: solvers with the schedule's tools."""
+    """Return ``generate``, wrapped so that solvers can call the schedule's tools."""
     schedule: Any = SCHEDULES[rules.schedule]
     return schedule.equip(generate) if tools_of(rules) else generate
 
@@ -190,9 +188,9 @@ def run_discussions(
     seed: int,
     step: int,
 ) -> list[Discussion]:
-    """Hold ``interaction.prompt_reuse`` independent discussions of every question of a batch.
+    """Run ``interaction.prompt_reuse`` independent discussions of every question.
 
-    The result is in the order of ``questions``, copies of one question side by side.
+    Returns them in the order of ``questions``, the copies of a question side by side.
     """
     discussions = [
         OpenDiscussion(
@@ -212,21 +210,19 @@ def run_discussions(
 async def hold(
     discussions: Sequence[OpenDiscussion], *, num_agents: int, rules: Interaction, rng: Random
 ) -> list[Discussion]:
-    """Hold all discussions at once, without any barrier; return them closed.
-
-    The first error cancels the others.
-    """
-    schedule = SCHEDULES[rules.schedule]
+    """Run all discussions concurrently, without barriers, and return them closed. The first error
+    cancels the others."""
+    schedule, roles = SCHEDULES[rules.schedule], roles_of(rules)
     talks: object = schedule(discussions, num_agents=num_agents, rules=rules, rng=rng)
     if not isinstance(talks, list) or len(talks) != len(discussions):
         raise ValueError(
-            f"interaction.schedule={rules.schedule}: of {len(discussions)} discussions it made "
-            f"{type(talks).__name__}; let it return a list with a coroutine for each"
+            f"interaction.schedule={rules.schedule} returned {type(talks).__name__} for "
+            f"{len(discussions)} discussions; let it return a list with a coroutine for each"
         )
     try:
         async with asyncio.TaskGroup() as tasks:
             for discussion in discussions:
-                discussion.tasks, discussion.batch = tasks, discussions
+                discussion.tasks, discussion.batch, discussion.roles = tasks, discussions, roles
             await run_all(talks)
     except BaseExceptionGroup as errors:
         raise first_error(errors) from errors

@@ -6,9 +6,10 @@ transformers says clearly before anything is lost is left to them.
 
 import math
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from operator import attrgetter
 from pathlib import Path
+from typing import get_args
 
 from pydantic import ValidationError
 
@@ -18,12 +19,13 @@ from comas.config.paths import tried
 from comas.config.plugins import PluginError
 from comas.config.schema import Config, Dpo, Judge, PolicyGradient
 from comas.interaction.criticism import CRITICISMS
-from comas.interaction.schedules import UNCRITICISED_SCHEDULES
+from comas.interaction.schedules import SCHEDULES, UNCRITICISED_SCHEDULES, roles_of
 from comas.interaction.wording import WordingError, quoted_in, wording_of
 from comas.preflight.engine_options import option_conflicts
 from comas.preflight.plugins import named_plugins
 from comas.reward_formulation import REWARD_SCHEMES
 from comas.run.metrics.meanings import as_regex, meanings
+from comas.types import Purpose
 
 TASKS = "data.reasoning_gym.tasks"
 
@@ -198,7 +200,7 @@ def _keep_best(config: Config) -> Iterator[Conflict]:
 def _judge(config: Config) -> Iterator[Conflict]:
     """A judge without an address or a name, or with what no judge has."""
     try:
-        _ = config.judge
+        judge = config.judge
     except ValidationError as error:
         for fault in error.errors():
             name = "" if fault["type"] == "missing" else f".{fault['loc'][0]}"
@@ -207,6 +209,29 @@ def _judge(config: Config) -> Iterator[Conflict]:
             names = ", ".join(Judge.model_fields)
             remedy = f"it holds {names} (comas/config/schema/interaction.py)"
             yield Conflict((f"society.judge{name}",), f"{lacks}{said}", remedy)
+    else:
+        judged = () if judge is None else judge.roles
+        yield from _unknown_roles(config, "society.judge.roles", judged, ("judges", "scores"))
+
+
+def _role_weights(config: Config) -> Iterator[Conflict]:
+    weighed = getattr(config.algorithm, "role_weights", ())
+    yield from _unknown_roles(config, "algorithm.role_weights", weighed, get_args(Purpose))
+
+
+def _unknown_roles(
+    config: Config, key: str, names: Iterable[str], purposes: Sequence[Purpose]
+) -> Iterator[Conflict]:
+    """Names that are no roles of these discussions, or whose roles have another purpose."""
+    rules = config.interaction
+    if CRITICISMS.find(rules.criticism) and SCHEDULES.find(rules.schedule):
+        known = [name for name, role in roles_of(rules).items() if role.purpose in purposes]
+        for name in names:
+            if name not in known:
+                remedy = (
+                    f"choose among {', '.join(known)}; a schedule or criticism may declare more"
+                )
+                yield Conflict((key,), f"{name} is no role that it may name", remedy)
 
 
 # ---------------------------------------------------------------- the discussion and its reward
@@ -345,6 +370,7 @@ CHECKS: tuple[Callable[[Config], Iterator[Conflict]], ...] = (
     _updates,
     _keep_best,
     _judge,
+    _role_weights,
     _chats,
     _criticism,
     _excluded,

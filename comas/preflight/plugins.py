@@ -23,7 +23,7 @@ from comas.preflight.sizes import MADE_UP, silent_discussions, silent_rewards
 from comas.reward_formulation import REWARD_SCHEMES
 from comas.run.guards import check_paid
 from comas.run.trackers import TRACKERS
-from comas.types import ROLES, Question, TrainingSample
+from comas.types import Question, TrainingSample
 from comas.verification.forms import parted
 from comas.verification.verifiers import VERIFIERS, verify
 
@@ -107,10 +107,7 @@ def _try(
     if section in ("interaction", "reward"):
         questions = _asked_in_trial(config.reward.scheme, train)
         rewards = silent_rewards(config, silent_discussions(config, questions, said=READABLE))
-        # The criticisms that we ship leave evaluations unpaid where they mean to.
-        check_paid(
-            config, rewards.discussions, but_for=ROLES if key == "interaction.schedule" else ()
-        )
+        check_paid(config, rewards.discussions, is_dry_run=True)
     asked = () if train is None or section != "verification.verifiers" else train.questions
     question = next((question for question in asked if question.domain == domain), None)
     if train is not None and question is not None:

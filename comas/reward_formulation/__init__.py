@@ -1,4 +1,4 @@
-"""Every turn of a discussion gets its reward. A new scheme is one file and one line here."""
+"""Reward schemes: functions from discussions to the reward of each turn."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -22,21 +22,21 @@ from comas.reward_formulation.interaction_reward import interaction_reward
 from comas.reward_formulation.judgment_reward import judgment_reward
 from comas.reward_formulation.majority_reward import majority_reward
 from comas.reward_formulation.maporl_reward import maporl_reward, margin, outcome, plain, quality
-from comas.reward_formulation.numbers import as_number
+from comas.reward_formulation.reading import as_number
 from comas.reward_formulation.self_rewarding import mean_rating
 from comas.types import Discussion, Generation, RewardedDiscussion, Rewards, TrainingSample
 from comas.verification.solutions import Verdicts
 
 Evidence = Mapping[str, Callable[[], Any]]
-"""What a scheme may need beside the discussions, by the names of its arguments."""
+"""Argument of a scheme -> function that computes it."""
 ResponseLogprobs = Callable[[Sequence[TrainingSample]], Sequence[Sequence[float]]]
-"""Samples to the log-probs of their responses' tokens, under their agents' present policies."""
+"""Samples -> log-probs of their response tokens under their agents' current policies."""
 JudgeLogprobs = Callable[[Sequence[Generation]], Sequence[Sequence[float]]]
-"""Responses to the log-probs of their tokens under ``society.judge``."""
+"""Responses -> log-probs of their tokens under ``society.judge``."""
 
 
 def no_logprobs(samples: Sequence[TrainingSample] | Sequence[Generation]) -> list[list[float]]:
-    """Return zeros, where there are no policies."""
+    """Return zeros, for use without policies."""
     return [[0.0] * len(sample.response_token_ids) for sample in samples]
 
 
@@ -48,11 +48,10 @@ def offer_evidence(
     seed: int,
     step: int,
 ) -> Evidence:
-    """Return what a scheme may choose from at ``step`` (0: a validation), computed when needed.
+    """Return what a scheme may need at ``step`` (0: a validation), computed on demand.
 
-    ``verdicts``: turn -> what the verifier says of it (``Verdicts``); a scheme that needs them is
-    not CoMAS's, whose rewards come from the discussion alone. ``rng``: the step's own generator
-    (``Random``). ``response_logprobs`` and ``judge_logprobs`` are functions of these types.
+    ``verdicts`` are the verifier's (``Verdicts``), which no CoMAS reward needs; ``rng`` is a
+    ``Random`` seeded by the step; ``response_logprobs`` and ``judge_logprobs`` are functions.
     """
     return {
         "verdicts": wait_for_verdicts,
@@ -65,68 +64,62 @@ def offer_evidence(
 
 @dataclass(frozen=True)
 class RewardScheme:
-    """A function from a step's discussions to rewards, and what it has to be given.
+    """A function from a step's discussions to rewards, and its properties.
 
-    ``formulate(discussions, **evidence)`` is called with the whole batch, so a scheme may compare
-    the discussions of one question; ``evidence`` holds what ``needs`` names and nothing else.
+    ``formulate(discussions, **evidence)`` receives the whole batch, so that it can compare the
+    discussions of a question, and the evidence that ``needs`` names.
     """
 
     formulate: Callable[..., Rewards]
     reads: Outcome | None = None
-    """What it reads in the discussions; the criticism has to make it."""
+    """What it reads in the discussions, as the ``outcome`` of their criticism."""
     needs: tuple[str, ...] = ()
     pays_alike: bool = False
-    """True if all responses of a role have the same reward on purpose, as in a control."""
+    """True if all turns of a role intentionally get the same reward, as in some controls."""
     compares_policies: bool = False
-    """True if it compares the policies of agents, which each must have for itself."""
+    """True if it compares agents' policies, so that no two agents may share one."""
     pays_some: bool = False
-    """True if it leaves turns unpaid on purpose, as one of solutions alone; else all are paid."""
+    """True if it intentionally leaves turns without a reward, such as all but solutions."""
     reads_columns: bool = False
-    """True if it reads ``Question.columns``, labels among them."""
-    teaches: Callable[[Sequence[RewardedDiscussion]], bool] | None = None
-    """Says of a question's discussions whether there is anything to learn from their rewards; where
-    there is not, the step discusses further questions in its place. None: nobody asks."""
-    max_draws: int = 1
-    """How many batches of questions a step may discuss in all, if ``teaches`` is given."""
-    curriculum: Curriculum | None = None
-    """None: every question is asked once in an epoch."""
+    """True if it reads ``Question.columns``, which include labels."""
+    curriculum: Curriculum = Curriculum()
 
     @property
     def sees_verdicts(self) -> bool:
-        """True if its rewards are made of what the verifier says, or of labels."""
+        """True if its rewards depend on verdicts or labels."""
         return self.reads_columns or "verdicts" in self.needs
 
     def __call__(self, discussions: Sequence[Discussion], *, evidence: Evidence) -> Rewards:
-        """Reward a batch; of ``evidence`` only what is needed is computed and handed over."""
+        """Reward a batch, computing only the evidence that is needed."""
         rewards: Any = self.formulate(discussions, **{n: evidence[n]() for n in self.needs})
         num = f" of {len(rewards.discussions)}" if isinstance(rewards, Rewards) else ""
         if num != f" of {len(discussions)}":
             raise ValueError(
-                f"reward.scheme: for {len(discussions)} discussions it returned "
-                f"{type(rewards).__name__}{num}; let it return Rewards, a RewardedDiscussion each"
+                f"reward.scheme returned {type(rewards).__name__}{num} for {len(discussions)} "
+                "discussions; let it return Rewards, with a RewardedDiscussion for each"
             )
         metrics = {name: as_number(value) for name, value in rewards.metrics.items()}
         return Rewards([of_agents(item) for item in rewards.discussions], metrics)
 
 
 def of_agents(item: RewardedDiscussion) -> RewardedDiscussion:
-    """Return a discussion without rewards of turns that no agent generated.
-
-    Raises ValueError unless every turn has a finite reward, or None.
-    """
+    """Drop rewards of turns that no agent generated or whose role is not trained. Raises ValueError
+    unless every turn has a finite reward or None."""
     turns, rewards = item.discussion.turns, [as_number(reward) for reward in item.rewards]
     if len(rewards) != len(turns) or not all(r is None or isfinite(r) for r in rewards):
         raise ValueError(
-            f"reward.scheme gave the {len(turns)} turns of discussion "
-            f"{item.discussion.discussion_id} the rewards {item.rewards}; let it give each turn a "
-            "finite number or None"
+            f"reward.scheme gave {item.rewards} to the {len(turns)} turns of discussion "
+            f"{item.discussion.discussion_id}; let it give each turn a finite number or None"
         )
-    paid = zip(turns, rewards, strict=True)
-    return replace(item, rewards=tuple(None if turn.is_given else r for turn, r in paid))
+    paid = [
+        reward if not turn.is_given and item.discussion.roles[turn.role].is_trained else None
+        for turn, reward in zip(turns, rewards, strict=True)
+    ]
+    return replace(item, rewards=tuple(paid))
 
 
 def _as_scheme(found: Any) -> RewardScheme | None:
-    """A bare function needs nothing but the discussions."""
+    """Make a scheme of a plug-in; a bare function only receives the discussions."""
     if isinstance(found, ForeignReward):
         return RewardScheme(found, needs=("step",), pays_some=True, reads_columns=True)
     if not callable(found):
@@ -162,4 +155,4 @@ REWARD_SCHEMES: Registry[RewardScheme] = Registry(
     adapt=_as_scheme,
     prefixes=FOREIGN,
 )
-"""Reward schemes, by the name that ``reward.scheme`` gives them."""
+"""Reward schemes by name; to add one, write a file and a line here."""

@@ -1,4 +1,4 @@
-"""What a reward scheme may have besides: a choice of the questions that a step asks."""
+"""How a reward scheme may choose the questions of a step, by what earlier discussions showed."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -6,14 +6,20 @@ from random import Random
 
 from comas.types import Question, RewardedDiscussion
 
+Choose = Callable[[Sequence[Question], Mapping[str, float], int, Random], list[Question]]
+"""(all questions, their notes by id, how many to choose, the step's generator) -> the chosen."""
+
 
 @dataclass(frozen=True)
 class Curriculum:
-    """Which questions a step asks, by a number that is noted of each as it is discussed and that
-    checkpoints hold."""
+    """Chooses a step's questions (``choose``), replaces those that teach nothing (``teaches``), or
+    both. The functions receive the discussions of one question."""
 
-    note: Callable[[Sequence[RewardedDiscussion]], float | None]
-    """Of one question's discussions; None: what was noted before stays."""
-    choose: Callable[[Sequence[Question], Mapping[str, float], int, Random], list[Question]]
-    """All questions, what is noted by their ids, how many to ask, and the step's own generator
-    to those that are asked."""
+    choose: Choose | None = None
+    """None asks every question once per epoch."""
+    note: Callable[[Sequence[RewardedDiscussion]], float | None] = lambda _: None
+    """Returns a number to note for the question, which checkpoints keep; None keeps the old."""
+    teaches: Callable[[Sequence[RewardedDiscussion]], bool] | None = None
+    """Tells whether the rewards teach anything; if not, the step discusses another question."""
+    max_draws: int = 1
+    """With ``teaches``: the maximum number of batches that a step discusses."""

@@ -50,12 +50,11 @@ class ForeignReward:
 
         found = self.call(solutions, step=step, log_metric=log_metric) if solutions else []
         rewards = iter(list(map(self._number, found)))
+        paid = [{turn.turn_id: next(rewards) for turn in d.solutions()} for d in discussions]
         return Rewards(
             [
-                RewardedDiscussion(
-                    d, tuple(next(rewards) if t.role == "solution" else None for t in d.turns)
-                )
-                for d in discussions
+                RewardedDiscussion(d, tuple(each.get(turn.turn_id) for turn in d.turns))
+                for d, each in zip(discussions, paid, strict=True)
             ],
             {name: fmean(values) for name, values in logged.items()},
         )

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from statistics import fmean
 from typing import Literal, cast, get_args
 
-from comas.reward_formulation.interaction_reward import content_of
+from comas.reward_formulation.reading import content_of
 from comas.types import Discussion, RewardedDiscussion, Rewards
 
 Judgment = Literal["correct", "incorrect"]
@@ -14,12 +14,7 @@ INVALID_JUDGMENT_REWARD = -1.0
 
 def judgment_reward(discussions: Sequence[Discussion]) -> Rewards:
     """Reward every discussion by itself, and count the judgments that approve or are missing."""
-    judgments = [
-        parse_judgment(turn.text)
-        for discussion in discussions
-        for turn in discussion.turns
-        if turn.role == "evaluation"
-    ]
+    judgments = [parse_judgment(turn.text) for d in discussions for turn in d.turns_that("judges")]
     return Rewards(
         [_reward_discussion(discussion) for discussion in discussions],
         {
@@ -46,7 +41,7 @@ def _reward_discussion(discussion: Discussion) -> RewardedDiscussion:
     """
     rewards: dict[str, float] = {}
     for solution in discussion.solutions():
-        evaluations = discussion.children(solution, "evaluation")
+        evaluations = discussion.children(solution, "judges")
         judgments = [parse_judgment(evaluation.text) for evaluation in evaluations]
         if judgments:
             rewards[solution.turn_id] = judgments.count("correct") / len(judgments)

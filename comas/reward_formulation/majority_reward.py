@@ -35,13 +35,13 @@ def majority_reward(discussions: Sequence[Discussion]) -> Rewards:
     rewarded = []
     for discussion in discussions:
         label = elected.get(discussion.question.question_id)
-        rewards = (
-            None
-            if label is None or turn.role != "solution"
-            else float(spelled_answer(turn.text) == label)
-            for turn in discussion.turns
-        )
-        rewarded.append(RewardedDiscussion(discussion, tuple(rewards)))
+        paid = {
+            turn.turn_id: float(spelled_answer(turn.text) == label)
+            for turn in discussion.solutions()
+            if label is not None
+        }
+        rewards = tuple(paid.get(turn.turn_id) for turn in discussion.turns)
+        rewarded.append(RewardedDiscussion(discussion, rewards))
     return Rewards(rewarded, metrics)
 
 

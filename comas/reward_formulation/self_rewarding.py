@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from statistics import fmean
 
-from comas.reward_formulation.interaction_reward import content_of
+from comas.reward_formulation.reading import content_of
 from comas.types import Discussion, RewardedDiscussion, Rewards
 
 GREATEST_RATING = 5
@@ -24,7 +24,7 @@ def mean_rating(discussions: Sequence[Discussion]) -> Rewards:
     for discussion in discussions:
         rewards = {}
         for solution in discussion.solutions():
-            turns = discussion.children(solution, "evaluation")
+            turns = discussion.children(solution, "judges")
             given = [parse_rating(turn.text) for turn in turns]
             everything += given
             if valid := [rating for rating in given if rating is not None]:

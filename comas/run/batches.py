@@ -57,7 +57,7 @@ def sample(
     """
     config, questions = prepared.config, prepared.train.questions
     size, curriculum = config.rollout.batch_size, REWARD_SCHEMES[config.reward.scheme].curriculum
-    if curriculum is None:
+    if curriculum.choose is None:
         batch = draw_batch(questions, step=step - 1, batch_size=size, seed=config.seed)
         return refill(prepared, discuss, reward, batch, step=step)[1:]
     batch = curriculum.choose(questions, noted, size, Random(f"{config.seed}/{step}/questions"))
@@ -81,7 +81,7 @@ def sample(
 def refill(
     prepared: Prepared, discuss: Discuss, reward: Reward, batch: Sequence[Question], *, step: int
 ) -> tuple[dict[str, list[RewardedDiscussion]], Rewards, WaitForVerdicts]:
-    """Discuss ``batch``. If the reward scheme says what ``teaches``, replace the other questions by
+    """Discuss ``batch``. If the curriculum says what ``teaches``, replace the other questions by
     further ones, until all teach or ``max_draws`` batches were discussed; what is still missing is
     filled up with questions that teach nothing.
 
@@ -89,19 +89,20 @@ def refill(
 
     Example: of 4 questions 2 teach; of 2 further ones 1 does, then 1 more: 7 were discussed.
     """
-    config, scheme = prepared.config, REWARD_SCHEMES[prepared.config.reward.scheme]
+    config = prepared.config
+    curriculum = REWARD_SCHEMES[config.reward.scheme].curriculum
     rewards, verdicts = reward(discuss(step=step, questions=batch), step=step)
     asked = _by_question(rewards)
-    if scheme.teaches is None:
+    if (teaches := curriculum.teaches) is None:
         return asked, rewards, verdicts
     size = config.rollout.batch_size
     further = draw_further(prepared.train.questions, batch, step=step - 1, seed=config.seed)
-    further = further[: (scheme.max_draws - 1) * size]
-    teaching = [name for name in asked if scheme.teaches(asked[name])]
+    further = further[: (curriculum.max_draws - 1) * size]
+    teaching = [name for name in asked if teaches(asked[name])]
     while (lacking := size - len(teaching)) and further:
         taken, further = further[:lacking], further[lacking:]
         more = _by_question(reward(discuss(step=step, questions=taken), step=step)[0])
-        teaching += [name for name in more if scheme.teaches(more[name])]
+        teaching += [name for name in more if teaches(more[name])]
         asked |= more
     told = {"refill/questions": len(asked), "refill/teaching_share": len(teaching) / len(asked)}
     if len(asked) > size:

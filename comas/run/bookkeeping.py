@@ -19,7 +19,7 @@ from comas.run.prepared import Prepared
 from comas.run.records import METRICS, read_rows
 from comas.run.status import MODELS
 from comas.run.validation import validate_agents
-from comas.types import ROLES, Metrics, TrainingSample, TurnKey, UpdateStats
+from comas.types import Metrics, TrainingSample, TurnKey, UpdateStats
 from comas.verification import Verifier
 
 log = logging.getLogger(__name__)
@@ -93,7 +93,7 @@ class Bookkeeping:
         if self._step == 1 and not any(
             i.discussion.num_overlong_prompts for i in rewards.discussions
         ):
-            check_paid(config, rewards.discussions, but_for=ROLES)  # a dry run knows ROLES alone
+            check_paid(config, rewards.discussions, is_dry_run=False)
         metrics = step_metrics(rewards, buffers, stats, verdicts, config=config)
         metrics |= {"rollout/staleness": batch.staleness, **times}
         self._watch.see(metrics, rewards.discussions)

@@ -3,7 +3,7 @@
 import logging
 import re
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
@@ -15,7 +15,7 @@ from comas.reward_formulation import REWARD_SCHEMES
 from comas.reward_formulation.interaction_reward import parse_score
 from comas.reward_formulation.judgment_reward import parse_judgment
 from comas.reward_formulation.self_rewarding import parse_rating
-from comas.types import Metrics, RewardedDiscussion, TrainingSample, Turn, UpdateStats
+from comas.types import ROLES, Metrics, RewardedDiscussion, TrainingSample, Turn, UpdateStats
 from comas.utils.terminal import excerpt
 
 log = logging.getLogger(__name__)
@@ -94,23 +94,25 @@ class UpdateGuard:
                 )
 
 
-def check_paid(
-    config: Config, rewarded: Iterable[RewardedDiscussion], *, but_for: Collection[str] = ()
-) -> None:
-    """Raise ValueError if in some role no turn of trained agents was rewarded, unless it is in
-    ``but_for`` or the reward scheme ``pays_some``."""
-    said, paid = set[str](), {*but_for}
+def check_paid(config: Config, rewarded: Iterable[RewardedDiscussion], *, is_dry_run: bool) -> None:
+    """Raise ValueError for turns to be trained that have no reward, unless the reward scheme
+    ``pays_some``: in a dry run any turn, in a run all turns of a role that a plug-in declares."""
+    paid: defaultdict[str, list[bool]] = defaultdict(list)
     for item in rewarded:
         for turn, reward in zip(item.discussion.turns, item.rewards, strict=True):
-            if not turn.is_given and config.update_every[config.policy_of_agent[turn.agent_index]]:
-                (said if reward is None else paid).add(turn.role)
-    if (unpaid := said - paid) and not REWARD_SCHEMES[config.reward.scheme].pays_some:
-        names = ", ".join(sorted(unpaid))
+            is_updated = config.update_every[config.policy_of_agent[turn.agent_index]]
+            if is_updated and item.discussion.roles[turn.role].is_trained and not turn.is_given:
+                paid[turn.role].append(reward is not None)
+    if is_dry_run:
+        unpaid = [role for role, each in paid.items() if not all(each)]
+    else:
+        unpaid = [role for role, each in paid.items() if not any(each) and role not in ROLES]
+    if unpaid and not REWARD_SCHEMES[config.reward.scheme].pays_some:
         raise ValueError(
-            f"reward.scheme={config.reward.scheme} gave no reward to any {names}, so nothing is "
-            "learnt from those turns. Let it reward them, or let interaction.criticism have them "
-            "scored (Submission.score); if they are left out on purpose, write "
-            "RewardScheme(..., pays_some=True)"
+            f"reward.scheme={config.reward.scheme} gave no reward to turns of the role "
+            f"{', '.join(unpaid)}, so nothing is learnt from them. Let it reward them, or let a "
+            "scoring respond to them (Submission.score); if they are left out on purpose, write "
+            "Role(..., is_trained=False) or RewardScheme(..., pays_some=True)"
         )
 
 

@@ -13,7 +13,7 @@ from types import MappingProxyType
 from typing import Any
 
 from comas.reward_formulation.interaction_reward import parse_score
-from comas.types import AnswerKey, Discussion, Generation, RewardedDiscussion, Turn, TurnKey
+from comas.types import ROLES, AnswerKey, Discussion, Generation, RewardedDiscussion, Turn, TurnKey
 from comas.utils.files import append_lines, explaining_errors, json_lines, read_lines
 from comas.verification.forms import in_json, parted
 
@@ -110,6 +110,8 @@ def discussion_record(
     key = discussion.discussion_id
     gold, columns = parted(answers.get(discussion.question.question_id, ""))
     columns = in_json(discussion.question.columns) or columns
+    added = {name: r.purpose for name, r in discussion.roles.items() if name not in ROLES}
+    scorings = discussion.turns_that("scores")
     return {
         "discussion_id": discussion.discussion_id,
         "question_id": discussion.question.question_id,
@@ -118,8 +120,10 @@ def discussion_record(
         "num_overlong_prompts": discussion.num_overlong_prompts,
         **({"columns": columns} if columns else {}),
         **({"gold": gold} if gold else {}),
+        **({"roles": added} if added else {}),
         "turns": [
             _turn_record(turn, reward, verdicts.get((key, turn.turn_id)))
+            | ({"score": parse_score(turn.text)} if turn in scorings else {})
             for turn, reward in zip(discussion.turns, item.rewards, strict=True)
         ],
     }
@@ -140,8 +144,6 @@ def _turn_record(turn: Turn, reward: float | None, verdict: str | None) -> Recor
         "num_response_tokens": len(said.response_token_ids),
         "policy_version": said.policy_version,
     }
-    if turn.role == "scoring":
-        record["score"] = parse_score(turn.text)
     where_present = {
         "author": said.author,
         "thinking": said.thinking_text,

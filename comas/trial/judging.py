@@ -210,9 +210,10 @@ def judgments(
         return said
     for discussion in discussions:
         for solution in discussion.solutions():
-            evaluations = discussion.children(solution, "evaluation")
-            for turn in discussion.scorings(solution) if outcome == "scores" else evaluations:
-                if not turn.is_given and not solution.is_given:
+            judges = discussion.turns_that("scores" if outcome == "scores" else "judges")
+            for turn in judges:
+                is_about = discussion.solution_of(turn) == solution
+                if is_about and not turn.is_given and not solution.is_given:
                     value = value_said(turn.text, outcome)
                     said[turn.agent_index].append(opinion_on(discussion, solution, value, verdicts))
     return said

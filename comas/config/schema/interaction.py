@@ -1,7 +1,7 @@
 """Who discusses, how, and what a discussion pays."""
 
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from pydantic import BaseModel, Field
 
@@ -17,8 +17,9 @@ class Judge(BaseModel, extra="forbid", frozen=True, strict=True):
     """Its name on that server."""
     api_key_env: str | None = Field(None, pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")
     """Environment variable that holds the server's key, which is written nowhere; null: none."""
-    roles: list[Literal["evaluation", "scoring"]] = Field(["evaluation", "scoring"], min_length=1)
-    """The roles that it has in the place of the agents that are drawn for them."""
+    roles: list[str] = Field(["evaluation", "scoring"], min_length=1)
+    """The roles that it has in the place of the agents that are drawn for them; none that solves
+    or helps to."""
     max_tokens: int | None = Field(None, ge=1)
     """Tokens of an answer, its thinking included; null: as many as the agents have."""
     extra_body: dict[str, Any] = {}

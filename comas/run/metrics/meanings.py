@@ -6,13 +6,13 @@ from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
-from comas.types import ALL_DOMAINS, ROLES
+from comas.types import ALL_DOMAINS
 
 TABLES = Path(__file__).with_name("metrics.md")
 PLACEHOLDERS = {
     "i": r"\d+",
     "domain": "|".join(ALL_DOMAINS),
-    "role": "|".join(ROLES),
+    "role": "[a-z_]+",
     "where": "train|validation(?:/greedy|/discussion)?",
     "threshold": "from_score_[23]",
     "score": "score_[123]|invalid",

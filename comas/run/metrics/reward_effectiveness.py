@@ -55,7 +55,8 @@ def reward_effectiveness(
             if reward is not None and not sees_verdicts:
                 judged[reward, is_correct] += 1
             for scoring in discussion.scorings(solution):
-                table[parse_score(scoring.text), is_correct] += 1
+                if discussion.solution_of(scoring) == solution:
+                    table[parse_score(scoring.text), is_correct] += 1
     metrics: Metrics = {}
     for name, threshold in PREDICTS_CORRECT.items():
         for quality, value in qualities(judged, threshold=threshold).items():
@@ -88,8 +89,8 @@ def false_accusations(discussions: Sequence[Discussion], *, verdicts: Verdicts) 
         for solution in discussion.solutions():
             if verdicts.get((discussion.discussion_id, solution.turn_id)) != "correct":
                 continue
-            for evaluation in discussion.children(solution, "evaluation"):
-                scorings = discussion.children(evaluation, "scoring")
+            for evaluation in discussion.children(solution, "judges"):
+                scorings = discussion.children(evaluation, "scores")
                 num_evaluations += len(scorings)
                 if evaluation.text != APPROVALS[discussion.question.domain]:
                     scores += [parse_score(scoring.text) for scoring in scorings]
@@ -115,7 +116,8 @@ def reliability(rewarded: Iterable[RewardedDiscussion]) -> float | None:
     answers: dict[str, list[tuple[str, float]]] = defaultdict(list)
     for item in rewarded:
         for turn, reward in zip(item.discussion.turns, item.rewards, strict=True):
-            if turn.role == "solution" and not turn.is_given and reward is not None:
+            is_solution = turn in item.discussion.solutions()
+            if is_solution and not turn.is_given and reward is not None:
                 question_id = item.discussion.question.question_id
                 answers[question_id].append((compared_as(turn.text), reward))
     same: list[float] = []

@@ -5,7 +5,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from comas.reward_formulation.interaction_reward import parse_score
 from comas.reward_formulation.judgment_reward import parse_judgment
 from comas.reward_formulation.self_rewarding import parse_rating
 from comas.run.checkpoints import steps_in
@@ -35,7 +34,7 @@ def discussion_files(run: Path) -> dict[int, Path]:
 def read_threads(step: int, path: Path) -> list[Thread]:
     records = read_lines(path, json.loads, remedy="Delete the line to see the others")
     # Of the step, not of each discussion, whose scorings may all have been left out.
-    is_scored = any(turn["role"] == "scoring" for record in records for turn in record["turns"])
+    is_scored = any("score" in turn for record in records for turn in record["turns"])
     return [thread_of(record, step=step, is_scored=is_scored) for record in records]
 
 
@@ -43,7 +42,13 @@ def thread_of(record: Record, *, step: int, is_scored: bool = True) -> Thread:
     """Convert the record of a discussion. If it ``is_scored``, only scorings decide; otherwise the
     judgments or ratings in its evaluations."""
     turns: Sequence[Record] = record["turns"]
-    scores = {turn["turn_id"]: _own_score(turn, is_scored=is_scored) for turn in turns}
+    judging = {"evaluation"} | {
+        r for r, what in record.get("roles", {}).items() if what == "judges"
+    }
+    scores = {
+        turn["turn_id"]: _own_score(turn, is_judgment=not is_scored and turn["role"] in judging)
+        for turn in turns
+    }
     verdicts = {turn["turn_id"]: turn["verdict"] for turn in turns if "verdict" in turn}
 
     def page_turn(turn: Record) -> PageTurn:
@@ -69,6 +74,7 @@ def thread_of(record: Record, *, step: int, is_scored: bool = True) -> Thread:
             calls=_calls_of(turn),
             signs=_signs(turn, verdict, decided=scores[this], record=record),
             author=turn.get("author", ""),
+            is_solution="verdict" in turn,
         )
 
     return Thread(
@@ -98,17 +104,17 @@ def disagreements(run: Path, *, limit: int = 5) -> list[Thread]:
 
 
 def _is_contradicted(turn: PageTurn) -> bool:
-    if turn.parent is not None or turn.reward is None or turn.verdict not in ("correct", "wrong"):
+    if not turn.is_solution or turn.reward is None or turn.verdict not in ("correct", "wrong"):
         return False
     says_correct = turn.reward >= min(PREDICTS_CORRECT.values())
     return says_correct != (turn.verdict == "correct")
 
 
-def _own_score(turn: Record, *, is_scored: bool) -> int | str | None:
+def _own_score(turn: Record, *, is_judgment: bool) -> int | str | None:
     """Return a turn's score, judgment or rating; None if it decides nothing."""
-    if turn["role"] == "scoring":
-        return parse_score(turn["response"]) or UNREADABLE
-    if turn["role"] == "evaluation" and not is_scored:
+    if "score" in turn:
+        return turn["score"] or UNREADABLE
+    if is_judgment:
         rating = parse_rating(turn["response"])  # shown as "4 of 5", unlike a score of 1 to 3
         decided = parse_judgment(turn["response"]) if rating is None else f"{rating} of 5"
         return decided or UNREADABLE
@@ -128,7 +134,7 @@ def _signs(
     turn: Record, verdict: str | None, *, decided: int | str | None, record: Record
 ) -> tuple[str, ...]:
     """Return the signs of a turn of the discussion ``record``, by which readers filter."""
-    is_unanswered = turn["parent_turn_id"] is None and verdict == "unanswered"
+    is_unanswered = turn.get("verdict") == "unanswered"
     is_near = verdict == "correct" and record["domain"] == "science" and "verdict" in turn
     signs = {
         NEAR: is_near and not is_exact(turn["response"], record.get("gold", "")),

@@ -52,6 +52,8 @@ class PageTurn:
     """Properties to filter by, such as ``"truncated"`` (``_signs`` in ``discussions.py``)."""
     author: str = ""
     """The model that said it, if that is no agent; empty for given turns."""
+    is_solution: bool = False
+    """True if ``verdict`` is on the turn itself."""
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,7 @@ function verdictMarks(thread) {
 }
 
 function solutionsOf(thread) {
-  return thread.turns.filter((turn) => turn.parent === null && turn.verdict);
+  return thread.turns.filter((turn) => turn.is_solution && turn.verdict);
 }
 
 /** `correct (within 5 %)` */
@@ -44,7 +44,7 @@ function short(number) {
 function aboutTurn(turn) {
   const said = [make("strong", {}, turn.role), make("span", {}, turn.agent === null ? turn.author || "given" : `agent ${turn.agent}`)];
   if (turn.round !== null) said.push(make("span", {}, `round ${turn.round}`));
-  if (turn.parent === null && turn.verdict) {
+  if (turn.is_solution && turn.verdict) {
     said.push(make("span", { className: turn.verdict }, `${MARKS[turn.verdict]} ${verdictName(turn)}`));
   }
   if (turn.scores.length) said.push(make("span", {}, `score ${turn.scores.join(", ")}`));
