@@ -1,7 +1,7 @@
-"""``comas train [--dry-run | --trial[=TIME] | --export-best] [CONFIG] [key=value ...]``, which
-``python -m comas`` is as well."""
+"""``comas train [--dry-run | --trial[=TIME] | --export-best] [CONFIG] [key=value ...]``, also
+available as ``python -m comas``."""
 
-if __name__ == "__main__":  # Ctrl-C during the imports below, which take seconds, is to end it
+if __name__ == "__main__":  # let Ctrl-C end the imports below, which take seconds
     from comas.utils.interrupts import end_at_ctrl_c
 
     end_at_ctrl_c()
@@ -48,11 +48,11 @@ log = logging.getLogger("comas")
 
 DRY_RUN, TRIAL, EXPORT_BEST = "--dry-run", "--trial", "--export-best"
 FULL_OR_BROKEN = {errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS}
-"""What a disk says that takes no more."""
+"""Errors of a disk that takes no more data."""
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Train as the arguments say; returns the process's exit status."""
+    """Run the command; returns the exit status."""
     options = _read(arguments)
     start_command("comas")
     log.setLevel(logging.DEBUG)  # tracebacks, for the run's train.log alone
@@ -62,7 +62,7 @@ def main(arguments: Sequence[str]) -> int:
             return _describe(options.arguments)
         config = _configure(options.arguments)
         if options.export_best and config.resume is None:
-            raise ValueError(f"{EXPORT_BEST} wants resume=saves/<run>, the run to export from")
+            raise ValueError(f"{EXPORT_BEST} needs resume=saves/<run>, the run to export from")
         if options.trial and config.resume is not None:
             raise ValueError(
                 f"{TRIAL} tries a run from its start: leave out resume={config.resume}"
@@ -103,11 +103,8 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def exit_status(error: Exception) -> int:
-    """Whose fault ended a run: the user's, that of the run itself, or the machine's.
-
-    Example: an unknown key is the user's, weights that are not finite are the run's, a full disk,
-    engines that were lost and a judge that answers no more are the machine's.
-    """
+    """Return the exit status for an error of the user (such as an unknown key), of the run (such as
+    weights that are not finite) or of the machine (a full disk, lost engines or judge)."""
     causes = (error, error.__cause__)
     if any(isinstance(cause, OSError) and cause.errno in FULL_OR_BROKEN for cause in causes):
         return EXIT_MACHINE
@@ -123,20 +120,20 @@ def _read(arguments: Sequence[str]) -> argparse.Namespace:
     instead.add_argument(TRIAL, type=_seconds)
     instead.add_argument(EXPORT_BEST, action="store_true")
     parser.add_argument("arguments", nargs="*")
-    # `--trial configs/mine.yaml`: the configuration is no time.
+    # In `--trial configs/mine.yaml` the file is not the time.
     words = [f"{TRIAL}={BUDGET_S:.0f}s" if word == TRIAL else word for word in arguments]
     return parser.parse_intermixed_args(words)
 
 
 def _seconds(text: str) -> float:
-    """Read a duration: ``10m`` is 600.0."""
+    """Parse a duration: ``"10m" -> 600.0``."""
     if (found := re.fullmatch(r"([1-9]\d*)([smh])", text)) is None:
         raise argparse.ArgumentTypeError(f"{text} is no time: write it like 90s, 10m or 2h")
     return float(found[1]) * {"s": 1, "m": 60, "h": 3600}[found[2]]
 
 
 def _describe(arguments: Sequence[str]) -> int:
-    """Say what the run would need and do; the exit status tells whether it could start."""
+    """Print what the run would need and do; returns EXIT_FAULT if it could not start."""
     found = survey_run(_configure(arguments))
     for line in describe_run(found):
         log.info(line)
@@ -147,8 +144,8 @@ def _try(prepared: Prepared, *, budget_s: float) -> None:
     for doubt in prepared.doubts:
         log.warning(doubt)
     log.info(
-        "trial: about %s once the engines are up (%s=TIME changes it), or what a small batch, "
-        "a small update and a few held-out questions take, if that is longer",
+        "trial: takes about %s after the engines start (%s=TIME changes it), or more if a small "
+        "batch, a small update and a few held-out questions take longer",
         duration(budget_s),
         TRIAL,
     )
@@ -159,7 +156,7 @@ def _try(prepared: Prepared, *, budget_s: float) -> None:
 
 
 def _configure(arguments: Sequence[str]) -> Config:
-    """The config that the arguments name, or the one that fits this machine."""
+    """Load the configuration that the arguments name, or one that fits this machine."""
     names_config = bool(arguments) and ("=" not in arguments[0] or names_file(arguments[0]))
     path = Path(arguments[0]) if names_config else None
     overrides = arguments[1:] if names_config else arguments
@@ -175,13 +172,8 @@ def _configure(arguments: Sequence[str]) -> Config:
 
 
 def _export_best(prepared: Prepared, run: RunDirectory) -> Path:
-    """Write the models of the best checkpoint into ``best/``, beside those of the newest; returns
-    that folder.
-
-    Raises:
-        ValueError: there is no such checkpoint.
-        EngineError: engines failed.
-    """
+    """Write the models of the best checkpoint into the run's folder ``best/``; returns that folder.
+    Raises ValueError if there is no such checkpoint, and EngineError if engines fail."""
     step, checkpoint = run.best_checkpoint()
     with agents_of(prepared, Recoveries(0)) as agents:
         agents.load_checkpoint(checkpoint, step=step)
@@ -190,7 +182,7 @@ def _export_best(prepared: Prepared, run: RunDirectory) -> Path:
 
 
 def _close(run: RunDirectory | None, ended_by: BaseException) -> None:
-    """Write the report of a run that ended early, and say how it goes on."""
+    """Write the report of a run that ended early, and log how to continue it."""
     if run is None:
         return
     with suppress(KeyboardInterrupt), deferred_signals("writing the report"):
@@ -202,8 +194,8 @@ def _close(run: RunDirectory | None, ended_by: BaseException) -> None:
 
 
 def _how_to_continue(run: RunDirectory, ended_by: BaseException) -> tuple[str, str, str]:
-    """Return where a resume begins and its command, the run's folder, and further settings: those
-    of this resume, and the one that the edited file of a faulty plug-in needs."""
+    """Return (where a resume begins and its command, the run's folder, further settings): those of
+    this resume, and resume_changed for a plug-in that has to be edited."""
     step = run.newest_checkpoint
     where = "to start over (there is no checkpoint yet)"
     if step is not None:

@@ -2,13 +2,13 @@
 
     python -m comas.minimal         half a minute on 2 CPU cores
 
-This is the method without the machinery: plain PyTorch in one process, and no other module of
-``comas``. The names are those of the whole implementation, where vLLM samples, DeepSpeed trains
-and Ray connects the two; ``tests/test_minimal.py`` compares their rewards, advantages, losses and
-gradients. Equations are those of the paper, arXiv 2510.08529.
+This is the method in plain PyTorch and one process, without any other module of ``comas``. Names
+are those of the whole implementation, where vLLM samples, DeepSpeed trains and Ray connects them;
+``tests/test_minimal.py`` compares rewards, advantages, losses and gradients. Equations are those of
+the paper, arXiv 2510.08529.
 
-The agents are taught to speak with a bad habit, to name it and to check what is named, so that
-there is something to learn; this world is made up, and says nothing about large models.
+The agents start with a bad habit, and with the skills to name it and to check what is named, so
+there is something to learn. This world is made up, and says nothing about large models.
 """
 
 import copy
@@ -21,7 +21,7 @@ import torch
 from torch import nn
 
 NUM_AGENTS, NUM_ROUNDS, HORIZON = 2, 2, 1
-"""l, m and kappa in the paper: agents, rounds of a discussion, earlier rounds that are shown."""
+"""l, m and kappa in the paper: agents, rounds of a discussion, earlier rounds in the history."""
 BATCH_SIZE, NUM_STEPS, NUM_TEACHING_STEPS, SEED = 64, 30, 400, 0
 LEARNING_RATE, CLIP_EPSILON, KL_COEF = 5e-4, 0.2, 0.05
 
@@ -29,34 +29,34 @@ LEARNING_RATE, CLIP_EPSILON, KL_COEF = 5e-4, 0.2, 0.05
 
 PROBLEM, SOLUTION, EVALUATION = "# Problem", "# Solution", "# Evaluation"
 ASKED = {"solution": "Solve it:", "evaluation": "Find mistakes:", "scoring": "Score it:"}
-"""How a prompt ends, by the role that is asked."""
+"""Role -> the end of its prompts."""
 END = "<end>"
 STRUCTURE = (PROBLEM, SOLUTION, EVALUATION, *ASKED.values(), END)
-"""Words of which prompts are built. Trap: an agent can say them, and one that is quoted with them
-would write a prompt's structure, such as an evaluation of its own solution."""
+"""Words that structure prompts. Trap: agents can say them, and would forge structure if they were
+quoted with them, such as an evaluation of their own solution."""
 WAYS: dict[str, Callable[[int, int], int]] = {
     "I add:": lambda left, right: left + right,
     "I subtract:": lambda left, right: abs(left - right),
     "I take the first:": lambda left, right: left,
 }
-"""What a solution begins with, and what then is in its box. Only the first way is right."""
+"""First word of a solution -> function to the number in its box. Only the first is right."""
 APPROVAL = "No mistakes."
 ACCUSATIONS = {"I subtract:": "Mistake: subtracted.", "I take the first:": "Mistake: one left out."}
 REMARKS = [APPROVAL, *ACCUSATIONS.values()]
 SCORES = [f"<score>{score}</score>" for score in (1, 2, 3)]
 BOXES = [f"\\boxed{{{number}}}" for number in range(11)]
 VOCABULARY = [*STRUCTURE, "+", *map(str, range(6)), *WAYS, *BOXES, *REMARKS, *SCORES]
-"""A word is a token."""
+"""Each word is a token."""
 TOKEN_IDS = {word: token_id for token_id, word in enumerate(VOCABULARY)}
 MAX_RESPONSE_TOKENS, MAX_TOKENS = 4, 32
 
 Question = tuple[int, int]
-"""Two digits to be added."""
+"""Two digits to add."""
 
 
 @dataclass
 class Turn:
-    """One agent speaking once: what it read, what it said, and what it gets for it."""
+    """One agent speaking once: its prompt, its response and its reward."""
 
     role: str
     agent_index: int
@@ -68,18 +68,18 @@ class Turn:
 
     @property
     def is_truncated(self) -> bool:
-        """True if the response reached its limit before its end; such a turn is not trained."""
+        """True if the response was cut off by the limit; such a turn is not trained."""
         return self.response[-1] != END
 
     @property
     def quoted(self) -> list[str]:
-        """What others read of it: words, never structure."""
+        """The response as others read it, without structure."""
         return [word for word in self.response if word not in STRUCTURE]
 
 
 @dataclass
 class Discussion:
-    """Everything said about one question: in each round a solution, its evaluation, its scoring."""
+    """The turns about one question: in each round a solution, its evaluation and its scoring."""
 
     question: Question
     turns: list[Turn] = field(default_factory=list)
@@ -89,7 +89,7 @@ class Discussion:
 
 
 class Policy(nn.Module):
-    """A transformer of two layers: one agent's weights."""
+    """One agent's weights: a transformer of two layers."""
 
     def __init__(self, width: int = 64) -> None:
         super().__init__()
@@ -103,7 +103,7 @@ class Policy(nn.Module):
         self.head = nn.Linear(width, len(VOCABULARY), bias=False)
 
     def forward(self, token_ids: torch.Tensor) -> torch.Tensor:
-        """Log-probs [B, L, V] of the token after each of ``token_ids`` [B, L]."""
+        """Return log-probs [B, L, V] of the token after each of ``token_ids`` [B, L]."""
         length = token_ids.shape[1]
         hidden = self.words(token_ids) + self.places(torch.arange(length))
         causal = nn.Transformer.generate_square_subsequent_mask(length)
@@ -111,7 +111,7 @@ class Policy(nn.Module):
 
 
 def padded(texts: Sequence[Sequence[str]]) -> torch.Tensor:
-    """Token ids [B, L] of texts, filled up on the right, where no earlier token sees it."""
+    """Return the token ids [B, L] of texts, padded on the right, which causal attention ignores."""
     rows = [torch.tensor([TOKEN_IDS[word] for word in text]) for text in texts]
     return nn.utils.rnn.pad_sequence(rows, batch_first=True, padding_value=TOKEN_IDS[END])
 
@@ -120,7 +120,7 @@ def padded(texts: Sequence[Sequence[str]]) -> torch.Tensor:
 def sample(
     policy: Policy, prompts: Sequence[list[str]], *, rng: torch.Generator
 ) -> list[tuple[list[str], list[float]]]:
-    """A response to each prompt, with the log-prob of each of its tokens."""
+    """Sample a response to each prompt; return its words and their log-probs."""
     said: list[tuple[list[str], list[float]]] = [([], []) for _ in prompts]
     for _ in range(MAX_RESPONSE_TOKENS):
         going = [i for i, (words, _) in enumerate(said) if not words or words[-1] != END]
@@ -140,10 +140,10 @@ def sample(
 
 
 def prompt_of(role: str, discussion: Discussion, *, horizon: int = HORIZON) -> list[str]:
-    """What the next speaker of a discussion reads (section 3 of the paper).
+    """Return the prompt of the next speaker of a discussion (section 3 of the paper).
 
-    A solution is s = u(q, h_q), an evaluation e = u(q, h_q, s), a scoring t = u(q, s, e): it sees
-    no history h_q, and never becomes part of it.
+    A solution is s = u(q, h_q), an evaluation e = u(q, h_q, s), a scoring t = u(q, s, e). Scorings
+    do not see the history h_q, and are not part of it.
     """
     left, right = discussion.question
     prompt = [PROBLEM, str(left), "+", str(right)]
@@ -158,15 +158,15 @@ def prompt_of(role: str, discussion: Discussion, *, horizon: int = HORIZON) -> l
 
 
 def draw_speakers(rng: random.Random, *, num_agents: int, num_rounds: int) -> list[list[int]]:
-    """[solver, evaluator, scorer] of each round, all drawn uniformly before anybody speaks."""
+    """Draw [solver, evaluator, scorer] of each round uniformly."""
     return [[rng.randrange(num_agents) for _ in ASKED] for _ in range(num_rounds)]
 
 
 def discuss(
     questions: Sequence[Question], policies: Sequence[Policy], *, step: int
 ) -> list[Discussion]:
-    """Discuss every question of a batch: ``NUM_ROUNDS`` times a solution, an evaluation of it, and
-    a scoring of that; all discussions take the same turn at once."""
+    """Discuss a batch of questions for ``NUM_ROUNDS`` rounds of a solution, an evaluation and a
+    scoring; all discussions take the same turn at once."""
     discussions = [Discussion(question) for question in questions]
     seeds = [random.Random(f"{SEED}/{step}/{place}") for place in range(len(questions))]
     sizes = {"num_agents": NUM_AGENTS, "num_rounds": NUM_ROUNDS}
@@ -185,18 +185,18 @@ def discuss(
 
 
 def parse_score(text: str) -> int | None:
-    """The score 1, 2 or 3 in a scoring; None where it holds none, or several that differ."""
+    """Return the score 1, 2 or 3 in a scoring; None if there is none or several that differ."""
     scores = set(re.findall(r"<score>(.*?)</score>", text))
     return int(scores.pop()) if len(scores) == 1 and scores <= {"1", "2", "3"} else None
 
 
 def reward(discussion: Discussion) -> None:
-    """Give every turn its reward, from the extracted score alone (equations 7 and 8)::
+    """Reward every turn by the extracted score alone (equations 7 and 8)::
 
         r(s) = (score - 1) / 2      r(e) = 1 - r(s)      r(t) = 0
         r(s) = 0                    r(e) = 0             r(t) = -1      without a score
 
-    Nobody looks at the right answer: solver and evaluator divide one point as the scorer says.
+    The right answer plays no part: solver and evaluator share one point as the scorer decides.
     """
     turns = iter(discussion.turns)
     for solution, evaluation, scoring in zip(turns, turns, turns, strict=True):
@@ -209,7 +209,7 @@ def reward(discussion: Discussion) -> None:
 
 
 def response_logprobs(policy: Policy, buffer: Sequence[Turn]) -> torch.Tensor:
-    """log pi of each response token [N, T], 0 where padded."""
+    """Return log pi of each response token [N, T], 0 for padding."""
     logprobs = policy(padded([turn.prompt + turn.response for turn in buffer]))
     rows = []
     for row, turn in zip(logprobs, buffer, strict=True):
@@ -220,13 +220,13 @@ def response_logprobs(policy: Policy, buffer: Sequence[Turn]) -> torch.Tensor:
 
 
 def rollout_logprobs(buffer: Sequence[Turn]) -> torch.Tensor:
-    """log pi_old of each response token [N, T], as it was sampled, 0 where padded."""
+    """Return log pi_old of each response token [N, T], as sampled, 0 for padding."""
     rows = [torch.tensor(turn.logprobs) for turn in buffer]
     return nn.utils.rnn.pad_sequence(rows, batch_first=True)
 
 
 def response_mask(buffer: Sequence[Turn]) -> torch.Tensor:
-    """[N, T] bool: True = response token."""
+    """Return the mask [N, T] of response tokens (True)."""
     lengths = torch.tensor([len(turn.response) for turn in buffer])
     return torch.arange(int(lengths.max())) < lengths[:, None]
 
@@ -234,14 +234,12 @@ def response_mask(buffer: Sequence[Turn]) -> torch.Tensor:
 def advantages(
     rewards: torch.Tensor, log_ratios: torch.Tensor, mask: torch.Tensor, *, kl_coef: float = KL_COEF
 ) -> torch.Tensor:
-    """Advantages [N, T] of REINFORCE++, from rewards [N] and log(pi_theta / pi_ref) [N, T].
-
-    Equation 9, the return of token t with discount 1: what the response was worth, less what its
-    tokens from t on differ from the reference model::
+    """Return the advantages [N, T] of REINFORCE++, from rewards [N] and log(pi_theta / pi_ref)
+    [N, T]: the returns of equation 9 with discount 1::
 
         A_t = r(o) - beta * sum_{u >= t} log(pi_theta / pi_ref)_u
 
-    Equation 10: normalised over all response tokens of the agent's buffer.
+    normalised over all response tokens of the agent's buffer (equation 10).
     """
     penalties = (log_ratios * mask).flip(1).cumsum(1).flip(1)
     returns = rewards[:, None] - kl_coef * penalties
@@ -256,7 +254,7 @@ def clipped_surrogate(
     advantages: torch.Tensor,
     mask: torch.Tensor,
 ) -> torch.Tensor:
-    """The clipped surrogate (equation 11) as a loss, its mean over all response tokens::
+    """Return the clipped surrogate loss (equation 11), the mean over all response tokens of::
 
     -min(rho * A, clip(rho, 1 - eps, 1 + eps) * A)        rho = pi_theta / pi_old
     """
@@ -268,9 +266,9 @@ def clipped_surrogate(
 def co_evolve(
     policies: Sequence[Policy], questions: Sequence[Question]
 ) -> Iterator[list[Discussion]]:
-    """CoMAS: discuss, reward, update each agent on its own buffer D_k, that is on all that it said
-    in any role; yields each step's discussions."""
-    reference = copy.deepcopy(policies[0])  # all agents begin as the same model
+    """Run CoMAS: discuss, reward, and update each agent on its buffer D_k, which is everything that
+    it said in any role. Yields each step's discussions."""
+    reference = copy.deepcopy(policies[0])  # all agents start as the same model
     optimizers = [
         torch.optim.AdamW(p.parameters(), lr=LEARNING_RATE, betas=(0.9, 0.95)) for p in policies
     ]
@@ -298,15 +296,15 @@ def co_evolve(
 # ---------------------------------------------------------------------------- the world
 
 HABITS = {"I add:": 0.3, "I subtract:": 0.55, "I take the first:": 0.15}
-"""How often an untrained agent goes which way: what there is to unlearn."""
+"""How often an untrained agent chooses each way: what there is to unlearn."""
 SLIPS = 0.1
 """Share of evaluations and scorings that say anything at all."""
 
 
 def demonstration(rng: random.Random) -> Turn:
-    """A turn of a made-up discussion, from which a model learns to speak. Critics are shown right
-    and wrong solutions, and true and false evaluations, equally often; an evaluator names the
-    mistake, and a scorer checks the accusation and believes every approval."""
+    """Make up a turn of a discussion, from which a model learns to speak. Critics see solutions and
+    evaluations that are right or wrong equally often; an evaluator names the mistake, and a scorer
+    checks accusations and believes approvals."""
     discussion = Discussion((rng.randrange(6), rng.randrange(6)))
     for _ in range(rng.choice((1, 2))):
         way, remark = rng.choice(list(WAYS)), rng.choice(REMARKS)
@@ -327,7 +325,7 @@ def demonstration(rng: random.Random) -> Turn:
 
 
 def teach() -> Policy:
-    """A model that has learnt to speak, with these habits: plain next-token prediction."""
+    """Teach a model to speak with these habits, by next-token prediction."""
     torch.manual_seed(SEED)
     rng = random.Random(SEED)
     policy = Policy()
@@ -342,7 +340,7 @@ def teach() -> Policy:
 
 
 def accuracy(policies: Sequence[Policy], questions: Sequence[Question]) -> float:
-    """Share of right answers that the agents give alone, ten times to each question."""
+    """Return the share of right answers when agents answer alone, ten times each question."""
     asked = [*questions] * 10
     prompts = [prompt_of("solution", Discussion(question)) for question in asked]
     rng = torch.Generator().manual_seed(0)
@@ -355,7 +353,7 @@ def accuracy(policies: Sequence[Policy], questions: Sequence[Question]) -> float
 
 
 def main() -> None:
-    """Teach, co-evolve and report."""
+    """Teach a model, let two copies co-evolve, and report."""
     pairs = [(left, right) for left in range(6) for right in range(1, 6)]
     random.Random(SEED).shuffle(pairs)
     held_out, questions = pairs[:10], pairs[10:]

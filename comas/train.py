@@ -57,7 +57,7 @@ def train(prepared: Prepared, run: RunDirectory) -> None:
                     raise  # it would not start the second time, either
                 recoveries.count("society", error)
                 log.warning("%s", error)
-                log.warning("restarting the society from its newest checkpoint")
+                log.warning("the society is started again from its newest checkpoint")
 
 
 def agents_of(prepared: Prepared, recoveries: Recoveries) -> Agents:

@@ -254,6 +254,13 @@ class RewardedDiscussion:
     discussion: Discussion
     rewards: tuple[float | None, ...]
 
+    @classmethod
+    def by_turn(
+        cls, discussion: Discussion, rewards: Mapping[str, float | None]
+    ) -> "RewardedDiscussion":
+        """``rewards`` are by turn id; the other turns get None."""
+        return cls(discussion, tuple(rewards.get(turn.turn_id) for turn in discussion.turns))
+
 
 @dataclass(frozen=True)
 class Rewards:

@@ -151,7 +151,7 @@ def test_rewards_and_metrics_of_numpy_and_torch_are_numbers_to_json(tmp_path):
     assert json.dumps([rewards.discussions[0].rewards, rewards.metrics]) == (
         '[[0.5], {"a": 0.25, "b": null}]'
     )
-    with pytest.raises(ValueError, match="gave 'good' where a number or None is"):
+    with pytest.raises(ValueError, match="gave 'good' instead of a number"):
         REWARD_SCHEMES[f"{path}:y"]([discussion(turn("r0.s0"))], evidence={})
 
 

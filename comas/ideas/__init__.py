@@ -1,6 +1,5 @@
-"""Ideas beyond the paper: one file each, named in a configuration as any plug-in is.
+"""Ideas beyond the paper: one plug-in file each, with its source and what a study found.
 
-Each says where it is from, what a study found of it, and when; its configuration is
-``configs/ideas/NAME.yaml``. Nothing of the core imports them, and they import only what a user's
-plug-in may.
+Configurations are in ``configs/ideas/``. The core never imports ideas, and they import only what
+any plug-in may.
 """

@@ -2,7 +2,7 @@
 
     algorithm: {name: custom, estimator: comas.ideas.advantages:rloo}
 
-A response's advantage is the same on each of its tokens, and 0 where the mask is False.
+All tokens of a response have the same advantage, and 0 where the mask is False.
 """
 
 import torch
@@ -26,7 +26,7 @@ def _reinforce_pp_baseline(inputs: AdvantageInputs) -> torch.Tensor:
 
 
 reinforce_pp_baseline = AdvantageEstimator(_reinforce_pp_baseline, BY_ROLE, kl_loss="k2")
-"""REINFORCE++ with a baseline of each group (arXiv 2501.03262)."""
+"""REINFORCE++ with a baseline per group (arXiv 2501.03262)."""
 
 
 def _dr_grpo(inputs: AdvantageInputs) -> torch.Tensor:
@@ -35,9 +35,9 @@ def _dr_grpo(inputs: AdvantageInputs) -> torch.Tensor:
 
 
 dr_grpo = AdvantageEstimator(_dr_grpo, BY_ROLE, kl_loss="k3")
-"""Dr. GRPO (arXiv 2503.20783): dividing by the standard deviation would favour questions that are
-too easy or too hard, and dividing the loss by each response's length long wrong answers, so it
-goes with ``loss_aggregation: constant_length``."""
+"""Dr. GRPO (arXiv 2503.20783). Dividing by the standard deviation favours questions that are too
+easy or too hard, and dividing by a response's length favours long wrong answers: use it with
+``loss_aggregation: constant_length``."""
 
 
 def _rloo(inputs: AdvantageInputs) -> torch.Tensor:
@@ -56,11 +56,11 @@ def _rloo(inputs: AdvantageInputs) -> torch.Tensor:
 
 
 rloo = AdvantageEstimator(_rloo, BY_ROLE)
-"""RLOO (arXiv 2402.14740). A response alone in its group has advantage 0."""
+"""RLOO (arXiv 2402.14740). A response that is alone in its group has advantage 0."""
 
 
 def _dr_mas(inputs: AdvantageInputs) -> torch.Tensor:
-    """(r - mean(group)) / (std(group) + 1e-6); alone in its group r / (1 + 1e-6)."""
+    """(r - mean(group)) / (std(group) + 1e-6), or r / (1 + 1e-6) alone in its group."""
 
     def relate(rewards: torch.Tensor) -> torch.Tensor:
         return standardized(rewards, epsilon=1e-6) if len(rewards) > 1 else rewards / (1 + 1e-6)
@@ -69,8 +69,8 @@ def _dr_mas(inputs: AdvantageInputs) -> torch.Tensor:
 
 
 dr_mas = AdvantageEstimator(_dr_mas, ("question_id", "role", "agent_index"), kl_loss="k3")
-"""Dr. MAS (arXiv 2602.08847): a group is what one agent said about a question in one role, in any
-round and copy: one mean for all would give agents with other rewards large gradients."""
+"""Dr. MAS (arXiv 2602.08847): a group holds an agent's responses to a question in one role, in all
+rounds and copies, as a common mean would give agents with unusual rewards large gradients."""
 
 
 def _at_grpo(inputs: AdvantageInputs) -> torch.Tensor:
@@ -81,17 +81,16 @@ def _at_grpo(inputs: AdvantageInputs) -> torch.Tensor:
 at_grpo = AdvantageEstimator(
     _at_grpo, ("question_id", "round_index", "role", "agent_index"), kl_loss="k3"
 )
-"""AT-GRPO of Stronger-MAS (arXiv 2510.11062): GRPO in groups of like prompts. The paper samples a
-tree of K responses to each prompt; here the copies of a discussion take their place, which have
-histories of their own after the first round. With ``interaction.prompt_reuse=1`` every solution
-would be alone, and teach nothing."""
+"""AT-GRPO of Stronger-MAS (arXiv 2510.11062): GRPO in groups of similar prompts. The paper samples
+K responses to each prompt; here they come from the copies of a discussion, whose histories differ
+after the first round. It needs ``interaction.prompt_reuse`` above 1."""
 
 
 def _rae(inputs: AdvantageInputs) -> torch.Tensor:
-    """r - b, after which the baseline of the group moves: b <- 0.95 b + 0.05 r, from 0 on, in the
-    order of the buffer and from update to update (``inputs.memory``).
+    """r - b, with the group's baseline b <- 0.95 b + 0.05 r after each response in buffer order. b
+    starts at 0 and is kept between updates (``inputs.memory``).
 
-    Example: the rewards 1, 1 of one group: advantages 1 and 0.95; b is then 0.0975.
+    Example: the rewards 1, 1 of one group have advantages 1 and 0.95; b is then 0.0975.
     """
     advantages = []
     for group, reward in zip(inputs.groups, inputs.rewards.tolist(), strict=True):

@@ -1,11 +1,10 @@
-"""Consistency: who judges is paid for what tells the answers to a question apart.
+"""Consistency: judges are rewarded for telling the answers to a question apart.
 
-Source: peer prediction over several tasks (Dasgupta and Ghosh 2013), which pays agreement on the
-same task beyond that on others; that equal answers are the same task is our choice. Found (November
-2026, 300 steps of the quick-start, five seeds): the best of the single changes of the paper's
-reward, at 89 % of the verifier's gain (least: 86), and with no seed at 95; evaluators do not learn
-to accuse everybody, as they do under the paper's reward. The vote of ``scored_majority`` builds on
-it.
+Source: peer prediction over several tasks (Dasgupta and Ghosh 2013), which rewards agreement on the
+same task beyond that on others; treating equal answers as the same task is our choice. Found
+(November 2026, 300 steps of the quick-start, five seeds): the best single change of the paper's
+reward, with 89 % of the verifier's gain (86 to below 95 by seed); evaluators do not learn to accuse
+everybody, as they do under the paper's reward. ``scored_majority`` builds on it.
 """
 
 from collections import defaultdict
@@ -24,21 +23,21 @@ from comas.verification.latex import compared_as
 
 
 def consistency_reward(discussions: Sequence[Discussion]) -> Rewards:
-    """The paper's rewards of solutions. Those who evaluated and scored a solution s are paid for
-    whether its r(s) is that of equal answers, and not that of others::
+    """Reward solutions as in the paper, and their judges by how far r(s) agrees with that of equal
+    answers and differs from that of other answers::
 
         agreement(s, s') = 1 - |r(s) - r(s')|
         r(e) = r(t) = mean agreement with solutions of the question with the same answer
                       - mean agreement with those with another answer
-        r(e) = 0, r(t) = -1     when the scoring t of e holds no score
+        r(e) = 0, r(t) = -1     if the scoring t of e has no readable score
 
-    In the paper an evaluation is paid 1 - r(s), so that accusing everybody pays as long as scorers
-    follow. Here who always says the same gets 0, and nobody sees what is right: judges that agree
-    on what is wrong are paid as well. Only solutions that hold a score are compared. Where no other
-    has the same answer, or none has another, r(e) and r(t) are 0.
+    In the paper r(e) = 1 - r(s), so accusing everybody pays as long as scorers follow. Here, always
+    saying the same gives 0, although judges that agree on something wrong are rewarded too. Only
+    solutions with a score are compared. If no other solution has the same answer, or all have it,
+    r(e) and r(t) are 0.
 
-    Example: to one question (7, r(s) = 1), (7, 1), (8, 0): the judges of the first get
-    1 - 0 = 1, as those of the second, and those of the third, who has no equal, 0.
+    Example: the solutions (7, r(s) = 1), (7, 1), (8, 0) of a question: judges of the first and the
+    second get 1 - 0 = 1, and those of the third, which has no equal, 0.
     """
     question_of = {d.discussion_id: d.question.question_id for d in discussions}
     by_question: defaultdict[str, list[Solved]] = defaultdict(list)
@@ -59,8 +58,8 @@ def consistency_reward(discussions: Sequence[Discussion]) -> Rewards:
 
 
 def weighed_solutions(discussions: Sequence[Discussion]) -> list[tuple[TurnKey, Turn, float]]:
-    """Return every solution that holds a score, by its key, with the mean of the paper's r(s) over
-    its scorings that hold one: what solutions may be compared by."""
+    """Return (key, solution, r(s)) of every solution with a readable score; r(s) is the mean of the
+    paper's over these scores."""
     scored = reward_by_scoring(
         discussions, lambda _, __, score: None if score is None else rewards_of_score(score)
     )
@@ -73,11 +72,11 @@ def weighed_solutions(discussions: Sequence[Discussion]) -> list[tuple[TurnKey, 
 
 
 Solved = tuple[TurnKey, str, float]
-"""A solution, its answer and its reward."""
+"""(key, answer, reward) of a solution."""
 
 
 def _worths(solutions: Sequence[Solved]) -> dict[TurnKey, float]:
-    """Return what the judges of each solution of a question get."""
+    """Return the reward of the judges of each solution of a question."""
     alike: dict[TurnKey, list[float]] = {key: [] for key, _, _ in solutions}
     apart: dict[TurnKey, list[float]] = {key: [] for key, _, _ in solutions}
     for (key, answer, reward), (_, other, paid) in permutations(solutions, 2):

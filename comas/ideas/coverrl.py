@@ -1,8 +1,8 @@
-"""CoVerRL: scorers are paid for agreeing with a vote of the solutions, solvers by the scorers.
+"""CoVerRL: scorers are rewarded for agreeing with a vote of the solutions, solvers by scores.
 
-Source: arXiv 2603.17775 trains a verifier by majority-voted answers while it learns to see what the
-majority gets wrong; that scorings pay evaluations, and scores solutions, is our choice. SmolLM2's
-scorers did not learn to see, but agreed on one score, 2026-11-27 (results/smollm2.md).
+Source: arXiv 2603.17775, where a verifier trained by majority votes learns to see what the majority
+gets wrong; that evaluations are rewarded as scorings, and solutions by scores, is our choice. Found
+(November 2026): SmolLM2's scorers only learned to agree on one score (results/smollm2.md).
 """
 
 from collections.abc import Sequence
@@ -19,17 +19,17 @@ from comas.verification.latex import spelled_answer
 
 
 def coverrl_reward(discussions: Sequence[Discussion]) -> Rewards:
-    """The paper's rewards of solutions. With v(s) = 1 if s gives the answer that most solutions of
-    all copies of the question give, else 0, who evaluated and scored s is paid::
+    """Reward solutions as in the paper. With v(s) = 1 if s gives the answer of most solutions in
+    all copies of the question, else 0, the judges of s get::
 
         r(e) = r(t) = 1 - |r(s) - v(s)|
-        r(e) = 0, r(t) = -1     when the scoring t of e holds no score
+        r(e) = 0, r(t) = -1     if the scoring t of e has no readable score
 
-    The first given wins a tie. Where no answer can be elected (coding, science, no boxed answer),
-    the rewards are the paper's. ``majority/share`` is the mean share of solutions that give the
-    elected answer.
+    The first given wins a tie. If no answer can be elected (coding, science, no boxed answer), the
+    rewards are the paper's. ``majority/share`` is the mean share of solutions with the elected
+    answer.
 
-    Example: solutions 7, 7, 8 scored 3, 2, 3 are paid 1, 1/2, 1, their judges 1, 1/2, 0.
+    Example: solutions 7, 7, 8 with scores 3, 2, 3 get 1, 1/2, 1, and their judges 1, 1/2, 0.
     """
     elected, metrics = hold_votes(discussions, one_vote)
 

@@ -1,9 +1,8 @@
-"""Curriculum: questions about which the society's own solutions disagree are asked more often.
+"""Curriculum: questions on which the society's solutions disagree are asked more often.
 
-Source: sampling for learnability (arXiv 2502.12272), which prefers questions that a verifier sees
-solved sometimes, but not always; agreement takes the place of success here. Found: nothing yet, it
-ran with scripted agents alone. What all solve is asked less, and what all get wrong alike as well:
-nobody sees what is right.
+Source: sampling for learnability (arXiv 2502.12272), which prefers questions that are solved
+sometimes, but not always; here agreement replaces success, so questions that all get wrong alike
+are also asked less. Not studied yet; it only ran with scripted agents.
 """
 
 from collections import Counter
@@ -18,14 +17,14 @@ from comas.types import Question, RewardedDiscussion
 from comas.verification.latex import compared_as
 
 LEAST_WEIGHT = 0.05
-"""Of a question on which all agreed, or none: the society changes, so it is asked again."""
+"""Weight of a question on which all or none agreed; the society may change its mind."""
 
 
 def agreement(items: Sequence[RewardedDiscussion]) -> float | None:
-    """Return the share of the pairs of solutions, in discussions of one question, that give the
-    same answer; None in coding, where programs cannot be compared, and of less than two.
+    """Return the share of pairs of solutions to a question with the same answer; None in coding,
+    where answers cannot be compared, and for fewer than two solutions.
 
-    Example: 7, 7 and 8: 1/3.
+    Example: 7, 7 and 8 give 1/3.
     """
     if items[0].discussion.question.domain == "coding":
         return None
@@ -36,17 +35,16 @@ def agreement(items: Sequence[RewardedDiscussion]) -> float | None:
 
 
 def weight(agreed: float) -> float:
-    """Return how readily a question is asked: 1 where half of the pairs agreed, or where it is not
-    known, down to ``LEAST_WEIGHT`` where all did, or none."""
+    """Return a question's weight: 1 if half of the pairs agreed, down to ``LEAST_WEIGHT`` if all or
+    none did."""
     return LEAST_WEIGHT + (1 - LEAST_WEIGHT) * 4 * agreed * (1 - agreed)
 
 
 def choose(
     questions: Sequence[Question], agreed: Mapping[str, float], num: int, rng: Random
 ) -> list[Question]:
-    """Draw ``num`` different questions, each next one with a probability in proportion to its
-    weight among those that are left: the largest u^(1 / weight), with u uniform in [0, 1)
-    (Efraimidis and Spirakis 2006)."""
+    """Draw ``num`` different questions by weight (1 if not discussed yet): those with the largest
+    u^(1 / weight), with u uniform in [0, 1) (Efraimidis and Spirakis 2006)."""
     keys = [rng.random() ** (1 / weight(agreed.get(q.question_id, 0.5))) for q in questions]
     return [questions[i] for i in nlargest(num, range(len(questions)), key=keys.__getitem__)]
 

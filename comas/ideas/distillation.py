@@ -1,8 +1,7 @@
-"""Distillation: the agent whose solutions are paid best teaches the others on what they say.
+"""Distillation: the agent with the best-rewarded solutions teaches the others on their own samples.
 
-Source: a student's own samples under the reverse KL to its teacher (GKD, arXiv 2306.13649). The
-teacher, chosen anew in each step, learns by the paper's rewards. Found: nothing yet, it ran for
-three steps.
+Source: the reverse KL of a student's samples to its teacher (GKD, arXiv 2306.13649). The teacher is
+chosen anew in each step and learns by the paper's rewards. Not studied yet; it ran for three steps.
 """
 
 import math
@@ -19,18 +18,18 @@ from comas.types import Discussion, Metrics, RewardedDiscussion, Rewards, Traini
 def distillation_reward(
     discussions: Sequence[Discussion], *, response_logprobs: ResponseLogprobs
 ) -> Rewards:
-    """Pay whatever a student says, in any role, the sum over its tokens o_t of::
+    """Reward each response of a student, in any role, with the sum over its tokens o_t of::
 
         log pi_teacher(o_t) - log pi_student(o_t)
 
-    whose mean over samples is -KL(student, teacher), and whose policy gradient is that of it. An
-    agent that was asked nothing that its teacher was asked as well is not trained in the step.
+    Its mean over samples is -KL(student, teacher), and its policy gradient is the gradient of that.
+    A student that shares no prompt with the teacher is not trained in the step.
 
     ``distillation/teacher`` is the teacher's index, ``distillation/kl`` the KL in nats per token.
-    Raises ValueError where a prompt has other token ids for a student than for its teacher.
+    Raises ValueError if student and teacher tokenize a prompt differently.
 
-    Example: a response of two tokens of log-probs -1 and -2 under the student's policy, and -0.5
-    and -1 under the teacher's: 1.5.
+    Example: two tokens with log-probs -1 and -2 under the student, -0.5 and -1 under the teacher,
+    give 1.5.
     """
     base = interaction_reward(discussions)
     prompts: dict[int, dict[str, Sequence[int]]] = {}
@@ -39,7 +38,11 @@ def distillation_reward(
     said = collect_samples(
         base.discussions, policy_of_agent=range(max(prompts) + 1), mask_truncated=False
     )
-    solved = [[s.reward for s in samples if s.role == "solution"] for samples in said]
+    solved: list[list[float]] = [[] for _ in said]
+    for item in base.discussions:
+        for turn, reward in zip(item.discussion.turns, item.rewards, strict=True):
+            if reward is not None and turn in item.discussion.solutions():
+                solved[turn.agent_index].append(reward)
     teacher = max(prompts, key=lambda agent: fmean(solved[agent] or [-math.inf]))
     students = [a for a in prompts if a != teacher and _read_alike(prompts, a, teacher)]
     samples = [sample for student in students for sample in said[student]]
@@ -63,8 +66,8 @@ def paid_by_likelihood(
     taught: Sequence[Sequence[float]],
     its: Sequence[Sequence[float]],
 ) -> tuple[dict[TurnKey, float], float | None]:
-    """By turn the sum over its tokens of what a teacher's log-probs are above the student's; and
-    the KL in nats per token."""
+    """Return the sum of (teacher's - student's log-prob) over each turn's tokens, and the KL in
+    nats per token."""
     paid = {
         (sample.discussion_id, sample.turn_id): math.fsum(theirs) - math.fsum(present)
         for sample, theirs, present in zip(samples, taught, its, strict=True)
@@ -76,7 +79,7 @@ def paid_by_likelihood(
 def _read_alike(
     prompts: Mapping[int, Mapping[str, Sequence[int]]], student: int, teacher: int
 ) -> bool:
-    """Return whether both were asked something, and its token ids were the same."""
+    """Return whether both had a common prompt. Raises ValueError if its token ids differ."""
     its, theirs = prompts[student], prompts[teacher]
     common = its.keys() & theirs.keys()
     if any(tuple(theirs[prompt]) != tuple(its[prompt]) for prompt in common):

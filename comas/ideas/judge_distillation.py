@@ -1,7 +1,7 @@
-"""Distillation from ``society.judge``, who is not trained and teaches all agents on what they say.
+"""Distillation from ``society.judge``, which is not trained, into all agents.
 
-Source: as of ``comas/ideas/distillation.py`` (GKD, arXiv 2306.13649). Found: nothing yet, it
-ran for three steps.
+Source: GKD (arXiv 2306.13649), as ``comas/ideas/distillation.py``. Not studied yet; it ran for
+three steps.
 """
 
 from collections.abc import Sequence
@@ -18,14 +18,11 @@ def judge_distillation_reward(
     response_logprobs: ResponseLogprobs,
     judge_logprobs: JudgeLogprobs,
 ) -> Rewards:
-    """Pay whatever an agent says as ``distillation_reward`` pays a student, with the judge in the
-    place of its teacher. The judge's log-probs are at temperature 1, so the mean is that KL where
+    """Reward all responses as ``distillation_reward`` rewards those of students, with the judge as
+    the teacher. The judge's log-probs are at temperature 1, so this is the KL only if
     ``rollout.temperature`` is 1 as well.
 
-    Raises ValueError where the judge has another tokenizer, or its address gives no log-probs.
-
-    Example: a response of two tokens of log-probs -1 and -2 under its policy, and -0.5 and -1 under
-    the judge: 1.5.
+    Raises ValueError if the judge has another tokenizer, or its server gives no log-probs.
     """
     turns = {(d.discussion_id, turn.turn_id): turn for d in discussions for turn in d.turns}
     said = [of_agents(RewardedDiscussion(d, (0.0,) * len(d.turns))) for d in discussions]

@@ -1,7 +1,8 @@
-"""Likelihood: a solution is paid for how sure its own agent was, with no judge.
+"""Likelihood: a solution is rewarded by its agent's confidence, without judges.
 
 Source: rewards by a model's own confidence (RENT, arXiv 2505.22660; Intuitor, arXiv 2505.19590),
-of sampled tokens alone here. It made SmolLM2 sure and wrong, 2026-11-27 (results/smollm2.md).
+here of the sampled tokens. Found (November 2026): SmolLM2 became sure and wrong
+(results/smollm2.md).
 """
 
 import math
@@ -13,21 +14,16 @@ from comas.types import Discussion, RewardedDiscussion, Rewards, Turn
 
 
 def likelihood_reward(discussions: Sequence[Discussion]) -> Rewards:
-    """Reward a solution by the geometric mean of the probabilities of its tokens, as they were
-    sampled, and nothing else.
+    """Reward solutions by the geometric mean of the probabilities of their tokens, as sampled.
 
-    Example: a solution of two tokens of probability 0.9 and 0.4 gets 0.6.
+    Example: tokens with probabilities 0.9 and 0.4 give 0.6.
     """
     return Rewards(
         [
-            RewardedDiscussion(
-                discussion,
-                tuple(
-                    _confidence(turn) if turn in discussion.solutions() else None
-                    for turn in discussion.turns
-                ),
+            RewardedDiscussion.by_turn(
+                d, {turn.turn_id: _confidence(turn) for turn in d.solutions()}
             )
-            for discussion in discussions
+            for d in discussions
         ]
     )
 

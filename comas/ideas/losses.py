@@ -2,10 +2,10 @@
 
     algorithm: {name: custom, estimator: grpo, loss: comas.ideas.losses:gspo}
 
-They differ from the paper's only where a buffer makes several optimiser steps
-(``optimization.train_batch_size``, ``epochs_per_buffer``): before the first, every ratio is 1.
-DAPO's (arXiv 2503.14476, eq. 8) is the paper's with ``algorithm.clip_epsilon_high``
-(``configs/ideas/dapo.yaml``). None was studied here yet.
+They differ from the paper's only if a buffer gives several optimiser steps
+(``optimization.train_batch_size``, ``epochs_per_buffer``), as in the first every ratio is 1. DAPO's
+loss (arXiv 2503.14476, eq. 8) is the paper's with ``algorithm.clip_epsilon_high``
+(``configs/ideas/dapo.yaml``). None has been studied yet.
 """
 
 import torch
@@ -14,15 +14,15 @@ from comas.policy_optimization.losses import LossInputs, TokenLosses
 
 
 def gspo(inputs: LossInputs) -> TokenLosses:
-    """GSPO-token (arXiv 2507.18071, eq. 7 and 13): the clipped surrogate of one ratio for the whole
-    response y, with sg[] for what has no gradient::
+    """GSPO-token (arXiv 2507.18071, eq. 7 and 13): the clipped surrogate with one ratio for the
+    whole response y, where sg[] stops gradients::
 
         s   = (pi_theta(y) / pi_old(y))^(1 / |y|)
         s_t = sg[s] * pi_theta(y_t) / sg[pi_theta(y_t)]
         -min(s_t * A_t, clip(s_t, 1 - eps_low, 1 + eps_high) * A_t)
 
-    Where a response's advantages are equal on all tokens, value and gradient are those of GSPO
-    itself (eq. 5). It goes with ``loss_aggregation: sequence_mean`` and epsilons of 3e-4 and 4e-4.
+    If all tokens of a response have the same advantage, value and gradient are those of GSPO
+    (eq. 5). Use it with ``loss_aggregation: sequence_mean`` and epsilons of 3e-4 and 4e-4.
 
     Example: ratios 1.44 and 1 make s = 1.2 on both tokens.
     """
@@ -37,15 +37,15 @@ def gspo(inputs: LossInputs) -> TokenLosses:
 
 
 def cispo(inputs: LossInputs) -> TokenLosses:
-    """CISPO (arXiv 2506.13585, eq. 4 and 5): the ratio is a clipped weight, without a gradient, and
-    no token loses its own, however rare it was::
+    """CISPO (arXiv 2506.13585, eq. 4 and 5): the clipped ratio is a weight without a gradient, so
+    every token keeps its own gradient::
 
         -sg[clip(rho, 1 - eps_low, 1 + eps_high)] * A * log pi_theta
 
-    It goes with ``loss_aggregation: token_mean``. The paper has no lower bound
-    (``clip_epsilon: 1``), and tunes the upper one.
+    Use it with ``loss_aggregation: token_mean``. The paper has no lower bound (``clip_epsilon: 1``)
+    and tunes the upper one.
 
-    Example: with rho = 8, eps_high = 4 and A = 1 the gradient is -5 times that of log pi_theta.
+    Example: for rho = 8, eps_high = 4 and A = 1 the gradient is -5 times that of log pi_theta.
     """
     ratio = (inputs.logprobs - inputs.old_logprobs).detach().exp()
     low, high = inputs.clip_epsilon

@@ -1,11 +1,11 @@
-"""Python as a tool: a solver may run programs on the way, and goes on after what they print.
+"""Python as a tool: solvers may run programs, and continue after their output.
 
-Source: ToRA (arXiv 2309.17452), where a solution is made of text, programs and their outputs, and
-ReTool (arXiv 2504.11536), which trains that by reinforcement. ``configs/ideas/python_tool.yaml``
-has an example. Found (November 2026): a tiny agent of the quick-start to which a cold start had
-shown 3,000 solutions with a call answered 100 of 100 held-out sums greedily; the one that it began
-as, without the tool, 13. SmolLM2, after 48 such solutions: 98, without 8. What training adds has
-not been studied.
+Source: ToRA (arXiv 2309.17452), whose solutions consist of text, programs and outputs, and ReTool
+(arXiv 2504.11536), which trains them by reinforcement learning. See
+``configs/ideas/python_tool.yaml``. Found (November 2026): after a cold start with 3,000 solutions
+that call the tool, a quick-start agent answered 100 of 100 held-out sums greedily (13 before,
+without it); SmolLM2, after 48 such solutions, 98 (8 without). The effect of training has not been
+studied.
 """
 
 from comas.ideas.tools import ToolError, as_tool, with_tools
@@ -26,6 +26,6 @@ def python(program: str) -> str:
         raise ToolError(str(error)) from error
 
 
-PYTHON = as_tool(python, timeout_s=None)  # the sandbox has limits, and one program at a time
+PYTHON = as_tool(python, timeout_s=None)  # the sandbox has limits, and runs one at a time
 sequential_with_python = with_tools(sequential, PYTHON)
 parallel_with_python = with_tools(parallel, PYTHON)

@@ -1,9 +1,9 @@
-"""Refill: a step goes on asking until a batch of questions teaches something.
+"""Refill: a step asks further questions until a whole batch teaches something.
 
-A question whose responses are all rewarded alike has no advantage within its group: under GRPO its
-samples teach nothing, and a batch of few others has a noisy gradient. Source: dynamic sampling of
-DAPO (arXiv 2503.14476, section 3.2). Found: nothing yet, it ran for three steps. Another reward
-is refilled by a file that says of it what this one says of the paper's.
+If all responses to a question get the same reward, their advantages in a group are 0: under GRPO
+they teach nothing, and leave fewer samples for the gradient. Source: dynamic sampling of DAPO
+(arXiv 2503.14476, section 3.2). Not studied yet; it ran for three steps. Other rewards can have the
+same ``Curriculum``.
 """
 
 from collections.abc import Sequence
@@ -14,15 +14,15 @@ from comas.reward_formulation.interaction_reward import interaction_reward
 from comas.types import RewardedDiscussion
 
 MAX_DRAWS = 3
-"""Batches of questions that a step discusses at most."""
+"""Maximum number of batches that a step discusses."""
 
 
 def rewards_differ(items: Sequence[RewardedDiscussion]) -> bool:
-    """Return whether an agent's rewards in one role differ, in discussions of one question.
+    """Return whether an agent's rewards in one role differ within the discussions of a question.
+    Truncated responses count, even if ``algorithm.mask_truncated`` excludes them from training.
 
-    Example: two copies in which agent 0 solves, paid 1 and 1, and agent 1 evaluates, paid 0 and
-    0.5: they do. A truncated response counts as well, though ``algorithm.mask_truncated`` may leave
-    it out.
+    Example: in two copies, agent 0 gets 1 and 1 for solving, and agent 1 gets 0 and 0.5 for
+    evaluating: they differ.
     """
     paid: dict[tuple[int, str], set[float]] = {}
     for item in items:

@@ -1,6 +1,6 @@
-"""One policy for each role: agent 0 solves, agent 1 evaluates, agent 2 scores, in every round.
+"""One policy per role: agent 0 solves, agent 1 evaluates, agent 2 scores, in every round.
 
-Source: arXiv 2605.24202 compares policies that roles share and of their own (results/votes.md).
+Source: arXiv 2605.24202, which compares shared policies with one per role (results/votes.md).
 """
 
 from collections.abc import Sequence
@@ -10,7 +10,7 @@ from comas.interaction.schedules import Talks, take_turns
 
 
 def one_for_each_role(discussions: Sequence[OpenDiscussion], **_: object) -> Talks:
-    """The sequential schedule without its draws; further agents are not asked."""
+    """The sequential schedule with fixed speakers; further agents are not asked."""
     rules = discussions[0].rules
     rounds = [(0, [Critics(1, 2)] * rules.num_evaluations)] * rules.num_rounds
     return [take_turns(discussion, rounds) for discussion in discussions]

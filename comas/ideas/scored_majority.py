@@ -1,10 +1,10 @@
-"""Scored majority: a vote of a question's solutions, each of which counts what it is scored.
+"""Scored majority: a vote of a question's solutions, weighted by their scores.
 
-Source: a vote weighed by a verifier's scores (arXiv 2206.02336), which chooses an answer there and
-makes a reward here; the judges are the society's own. Found (November 2026, 300 steps of the
-quick-start): with five of six fresh seeds it keeps up with a verifier's reward in greedy accuracy,
-over math and science alone with three of five; that the two models share no habit of mistakes,
-which a plain vote needs and this one did not, was planted (``results/votes.md``).
+Source: arXiv 2206.02336, where a vote weighted by a verifier's scores chooses an answer; here it
+makes a reward, and the society's own judges score. Found (November 2026, 300 steps of the
+quick-start): greedy accuracy keeps up with a verifier's reward for five of six new seeds, and for
+three of five in math and science alone. A plain vote needs models without common mistakes, as those
+of the quick-start are; this one did not (``results/votes.md``).
 """
 
 from collections.abc import Sequence
@@ -20,23 +20,21 @@ from comas.verification.latex import spelled_answer
 def scored_majority_reward(
     discussions: Sequence[Discussion], *, weigh: Weigh | None = None
 ) -> Rewards:
-    r"""The rewards of ``consistency``, but in math a solution s with answer a(s) is paid for giving
-    the answer which the judges' scores r(s') elect, among all solutions of all copies of the
-    question::
+    r"""Reward as ``consistency`` does, but in math reward a solution s with answer a(s) for giving
+    the elected answer, among all solutions s' of all copies of the question::
 
         elected = argmax over a of the sum of r(s') where a(s') = a
         r'(s)   = 1 if a(s) = elected, else 0
 
-    A mistake that no judge sees loses the vote when few models make it; one that many make loses
-    it when judges see it. What both miss is paid, such as a habit that agents of one model share.
-    The first given wins a tie. A solution without a boxed answer gets 0, and one without a score is
-    paid by the votes of the others. Where no answer was scored above 0, and for coding and science,
-    whose answers cannot be counted, solutions keep the paper's r(s).
+    A mistake loses the vote if few solutions make it, or if judges see it; a habit that agents
+    share and judges miss is rewarded. The first given wins a tie. A solution without a boxed answer
+    gets 0. If no answer has a score above 0, and in coding and science, whose answers cannot be
+    counted, solutions keep the paper's r(s).
 
-    ``majority/share`` is the mean share of solutions that give the elected answer. With ``weigh``
-    a vote counts that instead of its score.
+    ``majority/share`` is the mean share of solutions with the elected answer. ``weigh`` replaces
+    the scores as weights.
 
-    Example: 7 with r(s) = 1, 7 with 0.5, 8 with 1: elected is 7, and they get 1, 1, 0.
+    Example: 7 with r(s) = 1, 7 with 0.5, 8 with 1: 7 is elected, and they get 1, 1, 0.
     """
     base = consistency_reward(discussions)
     scores = {
@@ -69,4 +67,4 @@ def _pay(item: RewardedDiscussion, elected: str | None) -> RewardedDiscussion:
 
 scored_majority = RewardScheme(scored_majority_reward, reads="scores")
 plain_majority = RewardScheme(partial(scored_majority_reward, weigh=one_vote), reads="scores")
-"""Every solution has one vote: what scores add to it is the difference."""
+"""Every solution has one vote, as a control."""

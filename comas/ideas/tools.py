@@ -1,7 +1,7 @@
-"""Solvers with tools: functions that they may call on the way to an answer.
+"""Solvers with tools: functions that they may call while they answer.
 
-Source: ReTool (arXiv 2504.11536), whose policy learns by reinforcement when to call, with what the
-tool says left out of the loss. A tool is a function with types and a docstring in Google's style::
+Source: ReTool (arXiv 2504.11536), where reinforcement learning teaches when to call tools, with
+their outputs masked in the loss. A tool is a function with types and a Google-style docstring::
 
     def area(radius: float) -> float:
         '''Return the area of a circle.
@@ -13,8 +13,8 @@ tool says left out of the loss. A tool is a function with types and a docstring 
 
     solvers = with_tools(sequential, area)   # interaction.schedule: path/to/file.py:solvers
 
-It runs in the driver's process, with arguments that a model wrote: it must not execute them
-(``comas/ideas/python_tool.py`` runs programs in the sandbox).
+Trap: it runs in the driver's process with arguments that a model wrote, and must not execute them
+(``comas/ideas/python_tool.py`` uses the sandbox).
 """
 
 import asyncio
@@ -36,54 +36,52 @@ from comas.interaction.tool_calls import Call, first_call, name_and_arguments
 from comas.types import Continuation, Generate, Generation, Request, ToolDescription
 
 MAX_CALLS = 3
-"""Calls in one response that are answered."""
+"""Maximum number of answered calls in one response."""
 MAX_ANSWER_CHARS = 1000
-"""What is longer is cut in the middle."""
+"""Longer answers are cut in the middle."""
 TIMEOUT_S = 30.0
-"""By the clock; a call that takes longer is given up."""
+"""Time limit of a call, by the clock."""
 NO_ROOM = "error: the answer is too long for what is left of the response"
 
 
 class ToolError(Exception):
-    """The answer of a tool that failed."""
+    """Its message is the answer of a tool that failed."""
 
 
 @dataclass(frozen=True)
 class Tool:
-    """What is offered to solvers, and what is called."""
+    """A function that solvers may call, with its description."""
 
     description: ToolDescription
     call: Callable[..., Any]
-    """Takes the arguments by name; may be a coroutine function."""
+    """Called with keyword arguments; may be a coroutine function."""
     timeout_s: float | None = TIMEOUT_S
-    """None: it limits itself."""
+    """None if it limits itself."""
 
     @property
     def name(self) -> str:
-        """The name by which it is called."""
+        """The name by which models call it."""
         return self.description["function"]["name"]
 
 
 def as_tool(function: Callable[..., Any], *, timeout_s: float | None = TIMEOUT_S) -> Tool:
-    """Return a function as a tool, described by its types and its docstring.
-
-    Raises TypeError, or transformers' DocstringParsingException, where these say too little.
-    """
+    """Make a tool of a function, described by its types and docstring. Raises TypeError, or
+    transformers' DocstringParsingException, if these are incomplete."""
     return Tool(get_json_schema(function), validate_call(function), timeout_s)
 
 
 def with_tools(
     schedule: Schedule, *tools: Callable[..., Any] | Tool, max_calls: int = MAX_CALLS
 ) -> "ScheduleWithTools":
-    """Return ``schedule`` with tools for those who solve, of which a response may hold
-    ``max_calls`` answered calls."""
+    """Return ``schedule`` with tools for solvers, who may call them ``max_calls`` times in a
+    response."""
     made = [tool if isinstance(tool, Tool) else as_tool(tool) for tool in tools]
     return ScheduleWithTools(schedule, {tool.name: tool for tool in made}, max_calls)
 
 
 @dataclass(frozen=True)
 class ScheduleWithTools:
-    """A schedule in which solutions may call tools (``comas.interaction.schedules.Schedule``)."""
+    """A schedule whose solvers may call tools (``comas.interaction.schedules.Schedule``)."""
 
     schedule: Schedule
     by_name: Mapping[str, Tool]
@@ -91,19 +89,19 @@ class ScheduleWithTools:
 
     @property
     def tools(self) -> Sequence[ToolDescription]:
-        """What solvers are told of."""
+        """Descriptions for solvers."""
         return [tool.description for tool in self.by_name.values()]
 
     def __call__(self, discussions: Sequence[OpenDiscussion], **named: Any) -> Talks:
-        """Discuss as in the schedule without tools."""
+        """Discuss as the schedule without tools does."""
         return self.schedule(discussions, **named)
 
     def equip(self, generate: Generate) -> Generate:
-        r"""Return ``generate`` with tools for solvers.
+        r"""Wrap ``generate`` so that solvers can call tools.
 
-        A response that ends with a call (the engine cuts it off after the first) goes on after its
-        answer, of which the loss knows nothing; all of it is one response, truncated where an
-        answer does not fit. What goes wrong is an answer as well.
+        The engine stops after a call; the response then continues after the answer, which is masked
+        in the loss. All of it is one response, truncated if an answer does not fit. Errors are
+        answers, too.
 
         Example: ``<tool_call>{"name": "python", "arguments": {"program": "print(48 + 23)"}}
         </tool_call>``, then ``<tool_response>71</tool_response>``, then ``So \boxed{71}``.
@@ -139,7 +137,7 @@ class ScheduleWithTools:
         return solve
 
     async def answer(self, call: Call) -> tuple[str, bool]:
-        """Make a call; returns what the agent reads of it, and True if it failed."""
+        """Make a call; returns the agent's answer, and True if the call failed."""
         try:
             tool, arguments = self._read(call.text)
         except ValueError as error:
@@ -148,7 +146,7 @@ class ScheduleWithTools:
         return shortened(said.strip()) or "(it says nothing)", failed
 
     def _read(self, text: str) -> tuple[Tool, Mapping[str, Any]]:
-        """The tool that is called, and its arguments. Raises ValueError."""
+        """Return the called tool and its arguments. Raises ValueError."""
         name, arguments = name_and_arguments(text)
         if name not in self.by_name:
             raise ValueError(f"there is no tool {name!r}, but {', '.join(self.by_name)}")
@@ -156,7 +154,7 @@ class ScheduleWithTools:
 
 
 def shortened(text: str) -> str:
-    """Return at most ``MAX_ANSWER_CHARS`` characters, half of them from each end."""
+    """Cut a text to ``MAX_ANSWER_CHARS`` characters, half from each end."""
     if len(text) <= MAX_ANSWER_CHARS:
         return text
     half = MAX_ANSWER_CHARS // 2
@@ -165,8 +163,7 @@ def shortened(text: str) -> str:
 
 
 async def _make(tool: Tool, arguments: Mapping[str, Any]) -> tuple[str, bool]:
-    """Return what a tool answers, and True if it failed. It runs in a thread that nobody waits for
-    at the end, should it hang."""
+    """Return a tool's answer, and True if it failed. It runs in a daemon thread, as it may hang."""
     answered = Future[tuple[str, bool]]()
 
     def run() -> None:
@@ -179,7 +176,7 @@ async def _make(tool: Tool, arguments: Mapping[str, Any]) -> tuple[str, bool]:
         except ValidationError as error:
             faults = (f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors())
             answered.set_result((f"error: {'; '.join(faults)}", True))
-        except BaseException as error:  # whatever a tool may raise, sys.exit() too
+        except BaseException as error:  # tools may raise anything, also SystemExit
             answered.set_result((f"error: {type(error).__name__}: {error}", True))
 
     answered.set_running_or_notify_cancel()

@@ -1,4 +1,4 @@
-"""Criticisms that the paper's is compared with: a baseline's, and controls."""
+"""Criticisms to compare with the paper's: of a baseline, and controls."""
 
 from collections import defaultdict
 from dataclasses import replace
@@ -11,14 +11,14 @@ UNTRAINED_EVALUATION = Role("evaluation", "judges", is_trained=False)
 
 
 async def self_rated(submission: Submission) -> HistoryItem | None:
-    """Self-rewarding models: who gave the solution rates it, and nobody else is asked."""
+    """Self-rewarding models: only the solver itself rates the solution."""
     solver = submission.solution.agent_index
     rating = await replace(submission, critics=Critics(solver, solver)).evaluate(RATING)
     return None if rating is None else submission.history_item(rating)
 
 
 async def muted(submission: Submission) -> HistoryItem:
-    """A control: nobody is asked for an evaluation, and an approval is scored."""
+    """A control: a fixed approval takes the place of the evaluation, and is scored."""
     approval = APPROVALS[submission.discussion.question.domain]
     given = _give(submission, approval, index=submission.index)
     submission.score(given)
@@ -26,14 +26,13 @@ async def muted(submission: Submission) -> HistoryItem:
 
 
 async def exchanged(submission: Submission) -> HistoryItem | None:
-    """A control: what is scored is the evaluation at the same place of the partner discussion.
+    """A control: the evaluation at the same place of the partner discussion is scored instead.
 
-    The submission's evaluator is asked all the same, for the discussion whose partner this one is,
-    and its evaluation is neither scored nor trained. Where there is nothing to exchange, nothing is
-    scored.
+    The evaluator's own is for the discussion whose partner this is, and neither scored nor trained
+    here. Without a partner's evaluation, nothing is scored.
     """
     await submission.evaluate()
-    # No two discussions wait for each other: what is heard of a round needs earlier rounds only.
+    # No deadlock: an evaluation of a round depends only on earlier rounds.
     discussion, place = submission.discussion, submission.index
     partner = partner_of(discussion)
     turn_id = f"{submission.solution.turn_id}.e{place}"
@@ -52,10 +51,9 @@ def _give(submission: Submission, text: str, *, index: int) -> Turn:
 
 
 def partner_of(discussion: OpenDiscussion) -> OpenDiscussion | None:
-    """Return a discussion of the batch about the next question of the same domain, of copies the
-    one at the same place; None: there is no other question.
+    """Return the same copy of the next question of the domain in the batch; None if there is none.
 
-    Example: sums a, b with two copies each and one program p: a0, a1, b0, b1 have the partners
+    Example: with sums a, b of two copies each and one program p, the partners of a0, a1, b0, b1 are
     b0, b1, a0, a1, and p has none.
     """
     copies: defaultdict[str, list[OpenDiscussion]] = defaultdict(list)

@@ -1,4 +1,4 @@
-"""Debates, the schedule of a baseline (MAPoRL): agents answer, and nobody criticises."""
+"""Debates without criticism, the schedule of the baseline MAPoRL."""
 
 from collections.abc import Coroutine, Sequence
 from random import Random
@@ -13,16 +13,13 @@ from comas.utils.concurrency import run_all
 def debate(
     discussions: Sequence[OpenDiscussion], *, num_agents: int, rules: Interaction, rng: Random
 ) -> list[Coroutine[None, None, None]]:
-    """In each round every agent answers.
-
-    From the second round on an agent sees its own answer of the round before, and those of up to
-    kappa others, drawn anew for every agent and round.
-    """
+    """In each round every agent answers. From the second round on, it sees its own previous answer
+    and those of up to kappa others, drawn for every agent and round."""
     return [_argue(discussion, num_agents=num_agents) for discussion in discussions]
 
 
 def draw_seen(rng: Random, agent: int, *, num_agents: int, num_others: int) -> list[int]:
-    """Draw whose answers ``agent`` sees: some others', and last, which no prompt loses, its own."""
+    """Draw whose answers ``agent`` sees: some others', and last its own, which is never dropped."""
     others = [other for other in range(num_agents) if other != agent]
     return [*sorted(rng.sample(others, min(num_others, len(others)))), agent]
 

@@ -1,4 +1,4 @@
-"""Tool calls, as models write them in their responses."""
+"""Parsing of the tool calls that models write."""
 
 import json
 from collections.abc import Collection, Mapping
@@ -11,23 +11,21 @@ from comas.utils.chat import CALL_END, CALL_FORM, CALL_START
 from comas.utils.files import faults_in_words
 
 _JSON = json.JSONDecoder(strict=False)
-"""It takes line breaks within strings, as models write programs."""
+"""Accepts line breaks within strings, as in programs."""
 
 
 class Call(NamedTuple):
-    """A call as a response has it."""
+    """A call within a text."""
 
     start: int
-    """Where it begins in the text."""
     end: int
-    """Where it ends there."""
     text: str
-    """JSON, if it is as it should be."""
+    """JSON, if it is valid."""
 
 
 def first_call(text: str, names: Collection[str] = (), *, start: int = 0) -> Call | None:
-    """Return the first call in ``text`` from ``start`` on: what stands between <tool_call> and
-    </tool_call>, or, as Llama 3 calls, JSON with the name of a tool that is all of the text."""
+    """Return the first call in ``text`` from ``start`` on: the text between <tool_call> and
+    </tool_call>, or, as Llama 3 writes it, a text that is only JSON with the name of a tool."""
     opened = text.find(CALL_START, start)
     if opened >= 0:
         begin = opened + len(CALL_START)
@@ -42,7 +40,7 @@ def first_call(text: str, names: Collection[str] = (), *, start: int = 0) -> Cal
 
 
 def name_and_arguments(call: str) -> tuple[str, Mapping[str, Any]]:
-    """Return the tool that the text of a call names, and its arguments. Raises ValueError."""
+    """Parse the name and arguments of a call. Raises ValueError."""
     try:
         called = _Called.model_validate(_JSON.decode(call))
     except RecursionError as error:
@@ -67,13 +65,13 @@ class _Called(_Named):
     @field_validator("arguments", mode="before")
     @classmethod
     def _decoded(cls, arguments: Any) -> Any:
-        """In OpenAI's form they are JSON within a string."""
+        """Decode arguments in OpenAI's form, a string of JSON."""
         return _JSON.decode(arguments) if isinstance(arguments, str) else arguments
 
 
 def _end_of_json(text: str, start: int) -> int:
-    """Return where the JSON from ``start`` on ends, which may spell </tool_call> itself; ``start``
-    where it is none."""
+    """Return the end of the JSON at ``start``, which may contain </tool_call>; ``start`` if there
+    is none."""
     while text[start : start + 1].isspace():
         start += 1
     with suppress(ValueError, RecursionError):

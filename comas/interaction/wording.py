@@ -1,4 +1,4 @@
-"""A user's file of prompts (``interaction.prompts``), which holds what is worded differently."""
+"""A user's file of prompts (``interaction.prompts``), which replaces some of the shipped ones."""
 
 import re
 import string
@@ -15,18 +15,17 @@ from comas.config.yaml_texts import parse
 from comas.interaction.prompts import SHIPPED, Wording
 
 CUT = re.compile(r"(\.[1-9]\d*)?")
-"""The format of a field: its text as it is, or the first characters of it alone."""
+"""Format of a quoted field: its whole text, or only its first characters (``.240``)."""
 
 
 class WordingError(ValueError):
-    """Every fault of a file of prompts, each with its line."""
+    """All errors in a file of prompts, with their lines."""
 
 
 @cache
 def wording_of(prompts: str | None) -> Wording:
-    """Return the whole wording that ``interaction.prompts`` names: what is shipped, but for what
-    the file words differently. It is read once in a process. Raises WordingError with its
-    faults."""
+    """Return the shipped wording with the changes of the file ``prompts``, which is read once per
+    process. Raises WordingError."""
     if prompts is None:
         return SHIPPED
     changed = read_wording(location_of(prompts))
@@ -34,7 +33,7 @@ def wording_of(prompts: str | None) -> Wording:
 
 
 def location_of(name: str) -> Path:
-    """Where a name leads, or would in the repository. Raises WordingError where it is no path."""
+    """Resolve a name, by default to a path in the repository. Raises WordingError."""
     try:
         return (find(name) or REPOSITORY / Path(name).expanduser()).resolve()
     except PathError as error:
@@ -43,7 +42,7 @@ def location_of(name: str) -> Path:
 
 @cache
 def read_wording(path: Path) -> Wording:
-    """Return what a user's file holds. Raises WordingError."""
+    """Read a user's file. Raises WordingError."""
     try:
         wording, lines = parse(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as error:
@@ -59,7 +58,7 @@ def read_wording(path: Path) -> Wording:
 
 
 def _faults(wording: Any) -> Iterator[tuple[str, str]]:
-    """Yield the name of a section or text, and what is wrong with it."""
+    """Yield (name of a section or text, error)."""
     if not isinstance(wording, dict):
         yield "it", "does not hold roles"
         return
@@ -80,17 +79,16 @@ def _faults(wording: Any) -> Iterator[tuple[str, str]]:
 
 
 def quoted_in(text: str) -> list[str]:
-    """Return the names of the fields that a text without faults quotes."""
+    """Return the names of the fields that a valid text quotes."""
     return [name for _, name, _, _ in string.Formatter().parse(text) if name is not None]
 
 
 def faults_of_text(text: str, *, shipped: str) -> Iterator[str]:
-    """Yield what is wrong with a text in the place of the ``shipped`` one: it has to quote the
-    same, but for the history, and to ask for what is read in the response, by the same tag. A field
-    may be cut, as ``{solution:.240}`` is.
+    """Yield the errors of a text that replaces the ``shipped`` one: it has to quote the same fields
+    (optionally cut, as in ``{solution:.240}``) but for the history, and ask for the same tag.
 
-    Example: of ``"Judge {solution} of {task}"`` as a scoring: ``task`` is no field, the question
-    and the evaluation are missing, and nothing asks for the score.
+    Example: ``"Judge {solution} of {task}"`` as a scoring has an unknown field, lacks the question
+    and the evaluation, and does not ask for the score.
     """
     try:
         parts = list(string.Formatter().parse(text))

@@ -1,8 +1,8 @@
-"""Reward functions written for other libraries, as rewards of solutions:
-``reward.scheme=trl:path/to/file.py:function``, or ``verl:...``.
+"""Reward functions written for other libraries: ``reward.scheme=trl:path/to/file.py:function``, or
+``verl:...``.
 
-They read labels: a question's columns, which other schemes are not given. Turns of other roles are
-not trained. A solution's text is what verifiers read, without its thinking.
+They reward only solutions, whose text excludes thinking, and read the columns of the questions,
+which include labels.
 """
 
 import asyncio
@@ -29,19 +29,19 @@ LogMetric = Callable[[str, Any], None]
 
 @dataclass(frozen=True)
 class ForeignReward:
-    """A function of another library as one from discussions to ``Rewards``."""
+    """Adapts a function of another library to discussions."""
 
     function: Callable[..., Any]
     wanted: ClassVar[str]
-    """What the function has to be, in words."""
+    """Describes the required function in errors."""
 
     def __post_init__(self) -> None:
-        """Raise TypeError where the function cannot be called."""
+        """Raise TypeError if the function is not callable."""
         if not callable(self.function):
             raise TypeError(f"it is of type {type(self.function).__name__}")
 
     def __call__(self, discussions: Sequence[Discussion], *, step: int) -> Rewards:
-        """Reward the solutions of a batch. Raises ValueError where the function gives none."""
+        """Reward the solutions of a batch. Raises ValueError if the function returns no numbers."""
         solutions = [(d.question, turn) for d in discussions for turn in d.solutions()]
         logged: dict[str, list[float]] = defaultdict(list)
 
@@ -50,23 +50,20 @@ class ForeignReward:
 
         found = self.call(solutions, step=step, log_metric=log_metric) if solutions else []
         rewards = iter(list(map(self._number, found)))
-        paid = [{turn.turn_id: next(rewards) for turn in d.solutions()} for d in discussions]
-        return Rewards(
-            [
-                RewardedDiscussion(d, tuple(each.get(turn.turn_id) for turn in d.turns))
-                for d, each in zip(discussions, paid, strict=True)
-            ],
-            {name: fmean(values) for name, values in logged.items()},
-        )
+        rewarded = [
+            RewardedDiscussion.by_turn(d, {turn.turn_id: next(rewards) for turn in d.solutions()})
+            for d in discussions
+        ]
+        return Rewards(rewarded, {name: fmean(values) for name, values in logged.items()})
 
     def call(
         self, solutions: Sequence[Solution], *, step: int, log_metric: LogMetric
     ) -> Sequence[Any]:
-        """Return what the function gives each solution."""
+        """Return the function's reward of each solution."""
         raise NotImplementedError
 
     def fault(self, what: str) -> ValueError:
-        """Return the error that names the function, and what it has to be."""
+        """Return an error about the function."""
         name = getattr(self.function, "__name__", type(self.function).__name__)
         return ValueError(f"reward.scheme: {name} {what}; make it {self.wanted}")
 
@@ -81,14 +78,14 @@ class ForeignReward:
 
 
 class TrlReward(ForeignReward):
-    """TRL's ``f(completions, **columns)``, called once with a list for each argument, with an entry
-    for each solution of the batch.
+    """TRL's ``f(completions, **columns)``, called once; each argument is a list with an entry for
+    each solution of the batch.
 
-    ``prompts`` and ``completions`` are lists of messages where the column ``prompt`` is one, else
-    texts; ``gold`` is the answer as verifiers know it. It is given the columns that its signature
-    names, with ``**kwargs`` all. It may be a coroutine, and may return a numpy array or a tensor;
-    None: the solution is not trained. ``trainer_state.global_step`` counts the steps that are over,
-    ``log_metric(name, value)`` adds a metric, and what ``log_extra`` is told is logged as DEBUG.
+    ``prompts`` and ``completions`` are lists of messages if the column ``prompt`` is one, else
+    texts; ``gold`` is the answer that verifiers use. The function receives the columns that its
+    signature names, or all with ``**kwargs``. It may be a coroutine function, and may return a
+    numpy array or a tensor; a None is not trained. ``trainer_state.global_step`` is the number of
+    finished steps, ``log_metric(name, value)`` adds a metric, and ``log_extra`` logs as DEBUG.
     """
 
     wanted = (
@@ -100,7 +97,7 @@ class TrlReward(ForeignReward):
     def call(
         self, solutions: Sequence[Solution], *, step: int, log_metric: LogMetric
     ) -> Sequence[Any]:
-        """Return the function's list. Raises ValueError where it is none, or arguments lack."""
+        """Call the function. Raises ValueError if arguments or values are missing."""
         names = dict.fromkeys(name for question, _ in solutions for name in question.columns)
         given: dict[str, Any] = {
             name: [q.columns.get(name) for q, _ in solutions] for name in names
@@ -127,7 +124,7 @@ class TrlReward(ForeignReward):
             found = self.function(**given)
             found = run(found) if inspect.iscoroutine(found) else found
         except KeyError as error:
-            if not takes_all:  # it looks up nothing in **columns
+            if not takes_all:  # not a missing column
                 raise
             raise self.fault(f"can be given {there}, and looks up {error}") from error
         found = found.tolist() if hasattr(found, "tolist") else found
@@ -139,25 +136,25 @@ class TrlReward(ForeignReward):
 
 class VerlReward(ForeignReward):
     """verl's ``compute_score(data_source, solution_str, ground_truth, extra_info)``, called with
-    these names for each solution. It returns a number, or a mapping with one as ``score``; as a
-    coroutine, that of all solutions are awaited together.
+    these names for each solution. It returns a number, or a mapping with a number as ``score``;
+    coroutines are awaited together.
 
-    ``ground_truth`` is the answer that ``data.columns.answer`` names; ``data_source`` and
-    ``extra_info`` are columns, else the question's source and {}.
+    ``ground_truth`` is the answer (``data.columns.answer``); ``data_source`` and ``extra_info`` are
+    columns, by default the question's source and {}.
     """
 
     NAMES = ("data_source", "solution_str", "ground_truth", "extra_info")
     wanted = f"a function f({', '.join(NAMES)}) -> float, or a mapping with a float as 'score'"
 
     def __post_init__(self) -> None:
-        """Raise TypeError where the function cannot be called by these names."""
+        """Raise TypeError if the function does not take these names."""
         super().__post_init__()
         check_call(self.function, named=self.NAMES)
 
     def call(
         self, solutions: Sequence[Solution], *, step: int, log_metric: LogMetric
     ) -> Sequence[Any]:
-        """Return the score of each solution. Raises ValueError for a mapping without one."""
+        """Call the function. Raises ValueError for a mapping without a score."""
         found = [self._judge(question.columns, turn.text) for question, turn in solutions]
         if found and inspect.iscoroutine(found[0]):
             found = run(_all(found))
@@ -176,9 +173,8 @@ class VerlReward(ForeignReward):
 
 
 async def _all(scores: Sequence[Awaitable[Any]]) -> list[Any]:
-    """Wait for all of them at once."""
     return await asyncio.gather(*scores)
 
 
 FOREIGN: dict[str, type[ForeignReward]] = {"trl": TrlReward, "verl": VerlReward}
-"""Prefix of a name in ``reward.scheme`` -> how the function that it names is called."""
+"""Prefix in ``reward.scheme`` -> adapter."""

@@ -69,8 +69,7 @@ def _reward_discussion(discussion: Discussion, triple_of: TripleOf) -> RewardedD
                 reward = r.get(discussion.roles[turn.role].purpose, triple.solution)
                 paid[turn.turn_id].setdefault(distance, []).append(reward)
     means = {turn_id: fmean(rewards[min(rewards)]) for turn_id, rewards in paid.items()}
-    rewards = (None if turn.is_given else means.get(turn.turn_id) for turn in discussion.turns)
-    return RewardedDiscussion(discussion, tuple(rewards))
+    return RewardedDiscussion.by_turn(discussion, means)
 
 
 def parse_score(response_text: str) -> int | None:

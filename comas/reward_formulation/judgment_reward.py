@@ -1,4 +1,4 @@
-"""The reward of the paper's ablation without scoring: the evaluators' judgments decide by vote."""
+"""The reward of the paper's ablation without scoring: a vote of the evaluators' judgments."""
 
 from collections.abc import Sequence
 from statistics import fmean
@@ -8,12 +8,11 @@ from comas.reward_formulation.reading import content_of
 from comas.types import Discussion, RewardedDiscussion, Rewards
 
 Judgment = Literal["correct", "incorrect"]
-"""What an evaluator says of a solution where nobody scores."""
 INVALID_JUDGMENT_REWARD = -1.0
 
 
 def judgment_reward(discussions: Sequence[Discussion]) -> Rewards:
-    """Reward every discussion by itself, and count the judgments that approve or are missing."""
+    """Reward each discussion by itself, and measure how many judgments approve or are missing."""
     judgments = [parse_judgment(turn.text) for d in discussions for turn in d.turns_that("judges")]
     return Rewards(
         [_reward_discussion(discussion) for discussion in discussions],
@@ -25,17 +24,17 @@ def judgment_reward(discussions: Sequence[Discussion]) -> Rewards:
 
 
 def _reward_discussion(discussion: Discussion) -> RewardedDiscussion:
-    """Give solutions and evaluations their rewards.
+    """Reward solutions and evaluations.
 
-    The paper says: the share of judgments that support a solution, and of an evaluation its
-    agreement with the others. Our reading, for a solution s with the evaluations e_1 .. e_n::
+    The paper rewards a solution by the share of supporting judgments, and an evaluation by its
+    agreement with the others. Our reading, for a solution s with evaluations e_1 .. e_n::
 
         r(s)   = number of e_j that judge "correct" / n
         r(e_j) = number of the other e_i with the judgment of e_j / (n - 1)
-        r(e_j) = -1    when it holds no judgment, which supports nothing and agrees with nobody
+        r(e_j) = -1    without a readable judgment, which supports nothing and agrees with nobody
 
-    A lone evaluation (the prompts of the others were over the limit) has nobody to agree with: it
-    gets None and is not trained, as a solution without any.
+    A solution without evaluations gets None, as does a lone evaluation (if the others' prompts were
+    over the limit).
 
     Example: judgments (correct, correct, incorrect): r(s) = 2/3, r(e) = (1/2, 1/2, 0).
     """
@@ -51,13 +50,11 @@ def _reward_discussion(discussion: Discussion) -> RewardedDiscussion:
                 rewards[evaluation.turn_id] = (
                     INVALID_JUDGMENT_REWARD if judgment is None else others
                 )
-    return RewardedDiscussion(
-        discussion, tuple(rewards.get(turn.turn_id) for turn in discussion.turns)
-    )
+    return RewardedDiscussion.by_turn(discussion, rewards)
 
 
 def parse_judgment(response_text: str) -> Judgment | None:
-    """The judgment between ``<judgment>`` and ``</judgment>``, or None; as strict as for a score.
+    """Return what is between ``<judgment>`` tags, or None, as strictly as ``parse_score``.
 
     >>> parse_judgment("A sign is lost. <judgment>incorrect</judgment>")
     'incorrect'

@@ -1,4 +1,4 @@
-"""TTRL: the answer that most solutions of a question agree on takes the place of the right one."""
+"""TTRL: the answer that most solutions of a question give is taken for the right one."""
 
 from collections import defaultdict
 from collections.abc import Callable, Sequence
@@ -8,24 +8,24 @@ from comas.types import Discussion, Domain, Metrics, RewardedDiscussion, Rewards
 from comas.verification.latex import spelled_answer
 
 VOTING_DOMAINS: tuple[Domain, ...] = ("math",)
-"""Where answers can be compared as texts: not programs, nor measured numbers."""
+"""Domains whose answers can be compared as texts, unlike programs or measured numbers."""
 
 Weigh = Callable[[Discussion, Turn], float | None]
-"""The weight of a solution's vote; None: it takes no part."""
+"""Returns the weight of a solution's vote; None excludes the solution."""
 
 
 def one_vote(_: Discussion, __: Turn) -> float:
-    """Return 1 for every solution: TTRL's vote."""
+    """Return 1, as in TTRL."""
     return 1.0
 
 
 def majority_reward(discussions: Sequence[Discussion]) -> Rewards:
-    r"""Reward a math solution by 1 when its boxed answer is the majority's, else by 0.
+    r"""Reward a math solution by 1 if its boxed answer is the majority's, else by 0.
 
-    The vote is among all solutions of all copies of a question; two answers are the same when they
-    are spelled the same. The first given wins a tie. A solution without a boxed answer has no vote
-    and gets 0. Where nobody votes, and for coding and science, there is no label: the reward is
-    None, and no constant that whitening would turn into an advantage.
+    All solutions of all copies of a question vote; answers are equal if spelled equally, and the
+    first given wins a tie. A solution without a boxed answer has no vote and gets 0. Without any
+    vote, and in coding and science, rewards are None (whitening would turn a constant into an
+    advantage).
 
     ``majority/share`` is the mean share of solutions that agree with their question's majority.
 
@@ -40,13 +40,12 @@ def majority_reward(discussions: Sequence[Discussion]) -> Rewards:
             for turn in discussion.solutions()
             if label is not None
         }
-        rewards = tuple(paid.get(turn.turn_id) for turn in discussion.turns)
-        rewarded.append(RewardedDiscussion(discussion, rewards))
+        rewarded.append(RewardedDiscussion.by_turn(discussion, paid))
     return Rewards(rewarded, metrics)
 
 
 def hold_votes(discussions: Sequence[Discussion], weigh: Weigh) -> tuple[dict[str, str], Metrics]:
-    """Return question id -> the answer whose votes count most, where any counts more than 0; and
+    """Return the elected answers, by question id (if any vote has a weight above 0), and
     ``majority/share``."""
     ballots: defaultdict[str, list[tuple[str | None, float]]] = defaultdict(list)
     for discussion in discussions:
@@ -62,6 +61,6 @@ def hold_votes(discussions: Sequence[Discussion], weigh: Weigh) -> tuple[dict[st
             if vote is not None and weight > 0:
                 counts[vote] += weight
         if counts:
-            elected[question_id] = max(counts, key=counts.__getitem__)  # of equal ones the first
+            elected[question_id] = max(counts, key=counts.__getitem__)  # the first of a tie
             shares.append(fmean(vote == elected[question_id] for vote, _ in votes))
     return elected, {"majority/share": fmean(shares) if shares else None}

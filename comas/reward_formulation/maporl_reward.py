@@ -1,4 +1,4 @@
-"""MAPoRL: the verifier rewards every answer of a debate, in three ways also by its place in it."""
+"""MAPoRL: the verifier rewards every answer of a debate, optionally shaped by the other rounds."""
 
 from collections.abc import Callable, Sequence
 from statistics import fmean
@@ -7,24 +7,20 @@ from comas.types import Discussion, RewardedDiscussion, Rewards, Turn
 from comas.verification.solutions import Verdicts
 
 ALPHA = 0.5
-"""a: weight of the earlier answers."""
+"""Weight of earlier answers."""
 BETA = 0.5
-"""b: weight of the last answer."""
+"""Weight of the last answer."""
 
 Shaping = Callable[[float, float | None, float | None], float | None]
-"""(r, Q, r_final) -> reward. r is 1 for a correct answer and 0 for any other, Q the mean r of the
-rounds before (None: there are none), r_final that of the agent's answer in the last round (None:
-it is not known)."""
+"""(r, Q, r_final) -> reward. r is 1 for a correct answer, else 0; Q is the mean r of all answers in
+earlier rounds (None in the first); r_final is the agent's r in the last round (None if unknown)."""
 
 
 def maporl_reward(
     discussions: Sequence[Discussion], *, verdicts: Verdicts, shaping: Shaping
 ) -> Rewards:
-    """Reward every solution by ``shaping``; turns of other roles get None.
-
-    Our reading of "earlier": the answers of all agents in all rounds before. An answer on which
-    the verifier failed is not trained, and counts in no mean.
-    """
+    """Reward every solution by ``shaping``. Answers on which the verifier failed get None and are
+    left out of means. That Q covers all agents is our reading."""
     return Rewards([_reward_debate(d, verdicts=verdicts, shaping=shaping) for d in discussions])
 
 
@@ -34,18 +30,18 @@ def plain(r: float, q: float | None, final: float | None) -> float:
 
 
 def quality(r: float, q: float | None, final: float | None) -> float:
-    """r + a (Q r - (1 - Q)(1 - r)): more for agreeing with good answers, less for being wrong
-    where others were as well; r in the first round."""
+    """r + a (Q r - (1 - Q)(1 - r)): more for being right as others were, less for being wrong as
+    others were; r in the first round."""
     return r if q is None else r + ALPHA * (q * r - (1 - q) * (1 - r))
 
 
 def margin(r: float, q: float | None, final: float | None) -> float:
-    """r + a (r - Q): what an answer adds to those before; r in the first round."""
+    """r + a (r - Q): the improvement over earlier answers; r in the first round."""
     return r if q is None else r + ALPHA * (r - q)
 
 
 def outcome(r: float, q: float | None, final: float | None) -> float | None:
-    """r + b r_final, in the last round r + b r."""
+    """r + b r_final."""
     return None if final is None else r + BETA * final
 
 

@@ -1,4 +1,4 @@
-"""The rewards of self-rewarding models (SRLM): what judges make of a solution, and nothing else."""
+"""The rewards of self-rewarding models (SRLM): ratings of solutions."""
 
 from collections.abc import Sequence
 from statistics import fmean
@@ -10,14 +10,11 @@ GREATEST_RATING = 5
 
 
 def mean_rating(discussions: Sequence[Discussion]) -> Rewards:
-    """Reward a solution with the mean of its ratings, by 5: from 0 to 1.
+    """Reward a solution with the mean of its readable ratings, divided by 5; other turns get None,
+    as judging is learnt only from pairs of solutions. ``rating/invalid_rate`` is the share of
+    unreadable ratings. Source: self-rewarding language models, arXiv 2401.10020.
 
-    A rating that cannot be read counts in no mean, but in ``rating/invalid_rate``. A solution
-    without a rating, and every turn of another role, gets None and is not trained: judging is
-    learnt from pairs of solutions alone. Source: self-rewarding language models, arXiv
-    2401.10020.
-
-    Example: the ratings 4, 5 and one that cannot be read: reward 0.9.
+    Example: the ratings 4, 5 and an unreadable one give 0.9.
     """
     everything: list[int | None] = []
     rewarded = []
@@ -29,15 +26,13 @@ def mean_rating(discussions: Sequence[Discussion]) -> Rewards:
             everything += given
             if valid := [rating for rating in given if rating is not None]:
                 rewards[solution.turn_id] = fmean(valid) / GREATEST_RATING
-        rewarded.append(
-            RewardedDiscussion(discussion, tuple(rewards.get(t.turn_id) for t in discussion.turns))
-        )
+        rewarded.append(RewardedDiscussion.by_turn(discussion, rewards))
     rate = fmean(rating is None for rating in everything) if everything else None
     return Rewards(rewarded, {"rating/invalid_rate": rate})
 
 
 def parse_rating(response_text: str) -> int | None:
-    """The rating 0 to 5 between ``<rating>`` and ``</rating>``, or None; as strict as for a score.
+    """Return the rating 0 to 5 between ``<rating>`` tags, or None, as strictly as ``parse_score``.
 
     >>> parse_rating("It is complete, but its result is wrong. <rating>3</rating>")
     3
