@@ -112,11 +112,8 @@ def test_discussions_that_exchange_never_wait_for_a_turn_that_never_comes(schedu
         return None if is_refused else await speak(request)
 
     discussions = discuss(refuse, schedule=schedule, criticism="exchanged")
-    for discussion in discussions:
-        scored_ids = {t.turn_id for t in discussion.turns if t.role == "scoring"}
-        assert not [turn_id for turn_id in scored_ids if turn_id.startswith(f"{overlong}.t")]
-    of_sums = [t for d in discussions[:6] for t in d.turns if t.role == "scoring"]
-    assert of_sums
+    scored = [t.turn_id for d in discussions[:6] for t in d.turns if t.role == "scoring"]
+    assert scored and not any(turn_id.startswith(f"{overlong}.t") for turn_id in scored)
 
 
 def test_an_error_ends_discussions_that_wait_for_each_other():
@@ -143,11 +140,8 @@ def test_an_evaluation_that_nobody_said_is_not_trained_and_seen_as_such(criticis
     assert metrics["response_length"] == 3  # a given turn of no tokens would lower the mean
 
     place = "r0.s0.e0" if criticism == "muted" else "r0.s0.e1"
-    [record] = [
-        row
-        for row in discussion_record(rewarded[0], verdicts={})["turns"]
-        if row["turn_id"] == place
-    ]
+    rows = discussion_record(rewarded[0], verdicts={})["turns"]
+    [record] = [row for row in rows if row["turn_id"] == place]
     assert record["agent"] is None and record["finish_reason"] == "given"
     assert record["reward"] is None
 

@@ -27,15 +27,10 @@ def said(turn_id: str, *, agent: int, text: str = "", prompt: str = "") -> Turn:
 
 def talk(*scores: int, prompt: str = "question") -> Discussion:
     """Each agent's solution with that score; the next agent evaluates, and the one after scores."""
-    turns = [
-        each
-        for i, score in enumerate(scores)
-        for each in (
-            said(f"r0.s{i}", agent=i, prompt=prompt),
-            said(f"r0.s{i}.e0", agent=(i + 1) % 3),
-            said(f"r0.s{i}.e0.t0", agent=(i + 2) % 3, text=f"<score>{score}</score>"),
-        )
-    ]
+    turns: list[Turn] = []
+    for i, score in enumerate(scores):
+        turns += said(f"r0.s{i}", agent=i, prompt=prompt), said(f"r0.s{i}.e0", agent=(i + 1) % 3)
+        turns.append(said(f"r0.s{i}.e0.t0", agent=(i + 2) % 3, text=f"<score>{score}</score>"))
     return discussion(*turns)
 
 
@@ -62,11 +57,9 @@ def test_who_is_not_known_to_read_as_the_teacher_does_is_not_trained():
     apart = talk(3, 1, 2)
     *turns, _, _, _ = apart.turns
     other = replace(said("r0.s2", agent=2), prompt="another question")
-    found = paid(replace(apart, turns=(*turns, other)))
-    rewards = dict(zip((t.turn_id for t in found.discussions[0].discussion.turns),
-                       found.discussions[0].rewards, strict=True))  # fmt: skip
-    assert rewards["r0.s2"] is None and rewards["r0.s0.e0.t0"] is None
-    assert rewards["r0.s1"] == 1.5
+    found = paid(replace(apart, turns=(*turns, other))).discussions[0].rewards
+    assert found[6] is None and found[2] is None  # r0.s2 and r0.s0.e0.t0, of agent 2
+    assert found[3] == 1.5  # r0.s1, of agent 1
 
 
 def test_another_tokenizer_is_an_error_that_names_the_agents():

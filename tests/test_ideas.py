@@ -9,33 +9,20 @@ from builders import discussion, turn
 from comas.reward_formulation import REWARD_SCHEMES
 from comas.types import Discussion, Question, Rewards, Turn
 
-IDEAS = (
-    "consistency",
-    "scored_majority",
-    "coverrl",
-    "likelihood",
-    "program_form",
-)
-
 
 def paid(idea: str, *discussions: Discussion) -> Rewards:
-    name = f"comas.ideas.{idea}:{idea}" if idea in IDEAS else idea
-    if idea == "plain_majority":
-        name = "comas.ideas.scored_majority:plain_majority"
+    module = idea.replace("plain", "scored")
+    name = idea if idea == "interaction" else f"comas.ideas.{module}:{idea}"
     return REWARD_SCHEMES[name](discussions, evidence={})
 
 
 def judged(question_id: str, *solutions: tuple[str, int | None]) -> Discussion:
     """Solutions with these boxed answers, each with an evaluation and a scoring of it."""
-    said = [
-        said
-        for i, (answer, score) in enumerate(solutions)
-        for said in (
-            turn(f"r0.s{i}", rf"\boxed{{{answer}}}"),
-            turn(f"r0.s{i}.e0"),
-            turn(f"r0.s{i}.e0.t0", "none" if score is None else f"<score>{score}</score>"),
-        )
-    ]
+    said: list[Turn] = []
+    for i, (answer, score) in enumerate(solutions):
+        scoring = "none" if score is None else f"<score>{score}</score>"
+        said += turn(f"r0.s{i}", rf"\boxed{{{answer}}}"), turn(f"r0.s{i}.e0")
+        said.append(turn(f"r0.s{i}.e0.t0", scoring))
     question = Question(question_id, "math", "?")
     return discussion(*said, question=question, name=f"{question_id}/{len(said)}")
 
@@ -101,12 +88,6 @@ def test_a_scoring_without_a_score_pays_its_evaluation_nothing(scheme):
     assert alone > 0
 
 
-def said_with(probability: float, answer: str, *, place: int) -> Turn:
-    spoken = turn(f"r0.s{place}", rf"\boxed{{{answer}}}")
-    logprobs = (math.log(probability), math.log(probability))
-    return replace(spoken, generation=replace(spoken.generation, rollout_logprobs=logprobs))
-
-
 def elected(*discussions: Discussion) -> tuple[list[tuple[float | None, ...]], float | None]:
     """r(s) of every solution by discussion, and the share of solutions with the elected answers."""
     found = paid("scored_majority", *discussions)
@@ -155,12 +136,11 @@ def test_judges_are_paid_for_agreeing_with_the_vote_and_solutions_for_scores():
 
 
 def test_a_solution_is_paid_for_how_likely_it_was():
-    said = discussion(said_with(0.9, "7", place=0), turn("r0.s0.e0"), said_with(0.4, "8", place=1))
-    assert paid("likelihood", said).discussions[0].rewards == (
-        pytest.approx(0.9),
-        None,
-        pytest.approx(0.4),
-    )
+    solution = turn("r0.s0")
+    logprobs = (math.log(0.9), math.log(0.4))  # sqrt(0.36)
+    solution = replace(solution, generation=replace(solution.generation, rollout_logprobs=logprobs))
+    said = discussion(solution, turn("r0.s0.e0"))
+    assert paid("likelihood", said).discussions[0].rewards == (pytest.approx(0.6), None)
 
 
 @pytest.mark.parametrize(

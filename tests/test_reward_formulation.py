@@ -53,8 +53,7 @@ ONE, TWO, THREE = (f"Fine. <score>{score}</score>" for score in (1, 2, 3))
         | {"r1.s0": "", "r1.s0.e0": "", "r1.s0.e0.t0": ONE},
         (1.0, 0.0, 0.0, 0.0, 1.0, 0.0),
     ),
-    # What a refinement "f" is worth counts for what is above it, if that has no scoring nearer.
-    ({"r0.s0": "", "r0.s0.e0": "", "r0.s0.e0.f0": "", "r0.s0.e0.f0.t0": THREE}, (1.0, 0.0, 1.0, 0)),
+    # Of the scorings below a turn, the nearest count, and not that of the refinement "f".
     (
         {"r0.s0": "", "r0.s0.e0": "", "r0.s0.e0.f0": "", "r0.s0.e0.f0.t0": THREE}
         | {"r0.s0.e0.t0": ONE},
@@ -104,14 +103,13 @@ def test_a_collapsed_response_is_read_in_linear_time(parse, collapsed):
 
 
 def test_responses_that_spelt_a_mark_are_counted_by_agent():
-    turns = []
-    for number, (agent, spells) in enumerate([(0, True), (1, False), (0, False), (0, True)]):
-        plain = turn(f"r{number}.s0", agent=agent)
-        turns.append(replace(plain, generation=replace(plain.generation, spells_mark=spells)))
-    items = interaction_reward([discussion(*turns)]).discussions
-    metrics = rollout_metrics(items, num_agents=2)
-    assert metrics["interaction/spelt_marks"] == 2
-    assert metrics["agent_0/spelt_marks"] == 2 and metrics["agent_1/spelt_marks"] == 0
+    first, other = turn("r0.s0"), turn("r1.s0", agent=1)
+    first = replace(first, generation=replace(first.generation, spells_mark=True))
+    metrics = rollout_metrics(
+        interaction_reward([discussion(first, other)]).discussions, num_agents=2
+    )
+    assert metrics["interaction/spelt_marks"] == 1
+    assert metrics["agent_0/spelt_marks"] == 1 and metrics["agent_1/spelt_marks"] == 0
 
 
 def test_a_scheme_is_handed_what_it_asks_for_and_nothing_else():
@@ -295,11 +293,8 @@ def test_what_has_no_box_has_no_vote_and_no_part_in_the_share():
 @pytest.mark.parametrize("domain", ["coding", "science"])
 def test_coding_and_science_contribute_no_gradient(domain):
     """No sample, so no advantage: a constant reward beside those of math would become one."""
-    discussions = [held("other", boxed("7"), domain=domain), held("math", boxed("7"), boxed("8"))]
-    rewarded = SCHEME(discussions, evidence={}).discussions
-    assert rewarded[0].rewards == (None,)
-    [buffer] = collect_samples(rewarded, policy_of_agent=[0], mask_truncated=True)
-    assert {sample.question_id for sample in buffer} == {"math"}
-    assert collect_samples(rewarded[:1], policy_of_agent=[0], mask_truncated=True) == [[]]
-    metrics = rollout_metrics(rewarded[:1], num_agents=1)
+    [rewarded] = SCHEME([held("other", boxed("7"), domain=domain)], evidence={}).discussions
+    assert rewarded.rewards == (None,)
+    assert collect_samples([rewarded], policy_of_agent=[0], mask_truncated=True) == [[]]
+    metrics = rollout_metrics([rewarded], num_agents=1)
     assert metrics["reward/solution"] is None and metrics["response_length"] == 1
