@@ -150,7 +150,6 @@ class Continuation(NamedTuple):
     call_start: int | None = None
     """``ToolCall.start`` of the answered call; None if the answer is a user's message."""
     failed: bool = False
-    """``ToolCall.failed``."""
 
 
 class Request(NamedTuple):

@@ -19,7 +19,6 @@ from comas.types import (
     Generation,
     Question,
     Request,
-    Roles,
     Turn,
 )
 from comas.utils.seeds import sampling_seed
@@ -50,7 +49,7 @@ class OpenDiscussion:
         """For the schedule's draws in this discussion."""
         self.batch: Sequence[OpenDiscussion] = [self]
         """All discussions held together with this one."""
-        self.roles: Roles = ROLES
+        self.roles = ROLES
         """Roles that turns may have; ``schedules.hold`` adds those that plug-ins declare."""
         self.generate = generate
         """Answers requests; a schedule may replace it."""

@@ -1,9 +1,8 @@
-"""What each role is told, by domain: one user message per turn.
+"""The prompts of each role, by domain: one user message per turn.
 
-The wording is in ``prompts.yaml`` and, for the domains that the paper does not train on, in
-``further_prompts.yaml``; what a user words differently is read by ``comas.interaction.wording``.
-A prompt's constant text is used unchanged, so the quick-start tokenizers can hold it as single
-tokens.
+The texts are in ``prompts.yaml`` and, for domains beyond the paper's, ``further_prompts.yaml``;
+``comas.interaction.wording`` reads a user's own. The constant parts of a prompt are used unchanged,
+so that the quick-start's tokenizers can hold them as single tokens.
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,11 +17,11 @@ SHIPPED_FILE = Path(__file__).parent / "prompts.yaml"
 FURTHER_FILE = Path(__file__).parent / "further_prompts.yaml"
 
 Wording = Mapping[str, Mapping[str, str]]
-"""Section -> key -> text. A section is what a turn is asked with, whose keys are the domains, or
-the history. A text quotes {question}, {discussion} (the history) and, by the names of their roles,
-the texts that the turn answers."""
+"""Section -> key -> text. A section holds a prompt by domain, or the parts of the history. Prompts
+may quote {question}, {discussion} (the history) and the turns above, by the names of their roles.
+"""
 Template = str | Mapping[Domain, str]
-"""What a turn is asked with: the name of a section of the wording, or texts of a plug-in's own."""
+"""A prompt by domain: the name of a section, or a plug-in's own texts."""
 
 
 def _shipped() -> Wording:
@@ -34,9 +33,9 @@ SHIPPED: Wording = _shipped()
 
 SOLUTION, EVALUATION, SCORING = "solution", "evaluation", "scoring"
 EVALUATION_WITH_JUDGMENT = "evaluation_with_judgment"
-"""The critic decides, as nobody scores."""
+"""The evaluator decides, as nobody scores."""
 SCORING_ALONE = "scoring_alone"
-"""The judge sees no evaluation."""
+"""The scorer sees no evaluation."""
 RATING = "rating"
 """An agent rates its own solution, as self-rewarding models do (arXiv 2401.10020)."""
 
@@ -47,16 +46,16 @@ APPROVALS: dict[Domain, str] = {
     "choice": "No mistakes.",
     "reasoning": "No mistakes.",
 }
-"""Evaluations that find nothing, for solutions that nobody is asked to evaluate."""
+"""Evaluations that find no mistake."""
 
 
 class HistoryItem(NamedTuple):
-    """A past solution and one evaluation of it, if there is any, as later rounds see them."""
+    """A past solution and one evaluation of it, if any, as later rounds see them."""
 
     solution: str
     evaluation: str | None
     is_own: bool = False
-    """True if the solution is of the agent who sees it, where agents are told."""
+    """True to tell the agent that the solution is its own."""
 
 
 def fill(
@@ -68,7 +67,7 @@ def fill(
     wording: Wording = SHIPPED,
     **quoted: str,
 ) -> str:
-    """Return the prompt of ``domain``; ``quoted`` are the texts that it may quote, by role.
+    """Return the prompt of ``domain``; ``quoted`` maps roles to the texts that it may quote.
 
     Example: ``fill(SCORING, "math", question="What is 1 + 1?", solution="2", evaluation="Right.")``
     """
@@ -78,7 +77,7 @@ def fill(
 
 
 def discussion_text(history: Sequence[HistoryItem], wording: Wording = SHIPPED) -> str:
-    """Render the past items, oldest first; "(empty)" when there is none."""
+    """Render the history, oldest first; "(empty)" when there is none."""
     texts = wording["history"]
     if not history:
         return texts["empty"]

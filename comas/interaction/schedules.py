@@ -188,10 +188,8 @@ def run_discussions(
     seed: int,
     step: int,
 ) -> list[Discussion]:
-    """Run ``interaction.prompt_reuse`` independent discussions of every question.
-
-    Returns them in the order of ``questions``, the copies of a question side by side.
-    """
+    """Run ``interaction.prompt_reuse`` independent discussions of every question; returns them in
+    the order of ``questions``, the copies of a question side by side."""
     discussions = [
         OpenDiscussion(
             question,

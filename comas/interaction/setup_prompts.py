@@ -1,6 +1,6 @@
-"""What Consistency, Debate and AutoGen say to a model: setups of the evaluation.
+"""Prompts of the evaluation's setups Consistency, Debate and AutoGen.
 
-They stand here, below the evaluation, since the quick-start agents are taught to answer them. The
+They are here, below the evaluation, since the quick-start's agents are taught to answer them. The
 wording is ours; what each asks for follows the published runs.
 """
 
@@ -40,46 +40,44 @@ ASSISTANT_SYSTEM_PROMPT = (
 
 
 def user(content: str) -> Message:
-    """What a user says."""
+    """Return a user's message."""
     return {"role": "user", "content": content}
 
 
 def assistant(content: str) -> Message:
-    """What a model has said."""
+    """Return a model's message."""
     return {"role": "assistant", "content": content}
 
 
 def aggregation(query: str, solutions: Sequence[str]) -> list[Message]:
-    """The last call of Consistency and Debate: one final answer from several solutions.
-
-    It asks to reason about the solutions and for no more; nothing is counted.
-    """
+    """Return the last call of Consistency and Debate, which asks to reason about several solutions
+    and give a final answer, without counting votes."""
     listed = _numbered("Solution", solutions)
     return [user(AGGREGATION.format(query=query, count=len(solutions), solutions=listed))]
 
 
 def debate_opening(query: str) -> list[Message]:
-    """What each agent of a debate is asked first."""
+    """Return the first call of a debate."""
     return [user(DEBATE_OPENING.format(query=query))]
 
 
 def debate_reply(query: str, answer: str, *, others: Sequence[str]) -> list[Message]:
-    """What follows: the agent's own answer, and a message with the others' and the task."""
+    """Return what follows: the agent's own answer, and a message with the others' and the task."""
     listed = _numbered("Another answer", others)
     return [assistant(answer), user(DEBATE_REPLY.format(answers=listed, query=query))]
 
 
 def to_assistant(dialogue: Sequence[Message]) -> list[Message]:
-    """AutoGen's assistant is told first how to work."""
+    """Return the dialogue for AutoGen's assistant, after its system prompt."""
     return [{"role": "system", "content": ASSISTANT_SYSTEM_PROMPT}, *dialogue]
 
 
 def to_user_proxy(dialogue: Sequence[Message]) -> list[Message]:
-    """AutoGen's user proxy, a model too, sees the conversation with the roles flipped."""
+    """Return the dialogue for AutoGen's user proxy, also a model, with the roles flipped."""
     flipped = {"user": "assistant", "assistant": "user"}
     return [{**message, "role": flipped[message["role"]]} for message in dialogue]
 
 
 def _numbered(title: str, texts: Sequence[str]) -> str:
-    r"""Put texts one below the other: ``("Solution", ["a", "b"]) -> "# Solution 1\na\n\n..."``."""
+    r"""Number texts: ``("Solution", ["a", "b"]) -> "# Solution 1\na\n\n# Solution 2\nb"``."""
     return "\n\n".join(f"# {title} {number}\n{text}" for number, text in enumerate(texts, start=1))
