@@ -180,8 +180,6 @@ def rewards(name: str, *scores: int | None, verdicts=(), seed: int = 0):
 
 @cases(
     "name, of_3, of_2, of_1, of_none",
-    # (score - 1) / 2, the rest to the evaluator
-    ("interaction", (1.0, 0.0, 0.0), (0.5, 0.5, 0.0), (0.0, 1.0, 0.0), (0.0, 0.0, -1.0)),
     # 1 - (3 - 1) / 2 = 0 and 1 - 0 = 1; 1 - 0 = 1 and 1 - 1 = 0
     ("flipped", (0.0, 1.0, 0.0), (0.5, 0.5, 0.0), (1.0, 0.0, 0.0), (0.0, 0.0, -1.0)),
     # (2 - 1) / 2 whatever is said, and the format still counts

@@ -18,8 +18,7 @@ class Judge(BaseModel, extra="forbid", frozen=True, strict=True):
     api_key_env: str | None = Field(None, pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")
     """Environment variable that holds the server's key, which is written nowhere; null: none."""
     roles: list[str] = Field(["evaluation", "scoring"], min_length=1)
-    """The roles that it has in the place of the agents that are drawn for them; none that solves
-    or helps to."""
+    """The roles that it takes over from agents; each has to judge or score."""
     max_tokens: int | None = Field(None, ge=1)
     """Tokens of an answer, its thinking included; null: as many as the agents have."""
     extra_body: dict[str, Any] = {}
