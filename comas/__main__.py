@@ -144,8 +144,8 @@ def _try(prepared: Prepared, *, budget_s: float) -> None:
     for doubt in prepared.doubts:
         log.warning(doubt)
     log.info(
-        "trial: takes about %s after the engines start (%s=TIME changes it), or more if a small "
-        "batch, a small update and a few held-out questions take longer",
+        "trial: about %s once the engines are up (%s=TIME changes it), or longer if a small batch, "
+        "a small update and a few held-out questions take longer",
         duration(budget_s),
         TRIAL,
     )

@@ -41,12 +41,11 @@ class Role:
 
 
 Roles = Mapping[str, Role]
-ROLES: Roles = {
+ROLES: Roles = {  # the paper's
     "solution": Role("solution", "solves"),
     "evaluation": Role("evaluation", "judges"),
     "scoring": Role("scoring", "scores"),
 }
-"""The paper's roles, by name."""
 
 Message = Mapping[str, str]
 """``{"role": "user", "content": "What is 48 + 23?"}``, as in OpenAI's chat API."""
@@ -257,8 +256,9 @@ class RewardedDiscussion:
     def by_turn(
         cls, discussion: Discussion, rewards: Mapping[str, float | None]
     ) -> "RewardedDiscussion":
-        """``rewards`` are by turn id; the other turns get None."""
-        return cls(discussion, tuple(rewards.get(turn.turn_id) for turn in discussion.turns))
+        """Assign rewards by turn id; other turns, and those that are given, get None."""
+        of_turns = (None if t.is_given else rewards.get(t.turn_id) for t in discussion.turns)
+        return cls(discussion, tuple(of_turns))
 
 
 @dataclass(frozen=True)

@@ -159,7 +159,7 @@ def test_weights_and_judges_may_have_declared_roles_and_no_others(refined, tmp_p
 )
 def test_metrics_of_declared_roles_have_captions(metric, caption):
     fitting = [each.text for each in meanings() if re.fullmatch(as_regex(each.pattern), metric)]
-    assert fitting[0].startswith(caption), "a page takes the first"
+    assert len(fitting) == 1 and fitting[0].startswith(caption)
 
 
 def changed(path, changes: dict[str, str]) -> str:

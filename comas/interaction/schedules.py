@@ -170,7 +170,7 @@ def tools_of(rules: Interaction) -> Sequence[ToolDescription]:
 def roles_of(rules: Interaction) -> Roles:
     """Return the paper's roles and those that the schedule and the criticism declare."""
     of_schedule = getattr(SCHEDULES[rules.schedule], "roles", ())
-    return ROLES | {role.name: role for role in (*of_schedule, *CRITICISMS[rules.criticism].roles)}
+    return {**ROLES, **{r.name: r for r in (*of_schedule, *CRITICISMS[rules.criticism].roles)}}
 
 
 def equipped(generate: Generate, rules: Interaction) -> Generate:

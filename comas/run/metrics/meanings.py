@@ -12,7 +12,7 @@ TABLES = Path(__file__).with_name("metrics.md")
 PLACEHOLDERS = {
     "i": r"\d+",
     "domain": "|".join(ALL_DOMAINS),
-    "role": "[a-z_]+",
+    "role": r"(?!spread\b)[a-z_]+",  # but for ``reward/spread``
     "where": "train|validation(?:/greedy|/discussion)?",
     "threshold": "from_score_[23]",
     "score": "score_[123]|invalid",
