@@ -18,10 +18,10 @@ from comas.config.paths import names_file
 from comas.config.plugins import PluginError, blaming_plugins
 from comas.config.schema import Config
 from comas.engines.cluster.supervision import JudgeError, LostEngineError, Recoveries
+from comas.preflight.checks import errors_of
 from comas.preflight.configuration import choose_config, load_config
-from comas.preflight.needs import faults_of
+from comas.preflight.preparation import check_run, describe_run, prepare
 from comas.preflight.sizes import describe_sizes
-from comas.preflight.survey import describe_run, prepare, survey_run
 from comas.run import RunDirectory
 from comas.run.bookkeeping import save_models
 from comas.run.guards import closing_line
@@ -35,7 +35,7 @@ from comas.trial import BUDGET_S, try_out
 from comas.utils.files import from_here, in_command
 from comas.utils.invocation import CommandParser, start_of
 from comas.utils.terminal import (
-    EXIT_FAULT,
+    EXIT_ERROR,
     EXIT_INTERRUPTED,
     EXIT_MACHINE,
     EXIT_RUN,
@@ -84,8 +84,8 @@ def main(arguments: Sequence[str]) -> int:
             log.info("run directory: %s", from_here(run.path))
             for line in (*sizes, *prepared.plan):
                 log.info(line)
-            for doubt in prepared.doubts:
-                log.warning(doubt)
+            for warning in prepared.warnings:
+                log.warning(warning)
             train(prepared, run)
             page = report(run.path)
         log.info("report: %s", from_here(page))
@@ -110,7 +110,7 @@ def exit_status(error: Exception) -> int:
         return EXIT_MACHINE
     if any(isinstance(cause, LostEngineError | JudgeError) for cause in causes):
         return EXIT_MACHINE
-    return EXIT_RUN if isinstance(error, RuntimeError) else EXIT_FAULT
+    return EXIT_RUN if isinstance(error, RuntimeError) else EXIT_ERROR
 
 
 def _read(arguments: Sequence[str]) -> argparse.Namespace:
@@ -133,16 +133,16 @@ def _seconds(text: str) -> float:
 
 
 def _describe(arguments: Sequence[str]) -> int:
-    """Print what the run would need and do; returns EXIT_FAULT if it could not start."""
-    found = survey_run(_configure(arguments))
+    """Print what the run would need and do; returns EXIT_ERROR if it could not start."""
+    found = check_run(_configure(arguments))
     for line in describe_run(found):
         log.info(line)
-    return EXIT_FAULT if faults_of(found.needs) else 0
+    return EXIT_ERROR if errors_of(found.checks) else 0
 
 
 def _try(prepared: Prepared, *, budget_s: float) -> None:
-    for doubt in prepared.doubts:
-        log.warning(doubt)
+    for warning in prepared.warnings:
+        log.warning(warning)
     log.info(
         "trial: about %s once the engines are up (%s=TIME changes it), or longer if a small batch, "
         "a small update and a few held-out questions take longer",

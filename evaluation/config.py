@@ -4,12 +4,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from comas.config.faults import COMMAND_LINE, ConfigError, Conflict, Fault, Setting
+from comas.config.errors import COMMAND_LINE, ConfigError, Conflict, InvalidSetting, Setting
 from comas.config.keys import FOLDER_NAME, FOLDER_NAME_IN_WORDS, key
 from comas.config.loading import read
 from comas.config.paths import names_file
 from comas.config.plugins import PluginError, Registry
-from comas.utils.endpoint import fault_of_address
+from comas.utils.endpoint import error_in_address
 from comas.utils.invocation import CommandParser, start_of
 from evaluation.benchmarks import BENCHMARKS, Benchmark
 from evaluation.setups import SETUPS
@@ -90,13 +90,13 @@ def read_command(arguments: Sequence[str]) -> Command:
     """Read ``NAME [PATH] [key=value ...]``; ``--base-url URL`` stands for ``base_url=URL``, and
     ``--greedy`` for ``temperature=0``.
 
-    Raises ConfigError with every fault that was found.
+    Raises ConfigError with every error that was found.
     """
     positional, overrides = split(arguments)
-    config, faults = read(EvaluationConfig, None, overrides, check=_conflicts)
-    faults += _faults_of_positional(positional, config)
-    if faults:
-        raise ConfigError(faults)
+    config, errors = read(EvaluationConfig, None, overrides, check=_conflicts)
+    errors += _errors_of_positional(positional, config)
+    if errors:
+        raise ConfigError(errors)
     name, *path = positional
     return Command(name, path[0] if path else None, config)
 
@@ -129,8 +129,8 @@ def _conflicts(config: EvaluationConfig) -> Iterator[Conflict]:
                 remedy = "give base_url as well, or leave it out"
                 yield Conflict((name,), "is for an endpoint", remedy)
         return
-    if (fault := fault_of_address(config.base_url)) is not None:
-        yield Conflict(("base_url",), *fault)
+    if (error := error_in_address(config.base_url)) is not None:
+        yield Conflict(("base_url",), *error)
     for name, is_given, reason in (
         ("weights", config.weights != "trained", "only a run directory has several weights"),
         ("generation_config", config.generation_config != "model", "the server there decides"),
@@ -162,11 +162,15 @@ def _name_conflicts(
             yield Conflict((key,), f"{name}: {error.constraint}", error.remedy + also)
 
 
-def _faults_of_positional(positional: Sequence[str], config: EvaluationConfig) -> Iterator[Fault]:
+def _errors_of_positional(
+    positional: Sequence[str], config: EvaluationConfig
+) -> Iterator[InvalidSetting]:
     most = 1 if config.base_url is not None else 2
     if len(positional) != most:
         expected = "NAME alone, as base_url names the model" if most == 1 else "NAME and PATH"
         given = Setting("arguments", list(positional), COMMAND_LINE)
-        yield Fault((given,), f"must be {expected}", USAGE)
+        yield InvalidSetting((given,), f"must be {expected}", USAGE)
     if positional and not FOLDER_NAME.fullmatch(positional[0]):
-        yield Fault((Setting("NAME", positional[0], COMMAND_LINE),), FOLDER_NAME_IN_WORDS, USAGE)
+        yield InvalidSetting(
+            (Setting("NAME", positional[0], COMMAND_LINE),), FOLDER_NAME_IN_WORDS, USAGE
+        )

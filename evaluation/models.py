@@ -20,7 +20,7 @@ from comas.quickstart import QUICKSTART_PREFIX
 from comas.run.seals import SOURCES, kept_source, read_inputs
 from comas.run.status import BEST, MODELS
 from comas.utils.client import list_models
-from comas.utils.endpoint import Endpoint, fault_of_address
+from comas.utils.endpoint import Endpoint, error_in_address
 from comas.utils.files import from_here, in_command, read_json
 from comas.utils.gguf import GGUF_SUFFIX, converted
 from comas.utils.invocation import start_of
@@ -180,7 +180,7 @@ def find_remote(
     Raises ValueError when the address is invalid or holds a password, or when no model is named and
     the endpoint does not list exactly one.
     """
-    if (fault := fault_of_address(base_url)) is not None:
+    if (fault := error_in_address(base_url)) is not None:
         constraint, remedy = fault
         raise ValueError(f"base_url {constraint}: {remedy}")
     api_key = os.environ.get("OPENAI_API_KEY", "none")

@@ -203,7 +203,7 @@ def _check_templates(plan: EvaluationPlan) -> None:
     """Raise ValueError when a local model's chat template refuses the chats of a setup."""
     task, tokenizer_of = next(iter(plan.tasks.values()))[0], cache(load_tokenizer)
 
-    def faults_of(setup: Setup) -> Iterator[str]:
+    def errors_of(setup: Setup) -> Iterator[str]:
         for indices in plan.target.subjects.values():
             for speaker, chat in rehearse(setup, task, num_models=len(indices)):
                 model = plan.target.models[indices[speaker]]
@@ -213,7 +213,7 @@ def _check_templates(plan: EvaluationPlan) -> None:
                     if (fault := template_fault(tokenizer, told, kwargs)) is not None:
                         yield f"{model.folder}: {fault}"
 
-    found = {label: next(faults_of(setup), None) for label, setup in plan.setups.items()}
+    found = {label: next(errors_of(setup), None) for label, setup in plan.setups.items()}
     if reasons := [f"{label} (of {fault})" for label, fault in found.items() if fault is not None]:
         others = ",".join(label for label, fault in found.items() if fault is None)
         remedy = f"Choose setups=[{others}] or another model" if others else "Choose another model"

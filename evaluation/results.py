@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, get_args
 from pydantic import TypeAdapter, ValidationError
 
 from comas.config.keys import leaves
-from comas.utils.files import faults_in_words, read_json, write_text
+from comas.utils.files import errors_in_words, read_json, write_text
 from comas.utils.invocation import start_of
 from comas.verification import Grader, Verdict
 from evaluation.inference_log import ANSWERS
@@ -126,7 +126,7 @@ def read_evaluation(path: Path) -> Evaluation:
         return _ADAPTER.validate_json(path.read_bytes())
     except ValidationError as error:
         raise ValueError(
-            f"{path} is damaged: {faults_in_words(error)}. Delete it "
+            f"{path} is damaged: {errors_in_words(error)}. Delete it "
             "and rerun the command that made it: the answers beside it are then graded anew"
         ) from error
 

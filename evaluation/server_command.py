@@ -17,7 +17,7 @@ from comas.engines.rollout.vllm_options import (
 from comas.preflight.machine import host_bytes, multiplies_bfloat16, usable_cores
 from comas.preflight.memory import BYTES, MIB, gib
 from comas.preflight.model_shape import kv_cache_bytes, model_shape
-from comas.preflight.plan import num_threads
+from comas.preflight.sharding import num_threads
 from comas.types import Device
 from evaluation.config import EvaluationConfig
 from evaluation.models import LocalModel

@@ -6,7 +6,7 @@ from random import Random
 from typing import TypeVar
 
 from comas.config.schema import Data
-from comas.data import RECORD, RECORDS, Faulty, load_questions, read_records
+from comas.data import RECORD, RECORDS, Invalid, load_questions, read_records
 from comas.interaction.prompts import SOLUTION, fill
 from comas.interaction.wording import wording_of
 from comas.utils.invocation import of_checkout
@@ -19,7 +19,7 @@ HELD_OUT = "held_out"
 
 HELD_OUT_LIMIT = 500
 DRAW_SEED = 0
-MAX_LISTED_FAULTS = 5
+MAX_LISTED_ERRORS = 5
 
 T = TypeVar("T")
 
@@ -31,13 +31,13 @@ def benchmark_tasks(name: str, *, data: Path, limit: int | None) -> list[Benchma
     path = benchmark.records_path(data)
     tasks, faults = [], []
     for location, record in read_records(path, RECORD):
-        if isinstance(record, Faulty):
+        if isinstance(record, Invalid):
             faults.append(f"{location}: {record.reason}")
         else:
             query = f"{record.prompt}\n\n{benchmark.closing_sentence}"
             tasks.append(BenchmarkTask(record.id, record.task, record.prompt, query, record.gold))
     if faults or not tasks:
-        listed = "; ".join(faults[:MAX_LISTED_FAULTS]) or "it holds no tasks"
+        listed = "; ".join(faults[:MAX_LISTED_ERRORS]) or "it holds no tasks"
         raise ValueError(
             f"{path} is damaged: {listed}. Delete it, then: {_build_command([name], data)}"
         )

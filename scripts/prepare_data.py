@@ -19,7 +19,7 @@ from comas.config.plugins import PluginError
 from comas.data.preparation.blend import PAPER_SIZES
 from comas.data.preparation.build import Job, Outcome, build
 from comas.types import DOMAINS
-from comas.utils.terminal import EXIT_FAULT, command, run_command
+from comas.utils.terminal import EXIT_ERROR, command, run_command
 from evaluation.benchmarks import BENCHMARKS
 
 log = logging.getLogger("prepare_data")
@@ -40,7 +40,7 @@ def main(arguments: Sequence[str]) -> int:
         log.error("error: %s", fault)
     if outcome.faults:
         log.error("What is built stays. Rerun the command to build the rest.")
-    return EXIT_FAULT if outcome.faults else 0
+    return EXIT_ERROR if outcome.faults else 0
 
 
 def _job(arguments: Sequence[str]) -> Job:

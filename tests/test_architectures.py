@@ -13,10 +13,10 @@ from tiny_models import CHAT_TEMPLATE, SHAPE, byte_tokenizer
 from transformers import AutoConfig
 from transformers import AutoModelForCausalLM as Models
 
+from comas.preflight.checks import errors_of
 from comas.preflight.configuration import load_config
 from comas.preflight.inputs import check_model
-from comas.preflight.needs import faults_of
-from comas.preflight.survey import prepare, survey_run
+from comas.preflight.preparation import check_run, prepare
 from comas.run import RunDirectory
 from comas.run.records import read_rows
 from comas.train import train
@@ -132,9 +132,9 @@ def test_a_model_is_updated_sharded_and_in_bfloat16(name, tmp_path):
 def test_a_dry_run_says_of_a_trained_model_why_its_rows_are_padded(tmp_path):
     models = f"society.models=[{save(tmp_path / 'gemma2', 'gemma2')},quickstart/models/llama]"
     keys = [models, f"saves={tmp_path / 'saves'}", "cluster.device=cpu"]
-    trained = survey_run(load_config(QUICKSTART, keys))
-    frozen = survey_run(load_config(QUICKSTART, [*keys, "society.update_every=[0,1]"]))
-    assert faults_of(trained.needs) == faults_of(frozen.needs) == []
+    trained = check_run(load_config(QUICKSTART, keys))
+    frozen = check_run(load_config(QUICKSTART, [*keys, "society.update_every=[0,1]"]))
+    assert errors_of(trained.checks) == errors_of(frozen.checks) == []
     [line] = [line for line in trained.plan if "padded" in line]
     assert line.startswith(f"update of {tmp_path}/gemma2: a padded row for each sample")
     assert line.endswith("model_type = gemma2 are not known to be packable")
@@ -151,7 +151,7 @@ def test_an_encoder_decoder_is_refused(model_type, tmp_path):
 def test_a_model_that_cannot_be_trained_is_refused_by_the_dry_run(tmp_path):
     models = f"society.models=[{save(tmp_path / 'bert', 'bert')},quickstart/models/llama]"
     keys = [models, f"saves={tmp_path / 'saves'}", "cluster.device=cpu"]
-    [fault] = faults_of(survey_run(load_config(QUICKSTART, keys)).needs)
+    [fault] = errors_of(check_run(load_config(QUICKSTART, keys)).checks)
     assert "(bert) lets tokens attend to later ones" in fault
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from builders import discussion, turn
-from config_faults import only_fault
+from config_errors import only_error
 from small_runs import QUICKSTART
 from tables import cases
 
@@ -123,4 +123,4 @@ AHEAD_OF = ("training.max_staleness=1", "algorithm.rollout_correction=tis")
     (["cluster.device=cpu", AHEAD_OF[0]], "set algorithm.rollout_correction to ratio, tis or"),
 )
 def test_what_staleness_cannot_have_is_refused_with_the_remedy(settings, said):
-    assert said in only_fault(*settings, file=QUICKSTART)
+    assert said in only_error(*settings, file=QUICKSTART)

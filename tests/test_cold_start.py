@@ -24,11 +24,11 @@ from comas.engines.policy.attention import PACKED
 from comas.engines.policy.model import ResponseModel
 from comas.interaction.prompts import fill
 from comas.interaction.schedules import tools_of
+from comas.preflight.checks import PreflightError
 from comas.preflight.cold_start import teaching_bytes
 from comas.preflight.configuration import load_config
 from comas.preflight.model_shape import ModelShape
-from comas.preflight.needs import PreflightError
-from comas.preflight.survey import prepare, survey_run
+from comas.preflight.preparation import check_run, prepare
 from comas.run import RunDirectory
 from comas.utils.chat import ChatEncoder, tools_in_words
 from comas.utils.model_folder import CARD
@@ -73,8 +73,8 @@ def test_a_faulty_line_is_named_with_its_key_and_what_is_allowed(config, tmp_pat
     write_records(tmp_path / "shown.jsonl", [SOLUTION, row])
     with pytest.raises(PreflightError) as caught:
         prepare(config)
-    [fault] = caught.value.faults
-    assert said in fault and "shown.jsonl" in fault and "1 faulty record" in fault
+    [fault] = caught.value.errors
+    assert said in fault and "shown.jsonl" in fault and "1 invalid record" in fault
     assert not (tmp_path / "saves").exists()
 
 
@@ -211,7 +211,7 @@ def test_a_model_that_does_not_fit_is_named_with_the_remedy(config, monkeypatch)
 
 
 def test_a_teaching_that_is_interrupted_leaves_nothing(config, monkeypatch):
-    [cold_start] = [model.cold_start for model in survey_run(config).inputs.models.values()]
+    [cold_start] = [model.cold_start for model in check_run(config).inputs.models.values()]
 
     def interrupted(*_: object, **__: object) -> Iterator[float]:
         yield 1.0
@@ -225,7 +225,7 @@ def test_a_teaching_that_is_interrupted_leaves_nothing(config, monkeypatch):
 
 @pytest.mark.stack
 def test_a_model_is_taught_once_and_a_resumed_run_goes_on_with_it(config, tmp_path, capfd):
-    before = "\n".join(f"{n.subject}: {n.present}" for n in survey_run(config).needs)
+    before = "\n".join(f"{n.subject}: {n.present}" for n in check_run(config).checks)
     assert "cold start of tied: taught at the start: 2 x " in before
     assert "2: 1 solution, 1 scoring" in before
     assert not (tmp_path / "saves").exists()  # a dry run teaches nobody
@@ -246,7 +246,7 @@ def test_a_model_is_taught_once_and_a_resumed_run_goes_on_with_it(config, tmp_pa
     written = (folder / "model.safetensors").stat().st_mtime_ns
     assert prepare(config).models == prepared.models
     assert (folder / "model.safetensors").stat().st_mtime_ns == written
-    table = {need.subject: need.present for need in survey_run(config).needs}
+    table = {check.subject: check.present for check in check_run(config).checks}
     assert table["cold start of tied"] == f"taught before: {folder.name}"
     with RunDirectory.create(prepared.config) as run:
         run.keep_settings(prepared.locations, prepared.sources)
@@ -257,7 +257,7 @@ def test_a_model_is_taught_once_and_a_resumed_run_goes_on_with_it(config, tmp_pa
 
 def test_what_decides_the_weights_names_the_folder(config, tmp_path):
     def folder() -> str:
-        [found] = [model.cold_start for model in survey_run(config).inputs.models.values()]
+        [found] = [model.cold_start for model in check_run(config).inputs.models.values()]
         return found.folder
 
     names = {folder()}
@@ -279,5 +279,5 @@ def test_only_the_models_of_trained_policies_are_taught(config, tmp_path):
     frozen = save_tiny_model(tmp_path / "judge", "untied", max_position_embeddings=4096)
     config.society.models = [config.models[0], frozen]
     config.society.update_every = [1, 0]
-    models = survey_run(config).inputs.models
+    models = check_run(config).inputs.models
     assert [model.cold_start is not None for model in models.values()] == [True, False]

@@ -1,4 +1,4 @@
-"""A configuration is read whole, and refused whole: every fault at once, with its remedy."""
+"""A configuration is read whole, and refused whole: every error at once, with its remedy."""
 
 import re
 import subprocess
@@ -8,7 +8,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
-from config_faults import faults, only_fault
+from config_errors import errors, only_error
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from small_runs import REPOSITORY
@@ -148,11 +148,11 @@ def test_whatever_a_config_holds_is_written_so_that_it_reads_equal(prompt, names
     with TemporaryDirectory() as folder:
         file = Path(folder, "config.yaml")
         file.write_text(config_as_yaml(config), encoding="utf-8")
-        read_back, faults = read(Config, file, [])
+        read_back, errors = read(Config, file, [])
     assert changed_keys(config, read_back) == {}
     assert read_back.rollout == config.rollout and read_back.society == config.society
     assert read_back.logging == config.logging
-    assert all("must be" in fault.constraint for fault in faults)  # such as the learning rate 0
+    assert all("must be" in error.constraint for error in errors)  # such as the learning rate 0
 
 
 def test_reading_a_config_imports_no_torch():
@@ -191,16 +191,16 @@ def test_another_algorithm_keeps_of_the_base_what_it_has_and_forgets_the_rest(tm
 def test_a_key_of_another_algorithm_is_refused_where_it_is_said(tmp_path):
     file = tmp_path / "own.yaml"
     file.write_text("algorithm:\n  name: dpo\n  kl_coef: 0.1\n")
-    fault = only_fault(file=file)
-    assert f"algorithm.kl_coef = 0.1  ({file}, line 3)\n   is no key of this type" in fault
-    assert "leave it out, or set algorithm.name to reinforce_pp or grpo or custom" in fault
-    assert "set algorithm.name to custom" in only_fault("algorithm.estimator=grpo")
+    error = only_error(file=file)
+    assert f"algorithm.kl_coef = 0.1  ({file}, line 3)\n   is no key of this type" in error
+    assert "leave it out, or set algorithm.name to reinforce_pp or grpo or custom" in error
+    assert "set algorithm.name to custom" in only_error("algorithm.estimator=grpo")
 
 
-def test_all_faults_of_file_and_command_line_are_reported_at_once(tmp_path):
+def test_all_errors_of_file_and_command_line_are_reported_at_once(tmp_path):
     file = tmp_path / "bad.yaml"
     file.write_text("rollout:\n  batch_size: 0\n  dtype: fp8\nsociety: 3\n")
-    found = faults("seed=x", "nonsense", "rollout.temprature=1", file=file)
+    found = errors("seed=x", "nonsense", "rollout.temprature=1", file=file)
     assert len(found) == 6
     text = "\n".join(found)
     assert (
@@ -215,13 +215,13 @@ def test_all_faults_of_file_and_command_line_are_reported_at_once(tmp_path):
     assert "nonsense" in text
     assert "is not of the form key=value" in text
     assert "did you mean rollout.temperature?" in text
-    with pytest.raises(ConfigError, match="6 faults"):
+    with pytest.raises(ConfigError, match="6 errors"):
         load_config(file, ["seed=x", "nonsense", "rollout.temprature=1"])
 
 
 @cases("key, remedy", *pairs("config", "an unknown key"))
 def test_an_unknown_key_is_refused_with_the_nearest_known_one(key, remedy):
-    assert f"{key} = 1  (command line)\n   is not a known key\n   -> {remedy}" in only_fault(
+    assert f"{key} = 1  (command line)\n   is not a known key\n   -> {remedy}" in only_error(
         f"{key}=1"
     )
 
@@ -234,10 +234,10 @@ TOO_LONG = [
 
 @cases("override, constraint", *pairs("config", "a value"), *TOO_LONG)
 def test_a_wrong_value_is_refused_with_its_constraint(override, constraint):
-    fault = only_fault(override)
-    assert constraint in fault
-    assert override.partition("=")[0] in fault
-    assert "\n   -> " in fault
+    error = only_error(override)
+    assert constraint in error
+    assert override.partition("=")[0] in error
+    assert "\n   -> " in error
 
 
 @pytest.mark.parametrize("overrides", texts("config", "allowed"))
@@ -247,15 +247,15 @@ def test_the_borders_of_what_is_allowed_are_allowed(overrides):
     assert {key for key in changed if not key.startswith("algorithm.")} <= named
 
 
-def test_a_consequence_of_a_fault_is_not_reported_as_another():
-    assert "must be greater than or equal to 1" in only_fault(
+def test_a_consequence_of_an_error_is_not_reported_as_another():
+    assert "must be greater than or equal to 1" in only_error(
         "society.num_agents=0", "society.models=[a,b,c]"
     )
 
 
 @cases("overrides, said", *pairs("config", "keys that exclude"))
 def test_keys_that_exclude_each_other_are_told_with_the_remedy(overrides, said):
-    assert said in only_fault(*overrides.split())
+    assert said in only_error(*overrides.split())
 
 
 @pytest.mark.parametrize("text", ["7", "1e3", "yes"])
@@ -263,7 +263,7 @@ def test_a_text_that_looks_like_a_number_needs_quotes_in_a_file_alone(tmp_path, 
     assert load_config(None, [f"name={text}"]).name == text  # a shell takes quotes away
     file = tmp_path / "mine.yaml"
     file.write_text(f"name: {text}\n")
-    assert "mine.yaml, line 1)\n   must be a valid string\n" in only_fault(file=file)
+    assert "mine.yaml, line 1)\n   must be a valid string\n" in only_error(file=file)
     file.write_text(f"name: '{text}'\n")
     assert load_config(file, []).name == text
 
@@ -277,9 +277,9 @@ def test_a_text_that_looks_like_a_number_needs_quotes_in_a_file_alone(tmp_path, 
     (b"", "does not hold sections with keys"),
     (b"\xff\xfe", "cannot be read: 'utf-8' codec"),
 )
-def test_a_malformed_file_is_one_fault_that_names_it(tmp_path, content, constraint):
+def test_a_malformed_file_is_one_error_that_names_it(tmp_path, content, constraint):
     file = tmp_path / "bad.yaml"
     file.write_bytes(content)
-    [fault] = faults(file=file)
-    assert fault.startswith(f"CONFIG = {file}")
-    assert constraint in fault
+    [error] = errors(file=file)
+    assert error.startswith(f"CONFIG = {file}")
+    assert constraint in error

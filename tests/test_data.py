@@ -61,7 +61,7 @@ def test_every_faulty_line_is_reported_with_its_number_and_reason(tmp_path):
         record(source=""),
     )
     assert error_of(path).split("\n  ") == [
-        '4 faulty records; write each like {"id": "math/17", "task": "math", '
+        '4 invalid records; write each like {"id": "math/17", "task": "math", '
         '"prompt": "What is 48 + 23?", "answer": "71", "source": "x"}:',
         f"{path}, line 2: Invalid JSON: EOF while parsing a string at line 1 column 11",
         f"{path}, line 3: Input should be an object, not [1]",

@@ -229,7 +229,7 @@ def test_a_good_file_is_counted_and_gives_the_command_that_trains_on_it(tmp_path
     assert main([str(path)]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[:4] == [
-        f"{path}: 3 records, 0 of them faulty",
+        f"{path}: 3 records, 0 of them invalid",
         "        1 coding, source other",
         "        1 math, source mine",
         "        1 science, source mine",
@@ -311,4 +311,4 @@ def test_a_file_that_cannot_be_used_is_a_fault_and_the_next_is_checked(tmp_path,
     assert main([str(bad), str(good)]) == 1
     output = capsys.readouterr().out
     assert str(bad) in output.splitlines()[0] and f"{bad}: 0 records" not in output
-    assert f"{good}: 4 records, 1 of them faulty" in output and "record 4: " in output
+    assert f"{good}: 4 records, 1 of them invalid" in output and "record 4: " in output

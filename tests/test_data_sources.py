@@ -128,7 +128,7 @@ def test_a_missing_question_or_gold_answer_is_a_fault(tmp_path, suffix, value):
         written(path, "\n".join(rows))
     said = error_of(path, Data(domain="math"))
     assert f" 1: prompt: {MISSING}" in said and f" 2: answer: {MISSING}" in said
-    assert "2 faulty records" in said
+    assert "2 invalid records" in said
 
 
 @pytest.mark.parametrize("value", ["", "NaN", "None", " n/a ", "<NA>"])
@@ -153,7 +153,7 @@ def test_a_missing_option_or_choice_is_a_fault_and_a_whole_float_is_a_number(tmp
     values = {"A": [1.0, NONE, 1.0, 1.0], "B": [2.0] * 4, "answer": [1.0, 0.0, NONE, 0.5]}
     path = in_parquet(tmp_path / "mine.parquet", prompt=["Which?"] * 4, **values)
     count, *faults = error_of(path, Data(domain="choice", columns=columns)).splitlines()
-    assert count.startswith("3 faulty records")
+    assert count.startswith("3 invalid records")
     reasons = [fault.partition(".parquet, ")[2] for fault in faults]
     assert reasons[0] == "row 2: choices: options must not be empty, and must differ"
     assert reasons[1] == f"row 3: answer: {MISSING}"

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 from builders import discussion, turn
-from config_faults import only_fault
+from config_errors import only_error
 from small_runs import REPOSITORY
 
 from comas.ideas.distillation import distilled
@@ -78,7 +78,7 @@ def test_what_the_society_s_judge_said_is_neither_paid_nor_needed():
 
 
 def test_a_frozen_policy_has_no_log_probs_to_distil_from():
-    said = only_fault(
+    said = only_error(
         "society.update_every=[1,0]", file=REPOSITORY / "configs/ideas/distillation.yaml"
     )
     assert "which a frozen policy (0) does not give" in said

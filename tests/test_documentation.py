@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 from builders import discuss
-from config_faults import every_key
+from config_errors import every_key
 from small_runs import REPOSITORY
 
 from comas.config.keys import keys_of

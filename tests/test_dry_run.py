@@ -9,12 +9,12 @@ from small_runs import FAMILIES, QUICKSTART, REPOSITORY, record, tiny_settings, 
 from tables import cases
 
 from comas.__main__ import main
-from comas.preflight import survey
+from comas.preflight import preparation
+from comas.preflight.checks import PreflightError, errors_of, table
 from comas.preflight.configuration import load_config
 from comas.preflight.machine import settle_isolation
-from comas.preflight.needs import PreflightError, faults_of, table
-from comas.preflight.survey import prepare, survey_run
-from comas.utils.terminal import EXIT_FAULT
+from comas.preflight.preparation import check_run, prepare
+from comas.utils.terminal import EXIT_ERROR
 from comas.verification.sandbox import Sandbox, SandboxError
 from comas.verification.sandbox.sandbox import _warn_of_what_is_missing
 
@@ -30,40 +30,40 @@ def test_a_dry_run_says_everything_and_makes_nothing(arguments, tmp_path, caplog
     assert main(arguments) == 0
     said = ["needed", "a step: 2 questions x 1 copies"]
     assert all(words in caplog.text for words in said)
-    assert "dry run: no faults, no doubts; no run was started or written" in caplog.text
+    assert "dry run: no errors, no warnings; no run was started or written" in caplog.text
     caplog.clear()
-    faulty = ["data.validation=nowhere.jsonl", "rollout.batch_size=7", "cluster.device=cuda"]
-    faulty += ["rollout.max_response_tokens=100000"]
-    faulty += [f"society.models=[{tmp_path / 'tied'},./nowhere]"]
-    assert main([*arguments, *faulty]) == EXIT_FAULT
+    invalid = ["data.validation=nowhere.jsonl", "rollout.batch_size=7", "cluster.device=cuda"]
+    invalid += ["rollout.max_response_tokens=100000"]
+    invalid += [f"society.models=[{tmp_path / 'tied'},./nowhere]"]
+    assert main([*arguments, *invalid]) == EXIT_ERROR
     said = ["nowhere.jsonl cannot", "6 questions, fewer than", "max_response_tokens=100000"]
-    said += ["'./nowhere', which is neither", "cluster.device=cuda: ", "dry run: 5 faults, "]
+    said += ["'./nowhere', which is neither", "cluster.device=cuda: ", "dry run: 5 errors, "]
     assert [words for words in said if words not in caplog.text] == []
     caplog.clear()
     assert main([*arguments, f"data.validation={tmp_path / 'questions.jsonl'}"]) == 0
-    assert "doubt: data.validation: 6 of 6 questions are among those of data.train" in caplog.text
-    assert "dry run: no faults, 1 doubt;" in caplog.text
+    assert "warning: data.validation: 6 of 6 questions are among those of data.train" in caplog.text
+    assert "dry run: no errors, 1 warning;" in caplog.text
     assert not (tmp_path / "saves").exists()
 
 
 def test_a_society_that_is_still_to_be_built_is_not_built_by_a_dry_run(tmp_path, caplog):
     config = load_config(QUICKSTART, [f"saves={tmp_path}"])
-    found = survey_run(config)
-    assert not found.inputs.is_built and faults_of(found.needs) == []
-    assert "built at the start" in "\n".join(table(found.needs))
+    found = check_run(config)
+    assert not found.inputs.is_built and errors_of(found.checks) == []
+    assert "built at the start" in "\n".join(table(found.checks))
     config.data.validation = config.data.train
-    [doubt] = [need.doubt for need in survey_run(config).needs if need.doubt is not None]
-    assert "2400 of 2400 questions are among those of data.train" in doubt
+    [warning] = [check.warning for check in check_run(config).checks if check.warning is not None]
+    assert "2400 of 2400 questions are among those of data.train" in warning
     assert found.sizes is not None and found.sizes.num_questions == 2400
     assert not list(tmp_path.iterdir())
     typo = load_config(QUICKSTART, [f"saves={tmp_path}", "society.models=[quickstart/models/gpt]"])
-    [fault] = faults_of(survey_run(typo).needs)
-    assert "choose one of quickstart/models/qwen2, quickstart/models/llama" in fault
+    [error] = errors_of(check_run(typo).checks)
+    assert "choose one of quickstart/models/qwen2, quickstart/models/llama" in error
 
 
 def test_nothing_is_built_where_the_key_that_seals_runs_has_no_place(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_STATE_HOME", "/proc/x")
-    with pytest.raises(PreflightError, match=r"1 fault:\n1\. the key .*Set XDG_STATE_HOME to a"):
+    with pytest.raises(PreflightError, match=r"1 error:\n1\. the key .*Set XDG_STATE_HOME to a"):
         prepare(load_config(QUICKSTART, [f"saves={tmp_path}"]))
     assert not list(tmp_path.iterdir())
 
@@ -72,7 +72,7 @@ def test_memory_is_planned_before_model_data_and_gpus_are_there(tmp_path, monkey
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     paper = str(REPOSITORY / "configs/comas_7b.yaml")
     missing = [f"data.train={tmp_path}/none.jsonl", f"saves={tmp_path / 'saves'}"]
-    assert main(["--dry-run", paper, *missing]) == EXIT_FAULT
+    assert main(["--dry-run", paper, *missing]) == EXIT_ERROR
     said = ["none.jsonl cannot be read", "GPU memory, update", "GPU memory, sampling"]
     said += ["Qwen/Qwen2.5-7B-Instruct", "update: ZeRO-3, Adam's states in host memory"]
     assert [words for words in said if words not in caplog.text] == []
@@ -80,7 +80,7 @@ def test_memory_is_planned_before_model_data_and_gpus_are_there(tmp_path, monkey
 
 def failure(arguments: list[str], caplog: pytest.LogCaptureFixture) -> str:
     """What a run that must fail says; it must not have begun a run directory."""
-    assert main(arguments) == EXIT_FAULT
+    assert main(arguments) == EXIT_ERROR
     saves = Path(arguments[1].removeprefix("saves="))
     assert not (saves / "latest").exists()
     return caplog.text
@@ -93,7 +93,7 @@ def test_what_cannot_be_is_told_at_once_before_a_run_begins(arguments, caplog):
 
 
 @cases("name, content, said")
-def test_a_damaged_model_is_named_with_its_fault(arguments, caplog, tmp_path, name, content, said):
+def test_a_damaged_model_is_named_with_its_error(arguments, caplog, tmp_path, name, content, said):
     path = tmp_path / "untied" / name
     if isinstance(content, dict):
         content = json.dumps(json.loads(path.read_text()) | content)
@@ -134,13 +134,13 @@ def test_isolation_is_required_wherever_the_machine_can_and_nothing_runs_without
 
 @pytest.mark.parametrize("domain", ["math", "coding"])
 def test_a_run_without_coding_questions_asks_for_no_isolation(tmp_path, monkeypatch, domain):
-    monkeypatch.setattr(survey, "settle_isolation", lambda wanted, key: (wanted, key))
+    monkeypatch.setattr(preparation, "settle_isolation", lambda wanted, key: (wanted, key))
     answer = "assert f() == 1" if domain == "coding" else "1"
     questions = write_records(tmp_path / "questions.jsonl", [record(1, task=domain, answer=answer)])
     files = [f"data.train={questions}", f"data.validation={questions}", f"saves={tmp_path}"]
     config = load_config(QUICKSTART, [*files, "verification.sandbox=allow_degraded"])
     expected = ("allow_degraded", KEY) if domain == "coding" else None
-    assert survey_run(config).isolation == expected
+    assert check_run(config).isolation == expected
 
 
 def test_what_landlock_does_not_cover_is_said_and_nothing_where_nothing_is_missing(caplog):

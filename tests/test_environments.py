@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from builders import discussion, turn
-from config_faults import only_fault
+from config_errors import only_error
 from small_runs import QUICKSTART
 
 from comas.data import load_questions
@@ -21,9 +21,9 @@ from comas.data.rows import DataError
 from comas.ideas.tools import ScheduleWithTools
 from comas.interaction.schedules import SCHEDULES, tools_of
 from comas.interaction.tool_calls import first_call
+from comas.preflight.checks import Checks
 from comas.preflight.configuration import load_config
 from comas.preflight.inputs import find_inputs
-from comas.preflight.needs import Checklist
 from comas.run.records import discussion_record
 from comas.types import RewardedDiscussion
 from comas.verification import environments
@@ -60,8 +60,8 @@ def test_a_run_asks_an_environments_questions_and_its_rubric_judges_them():
         QUICKSTART,
         [f"data.train=verifiers:{SUMS}", f"data.validation={held_out}", "rollout.batch_size=3"],
     )
-    inputs = find_inputs(config, needs := Checklist())
-    assert [need.fault for need in needs if need.fault] == []
+    inputs = find_inputs(config, checks := Checks())
+    assert [check.error for check in checks if check.error] == []
     assert inputs.train and inputs.validation
     train, validation = inputs.train.questions, inputs.validation.questions
     assert train and validation
@@ -128,6 +128,6 @@ def test_a_process_that_dies_is_an_error_and_another_one_starts():
 
 def test_a_run_has_one_verifier_of_reasoning():
     both = ("data.train=verifiers:x", "data.validation=reasoning_gym")
-    assert "an environment judges the answers to its own" in only_fault(*both, file=QUICKSTART)
+    assert "an environment judges the answers to its own" in only_error(*both, file=QUICKSTART)
     config = load_config(QUICKSTART, ["data.validation=verifiers:x"])
     assert config.verifiers["reasoning"] == "rubric"

@@ -18,7 +18,7 @@ from tiny_models import save_tiny_model
 from comas.config import ConfigError
 from comas.interaction.setup_prompts import CONSISTENCY_SAMPLES, aggregation
 from comas.utils.files import locked
-from comas.utils.terminal import EXIT_FAULT
+from comas.utils.terminal import EXIT_ERROR
 from evaluation import execution
 from evaluation.__main__ import main
 from evaluation.config import read_command
@@ -154,7 +154,7 @@ def test_a_named_model_has_the_context_that_is_listed(arguments, server, listing
 
 def failure(arguments: list[str], caplog: pytest.LogCaptureFixture) -> str:
     """The message of an evaluation that must fail."""
-    assert main(arguments) == EXIT_FAULT
+    assert main(arguments) == EXIT_ERROR
     return caplog.messages[-1]
 
 

@@ -13,10 +13,10 @@ from tables import case_file, cases
 from comas.config.plugins import PluginError
 from comas.config.schema import Data
 from comas.data import load_questions
+from comas.preflight.checks import Checks
 from comas.preflight.configuration import load_config
 from comas.preflight.inputs import find_inputs
-from comas.preflight.needs import Checklist
-from comas.preflight.plugins import plugin_needs, user_sources
+from comas.preflight.plugins import check_plugins, user_sources
 from comas.reward_formulation import REWARD_SCHEMES
 from comas.run.metrics.reward_effectiveness import reward_effectiveness
 from comas.run.records import discussion_record
@@ -165,11 +165,11 @@ def test_a_verifier_that_asks_for_columns_is_given_them_and_no_reward_is(tmp_pat
     path, verifier = write_records(tmp_path / "q.jsonl", rows), f"{tmp_path / 'mine.py'}:with_unit"
     named = [f"data.train={path}", f"data.validation={path}", "rollout.batch_size=1"]
     config = load_config(QUICKSTART, [*named, f"verification.verifiers.math={verifier}"])
-    inputs = find_inputs(config, Checklist())
+    inputs = find_inputs(config, Checks())
     assert inputs.train and inputs.validation
     train, validation = inputs.train.questions, inputs.validation.questions
     assert train and validation and train.answers == validation.answers
-    assert [need.fault for need in plugin_needs(config, train)] == [None]
+    assert [check.error for check in check_plugins(config, train)] == [None]
     assert [question.columns for question in train.questions] == [{}, {}]
     one, other = (train.answers[question.question_id] for question in train.questions)
     gold = rows[0]["answer"]
@@ -200,8 +200,8 @@ def test_a_path_after_a_prefix_starts_where_others_do_and_is_tried_on_the_data(f
     assert settings.reward.scheme == f"trl:{file}:exact"
     assert user_sources(settings) == {str(file): FUNCTIONS}
     path = write_records(tmp_path / "train.jsonl", [record(1), record(2)])
-    [need] = plugin_needs(settings, load_questions(path, with_columns=True))
-    assert "id, log_extra, log_metric, prompts, source, task, trainer_state: m" in str(need.fault)
+    [check] = check_plugins(settings, load_questions(path, with_columns=True))
+    assert "id, log_extra, log_metric, prompts, source, task, trainer_state: m" in str(check.error)
     path = write_records(tmp_path / "train.jsonl", [record(n, target="1") for n in (1, 2)])
-    [need] = plugin_needs(settings, load_questions(path, with_columns=True))
-    assert need.fault is None and f"{file}, line 10" in need.present
+    [check] = check_plugins(settings, load_questions(path, with_columns=True))
+    assert check.error is None and f"{file}, line 10" in check.present

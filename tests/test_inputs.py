@@ -12,7 +12,7 @@ import httpx
 import huggingface_hub
 import pytest
 import yaml
-from config_faults import every_key, faults
+from config_errors import errors, every_key
 from huggingface_hub.errors import LocalEntryNotFoundError, RepositoryNotFoundError
 from small_runs import QUICKSTART, REPOSITORY, make_run, record, write_records
 from tables import cases
@@ -28,13 +28,13 @@ from comas.interaction import wording
 from comas.preflight.configuration import load_config
 from comas.preflight.inputs import check_model, locate
 from comas.preflight.plugins import PLUGIN_KEYS
-from comas.preflight.survey import prepare
+from comas.preflight.preparation import prepare
 from comas.quickstart import build
 from comas.quickstart.probe import probe_records
 from comas.reward_formulation import REWARD_SCHEMES
 from comas.run.seals import INPUTS, inputs_as_json, read_inputs
 from comas.utils.model_folder import folder_of
-from comas.utils.terminal import EXIT_FAULT
+from comas.utils.terminal import EXIT_ERROR
 from evaluation.config import read_command
 from evaluation.models import find_target
 from evaluation.plan import make_plan
@@ -282,12 +282,12 @@ def test_a_name_that_is_no_path_stays(places, name):
     ("~no-such-user/x", "starts at the home of ~no-such-user, and there is no such user"),
     ('"a\\0b"', "holds a NUL byte"),
 )
-def test_a_path_that_cannot_be_followed_is_a_fault_of_its_key(places, name, path, said):
+def test_a_path_that_cannot_be_followed_is_an_error_of_its_key(places, name, path, said):
     if PATHS[name].leads_to == "plug-in":
         path = f'{path[:-1]}.py:x"' if path.endswith('"') else f"{path}.py:x"
     value = f"[{path}]" if isinstance(PATHS[name].default, list) else path
-    [fault] = read(Config, None, [f"{name}={value}"])[1]
-    assert fault.settings[0].key == name and said in fault.constraint
+    [error] = read(Config, None, [f"{name}={value}"])[1]
+    assert error.settings[0].key == name and said in error.constraint
 
 
 def test_a_base_and_a_config_are_looked_for_likewise(places):
@@ -300,12 +300,12 @@ def test_a_base_and_a_config_are_looked_for_likewise(places):
     (places[1] / "base.yaml").unlink()
     assert read(Config, Path("base.yaml"), [])[0].seed == 2
     mine.write_text("base: nothing.yaml\n")
-    [fault] = read(Config, mine, [])[1]
+    [error] = read(Config, mine, [])[1]
     tried = ", ".join(str(place / "nothing.yaml") for place in places)
-    assert fault.settings[0].key == "base" and f"tried: {tried}" in fault.constraint
+    assert error.settings[0].key == "base" and f"tried: {tried}" in error.constraint
     for odd in ("~no-such-user/x.yaml", "a\0b"):
-        [fault] = read(Config, Path(odd), [])[1]
-        assert fault.settings[0].key == "CONFIG"
+        [error] = read(Config, Path(odd), [])[1]
+        assert error.settings[0].key == "CONFIG"
 
 
 def test_what_is_found_nowhere_is_refused_with_all_places(places):
@@ -326,13 +326,13 @@ def test_what_is_found_nowhere_is_refused_with_all_places(places):
             look()
     with pytest.raises(ValueError, match=r"tried: \S+/here/my own, \S+/repository/my own"):
         find_target("my own", weights="trained")
-    [fault] = [f for f in faults("resume=my/own") if "resume" in f]
-    assert f"tried: {places[1] / 'my/own'}, {places[2] / 'my/own'}" in fault
+    [error] = [f for f in errors("resume=my/own") if "resume" in f]
+    assert f"tried: {places[1] / 'my/own'}, {places[2] / 'my/own'}" in error
 
 
 def test_a_file_that_exists_is_no_override(places, caplog):
     config = write_yaml(places[1] / "seed=x.yaml", "no_such_key", 1)
-    assert main(["--dry-run", config.name]) == EXIT_FAULT
+    assert main(["--dry-run", config.name]) == EXIT_ERROR
     assert f"no_such_key = 1  ({config.name}, line 1)" in caplog.text or str(config) in caplog.text
     (places[1] / "lr=1").mkdir()
     command = read_command(["name", "lr=1", "limit=5"])

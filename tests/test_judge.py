@@ -15,15 +15,15 @@ from small_runs import QUICKSTART, record, write_records
 from tables import cases
 
 from comas.__main__ import exit_status
-from comas.config.faults import ConfigError
+from comas.config.errors import ConfigError
 from comas.config.schema import Config
 from comas.engines import judge as judging
 from comas.engines.cluster.agents import Agents
 from comas.engines.cluster.supervision import JudgeError
 from comas.engines.judge import JudgeClient
 from comas.preflight.configuration import load_config
+from comas.preflight.preparation import check_run, describe_run
 from comas.preflight.sizes import derive_sizes
-from comas.preflight.survey import describe_run, survey_run
 from comas.run.pages.discussions import read_threads
 from comas.run.records import read_rows, read_tokens
 from comas.types import Generation, Metrics, Request, TrainingSample, UpdateStats
@@ -261,7 +261,7 @@ def test_what_is_no_judge_is_refused_with_what_one_is(setting, said):
 
 
 def table_of(config: Config) -> str:
-    return "\n".join(describe_run(survey_run(config)))
+    return "\n".join(describe_run(check_run(config)))
 
 
 def test_a_dry_run_says_what_is_asked_of_the_judge_and_samples_are_those_of_agents():

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 from builders import discussion, turn
-from config_faults import only_fault
+from config_errors import only_error
 from scripted_server import ScriptedServer
 from small_runs import QUICKSTART
 from test_judge import KEY, client_of
@@ -101,7 +101,7 @@ def test_agents_are_paid_what_the_judge_finds_likelier_and_the_judge_is_not():
 
 
 def test_without_a_judge_it_is_refused():
-    said = only_fault(
+    said = only_error(
         "reward.scheme=comas.ideas.judge_distillation:distilled_from_judge", file=QUICKSTART
     )
     assert "there is no judge" in said and "set society.judge to its base_url and model" in said

@@ -1,13 +1,13 @@
-"""Settings under which a run would go through and teach nothing, and those that are doubtful."""
+"""Settings under which a run would go through and teach nothing, and those that are warned of."""
 
 import pytest
 from small_runs import QUICKSTART, tiny_settings
 from tables import cases
 
 from comas.preflight.configuration import load_config
-from comas.preflight.learning import learning_needs
+from comas.preflight.learning import check_learning
+from comas.preflight.preparation import check_run
 from comas.preflight.sizes import derive_sizes
-from comas.preflight.survey import survey_run
 
 SILENT = "algorithm.role_weights={solution: 0, evaluation: 0, scoring: 0}"
 ONCE = [f"interaction.{each}" for each in ("schedule=sequential", "num_rounds=1", "prompt_reuse=1")]
@@ -17,29 +17,29 @@ JUDGE = "society.judge={base_url: 'http://127.0.0.1:1/v1', model: m}"
 
 
 def said(*settings: str) -> tuple[list[str], list[str]]:
-    """Faults and doubts of the quick-start with these settings, in a run of 60 steps."""
+    """Errors and warnings of the quick-start with these settings, in a run of 60 steps."""
     config = load_config(QUICKSTART, ["cluster.device=cpu", *settings])
-    needs = learning_needs(config, derive_sizes(config, num_questions=2400))
-    return [n.fault for n in needs if n.fault], [n.doubt for n in needs if n.doubt]
+    checks = check_learning(config, derive_sizes(config, num_questions=2400))
+    return [n.error for n in checks if n.error], [n.warning for n in checks if n.warning]
 
 
 @cases(
-    "settings, fault",
+    "settings, error",
     ([SILENT], "(solution, evaluation, scoring) weighs 0"),
     ([JUDGE, "algorithm.role_weights={solution: 0}"], "(solution) weighs 0"),
     (["algorithm.name=grpo", *ONCE], "grpo compares responses by question_id, role,"),
     (["algorithm.name=grpo", GROUPS, ONCE[0], "interaction.prompt_reuse=8"], "alone in its"),
     (["rollout.batch_size=1", *ONCE, JUDGE], "reinforce_pp compares responses, and each is alone"),
 )
-def test_what_teaches_nothing_is_a_fault(settings, fault):
+def test_what_teaches_nothing_is_an_error(settings, error):
     [found], _ = said(*settings)
-    assert fault in found
+    assert error in found
 
 
-@cases("settings, doubt")
-def test_what_can_hardly_be_meant_is_doubtful(settings, doubt):
-    faults, [found] = said(*settings)
-    assert faults == [] and doubt in found
+@cases("settings, warning")
+def test_what_can_hardly_be_meant_is_warned_of(settings, warning):
+    errors, [found] = said(*settings)
+    assert errors == [] and warning in found
 
 
 @pytest.mark.parametrize(
@@ -59,6 +59,6 @@ def test_what_teaches_is_neither(settings):
 
 def test_a_dry_run_looks_for_the_layers_that_adapters_are_of(tmp_path):
     settings = tiny_settings(tmp_path, "policy.lora.rank=4", "policy.lora.target_modules=[q_prj]")
-    needs = survey_run(load_config(QUICKSTART, settings)).needs
-    [fault] = [need.fault for need in needs if need.fault]
-    assert "policy.lora.target_modules: q_prj is no linear layer of" in fault and "q_proj" in fault
+    checks = check_run(load_config(QUICKSTART, settings)).checks
+    [error] = [check.error for check in checks if check.error]
+    assert "policy.lora.target_modules: q_prj is no linear layer of" in error and "q_proj" in error

@@ -23,13 +23,13 @@ from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 from comas.data.preparation.manifest import Entry, Manifest
 from comas.engines.policy.weights import save_model
 from comas.preflight.configuration import load_config
-from comas.preflight.survey import prepare
+from comas.preflight.preparation import prepare
 from comas.run import model_cards
 from comas.run.model_cards import licence_of, write_model_cards
 from comas.run.prepared import Prepared
 from comas.utils.model_description import copy_tokenizer
 from comas.utils.model_folder import check_model_folder
-from comas.utils.terminal import EXIT_FAULT, EXIT_INTERRUPTED
+from comas.utils.terminal import EXIT_ERROR, EXIT_INTERRUPTED
 from scripts.merge_models import main
 
 QWEN_LICENCE = {"license": "other", "license_name": "qwen-research", "license_link": "https://x"}
@@ -228,11 +228,11 @@ def test_what_is_not_the_adapter_s_whole_model_is_not_kept(tmp_path, caplog):
     (run / "models/agent_0/README.md").write_text("---\n---\n# Agent 0 after step 5\n")
     assert main([str(run), str(output)]) == 0
     (run / "models/agent_0/README.md").write_text("---\n---\n# Agent 0 after step 9\n")
-    assert main([str(run), str(output)]) == EXIT_FAULT
+    assert main([str(run), str(output)]) == EXIT_ERROR
     assert "models/agent_0: remove it, or name another folder" in caplog.text
     (output / "agent_0/tokenizer.json").unlink()
     (output / "agent_0/tokenizer_config.json").unlink()
-    assert main([str(run), str(output)]) == EXIT_FAULT
+    assert main([str(run), str(output)]) == EXIT_ERROR
     assert "agent_0 exists, but is incomplete" in caplog.text
 
 

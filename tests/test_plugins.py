@@ -29,7 +29,7 @@ from comas.preflight.plugins import PLUGIN_KEYS, user_sources
 from comas.reward_formulation import REWARD_SCHEMES
 from comas.run import RunDirectory
 from comas.run.trackers import TRACKERS
-from comas.utils.terminal import EXIT_FAULT
+from comas.utils.terminal import EXIT_ERROR
 from comas.verification import Verifier
 from comas.verification.verifiers import VERIFIERS
 from evaluation.benchmarks import BENCHMARKS
@@ -125,8 +125,8 @@ def test_faults_of_plugins_are_faults_of_their_keys(tmp_path):
     settings = [f"{key}={name}" for key, name in names.items()]
     with pytest.raises(ConfigError) as caught:
         load_config(None, ["algorithm.name=custom", *settings])
-    assert {fault.settings[0].key for fault in caught.value.faults} == {*keys}
-    assert all(f"{path}, line 1: SyntaxError" in str(fault) for fault in caught.value.faults)
+    assert {fault.settings[0].key for fault in caught.value.errors} == {*keys}
+    assert all(f"{path}, line 1: SyntaxError" in str(fault) for fault in caught.value.errors)
 
 
 def test_a_bare_function_is_a_scheme_and_an_estimator_but_no_criticism(tmp_path):
@@ -187,7 +187,7 @@ def test_what_ends_or_misreturns_is_told_by_a_dry_run(tmp_path, caplog, key, def
     name = "builtins:print"
     if definition is not None:
         name = f"{written(tmp_path / 'other.py', definition)}:x"
-    assert main(arguments_of(tmp_path, "algorithm.name=custom", f"{key}={name}")) == EXIT_FAULT
+    assert main(arguments_of(tmp_path, "algorithm.name=custom", f"{key}={name}")) == EXIT_ERROR
     assert key.partition(".")[0] in caplog.text or "other.py, line" in caplog.text
     assert said in caplog.text
 
@@ -258,17 +258,23 @@ def test_a_dry_run_says_what_it_did_not_try_and_why(tmp_path, caplog):
     own = [f"reward.scheme=trl:{path}:short", f"verification.verifiers.math={path}:true"]
     assert main(["--dry-run", str(QUICKSTART), f"saves={tmp_path}", *own]) == 0
     later = "was not tried: it is called with questions of data.train, which are not here yet"
-    assert f"doubt: {own[0]} {later}" in caplog.text and f"doubt: {own[1]} {later}" in caplog.text
-    assert "no faults, 2 doubts" in caplog.text
+    assert (
+        f"warning: {own[0]} {later}" in caplog.text and f"warning: {own[1]} {later}" in caplog.text
+    )
+    assert "no errors, 2 warnings" in caplog.text
     caplog.clear()
-    assert main(arguments_of(tmp_path, *own)) == EXIT_FAULT
-    said = ["short returned 1 values for", "says True; let it say", "dry run: 2 faults, no doubts"]
+    assert main(arguments_of(tmp_path, *own)) == EXIT_ERROR
+    said = [
+        "short returned 1 values for",
+        "says True; let it say",
+        "dry run: 2 errors, no warnings",
+    ]
     assert [words for words in said if words not in caplog.text] == []
     caplog.clear()
     other = [f"verification.verifiers.science={path}:true", f"logging.trackers=[{path}:tracker]"]
     assert main(arguments_of(tmp_path, *other)) == 0
     assert f"{other[0]} was not tried: data.train asks nothing of the domain sci" in caplog.text
-    assert "not tried: it writes files" in caplog.text and "no faults, 1 doubt" in caplog.text
+    assert "not tried: it writes files" in caplog.text and "no errors, 1 warning" in caplog.text
 
 
 def begun(config: Config) -> Path:

@@ -11,10 +11,11 @@ from tiny_models import save_tiny_model
 
 from comas.config.schema import Config, Data
 from comas.interaction.prompts import SOLUTION, fill
-from comas.preflight import survey
+from comas.preflight import preparation
+from comas.preflight.checks import Check, PreflightError, errors_of, table
 from comas.preflight.configuration import load_config
 from comas.preflight.inputs import held_out_rules, training_rules
-from comas.preflight.lengths import context_length, length_needs
+from comas.preflight.lengths import check_lengths, context_length
 from comas.preflight.machine import (
     Gpus,
     Machine,
@@ -25,9 +26,8 @@ from comas.preflight.machine import (
 )
 from comas.preflight.memory import GIB, engine_memory
 from comas.preflight.model_shape import ModelShape
-from comas.preflight.needs import Need, PreflightError, faults_of, table
-from comas.preflight.plan import memory_needs
-from comas.preflight.survey import device_needs, disk_need, prepare
+from comas.preflight.preparation import check_device, check_disk, check_run, prepare
+from comas.preflight.sharding import check_memory
 from comas.types import Question
 
 QWEN_3B = ModelShape(3_085_938_688, 36, 2048, 11008, 256, 151936)
@@ -42,19 +42,19 @@ def paper(**policy: object) -> Config:
     return dataclasses.replace(config, policy=dataclasses.replace(config.policy, **values))
 
 
-def test_the_table_numbers_faults_and_what_two_lines_have_in_common_is_one():
-    needs = [
-        Need("GPUs", "8", "2", fault="old"),
-        Need("host memory", "277.6 GiB", "280.0 GiB", doubt="tight"),
-        Need("driver", "580", "535", fault="old"),
-        Need("disk", "9.5 GiB", "1.4 GiB", fault="full"),
+def test_the_table_numbers_errors_and_what_two_lines_have_in_common_is_one():
+    checks = [
+        Check("GPUs", "8", "2", error="old"),
+        Check("host memory", "277.6 GiB", "280.0 GiB", warning="tight"),
+        Check("driver", "580", "535", error="old"),
+        Check("disk", "9.5 GiB", "1.4 GiB", error="full"),
     ]
-    ends = ["<- fault 1", "<- doubtful", "<- fault 1", "<- fault 2"]
-    for line, need, end in zip(table(needs)[1:], needs, ends, strict=True):
-        assert line.split("  ")[0] == need.subject
-        assert need.needed in line and need.present in line and line.endswith(end)
-    assert faults_of(needs) == ["old", "full"]
-    assert str(PreflightError(needs)).splitlines()[-3:] == ["2 faults:", "1. old", "2. full"]
+    ends = ["<- error 1", "<- warning", "<- error 1", "<- error 2"]
+    for line, check, end in zip(table(checks)[1:], checks, ends, strict=True):
+        assert line.split("  ")[0] == check.subject
+        assert check.needed in line and check.present in line and line.endswith(end)
+    assert errors_of(checks) == ["old", "full"]
+    assert str(PreflightError(checks)).splitlines()[-3:] == ["2 errors:", "1. old", "2. full"]
 
 
 @cases("text, version")
@@ -83,15 +83,15 @@ def test_why_torch_sees_no_gpu(gpus, said):
 def test_a_run_that_asks_for_cuda_never_takes_the_cpu():
     assert choose_device("cuda", num_gpus=0) == "cuda"
     assert load_config(REPOSITORY / "configs/comas.yaml", []).cluster.device == "cuda"
-    needs = device_needs(paper(), "cuda", OLD)
-    assert [need.subject for need in needs] == ["device", "NVIDIA driver", "GPUs"]
-    [fault] = faults_of(needs)
-    assert "too old for CUDA 13" in fault and "cluster.device=cpu" in fault
-    assert needs[2].present == "0 (the driver lists 8)"
+    checks = check_device(paper(), "cuda", OLD)
+    assert [check.subject for check in checks] == ["device", "NVIDIA driver", "GPUs"]
+    [error] = errors_of(checks)
+    assert "too old for CUDA 13" in error and "cluster.device=cpu" in error
+    assert checks[2].present == "0 (the driver lists 8)"
     # A driver that works is none, however old: as with NVIDIA's package for compatibility.
-    assert faults_of(device_needs(paper(), "cuda", Gpus("535.104.05", 8, 8, 13))) == []
-    [fault] = faults_of(device_needs(paper(), "cuda", Gpus("580.65.06", 3, 3, 13)))
-    assert "4 policies need 2 GPUs each" in fault
+    assert errors_of(check_device(paper(), "cuda", Gpus("535.104.05", 8, 8, 13))) == []
+    [error] = errors_of(check_device(paper(), "cuda", Gpus("580.65.06", 3, 3, 13)))
+    assert "4 policies need 2 GPUs each" in error
 
 
 def test_auto_takes_the_cpu_and_says_why_where_a_driver_is_too_old():
@@ -100,29 +100,29 @@ def test_auto_takes_the_cpu_and_says_why_where_a_driver_is_too_old():
     assert "535.104.05 is too old" in str(why_on_cpu("auto", OLD))
     assert why_on_cpu("cpu", OLD) is None
     assert why_on_cpu("auto", Gpus(None, 0, 0, None)) is None
-    [need] = device_needs(load_config(QUICKSTART, []), "cpu", OLD)
-    assert need.fault is None and "too old" in str(need.doubt)
+    [check] = check_device(load_config(QUICKSTART, []), "cpu", OLD)
+    assert check.error is None and "too old" in str(check.warning)
 
 
-@pytest.mark.parametrize(("has_instructions", "num_doubts"), [(True, 0), (False, 1)])
-def test_bfloat16_is_doubtful_on_a_cpu_without_instructions_for_it(
-    monkeypatch, has_instructions, num_doubts
+@pytest.mark.parametrize(("has_instructions", "num_warnings"), [(True, 0), (False, 1)])
+def test_bfloat16_is_warned_of_on_a_cpu_without_instructions_for_it(
+    monkeypatch, has_instructions, num_warnings
 ):
-    monkeypatch.setattr(survey, "multiplies_bfloat16", lambda: has_instructions)
-    doubts = [need.doubt for need in device_needs(paper(dtype="float32"), "cpu", GOOD)[1:]]
-    assert len(doubts) == num_doubts
-    assert all("set rollout.dtype=float32, which" in str(doubt) for doubt in doubts)
-    assert len(device_needs(load_config(QUICKSTART, []), "cpu", GOOD)) == 1
+    monkeypatch.setattr(preparation, "multiplies_bfloat16", lambda: has_instructions)
+    warnings = [check.warning for check in check_device(paper(dtype="float32"), "cpu", GOOD)[1:]]
+    assert len(warnings) == num_warnings
+    assert all("set rollout.dtype=float32, which" in str(warning) for warning in warnings)
+    assert len(check_device(load_config(QUICKSTART, []), "cpu", GOOD)) == 1
 
 
 def test_a_survey_plans_for_the_gpus_that_are_here(monkeypatch, tmp_path):
-    monkeypatch.setattr(survey, "read_gpus", lambda: GOOD)
-    monkeypatch.setattr(survey, "describe_machine", lambda device: EIGHT_A100)
+    monkeypatch.setattr(preparation, "read_gpus", lambda: GOOD)
+    monkeypatch.setattr(preparation, "describe_machine", lambda device: EIGHT_A100)
     settings = ["cluster.device=cuda", f"saves={tmp_path}"]
-    needs = {n.subject: n for n in survey.survey_run(load_config(QUICKSTART, settings)).needs}
+    checks = {n.subject: n for n in check_run(load_config(QUICKSTART, settings)).checks}
     # 0.95 of 79 GiB, less 2 GiB for each of two processes of each of two policies.
-    assert needs["GPU memory, update"].present == "67.0 GiB"
-    assert needs["host memory"].present == "1000.0 GiB"
+    assert checks["GPU memory, update"].present == "67.0 GiB"
+    assert checks["host memory"].present == "1000.0 GiB"
 
 
 @cases("changes, tokens")
@@ -132,42 +132,42 @@ def test_the_context_of_a_model_is_read_where_it_is_not_stretched(tmp_path, chan
     assert context_length(tmp_path) == tokens
 
 
-def lengths_of(tmp_path: Path, *overrides: str) -> list[Need]:
+def lengths_of(tmp_path: Path, *overrides: str) -> list[Check]:
     """Of a model of 512 tokens, one a byte, with a question of some 400 and one of some 700."""
     folder, family = tmp_path / FAMILIES[0], FAMILIES[0]
     model = Path(save_tiny_model(folder, family, max_position_embeddings=512))
     config = load_config(QUICKSTART, overrides)
     empty = len(fill(SOLUTION, "math", question=""))
     questions = [Question(f"q{n}", "math", "x" * (n - empty)) for n in (400, 700)]
-    return list(length_needs(config, folders={"mine": model}, questions=questions))
+    return list(check_lengths(config, folders={"mine": model}, questions=questions))
 
 
-def test_what_a_model_cannot_read_is_a_fault_with_its_length(tmp_path):
+def test_what_a_model_cannot_read_is_an_error_with_its_length(tmp_path):
     [context, prompts] = lengths_of(tmp_path, "rollout.max_prompt_tokens=464")
-    assert (context.needed, context.present, context.fault) == ("512 tokens", "512", None)
-    assert prompts.fault is None
-    assert prompts.doubt is not None and "of 2 questions 1 have longer prompts" in prompts.doubt
+    assert (context.needed, context.present, context.error) == ("512 tokens", "512", None)
+    assert prompts.error is None
+    assert prompts.warning is not None and "of 2 questions 1 have longer prompts" in prompts.warning
     [context, _] = lengths_of(tmp_path, "rollout.max_response_tokens=100000")
-    assert context.fault is not None
+    assert context.error is not None
     said = ("max_prompt_tokens=512", "max_response_tokens=100000", "mine reads 512", "lower one")
-    assert all(words in context.fault for words in said)
+    assert all(words in context.error for words in said)
     [_, prompts] = lengths_of(tmp_path, "rollout.max_prompt_tokens=399")
-    assert prompts.fault is not None and "of 2 questions 2 have longer" in prompts.fault
+    assert prompts.error is not None and "of 2 questions 2 have longer" in prompts.error
     [_, prompts] = lengths_of(tmp_path, "rollout.max_prompt_tokens=700")
-    assert prompts.fault is prompts.doubt is None
+    assert prompts.error is prompts.warning is None
 
 
 def gpu_memory(machine: Machine, config: Config | None = None, *, host_gib: int = 1000):
     """What the paper's four policies need of GPUs in an update, in sampling, and of the host."""
     machine = dataclasses.replace(machine, host_bytes=host_gib * GIB)
-    return memory_needs(config or paper(), [QWEN_3B] * 4, machine)
+    return check_memory(config or paper(), [QWEN_3B] * 4, machine)
 
 
 def test_an_update_is_shown_part_by_part():
     update, sampling, _ = gpu_memory(EIGHT_A100)
     # 2 x 3.086e9 bytes of weights; 12 and 4 on each of 2 ranks.
     assert "weights 5.7, optimiser 17.2, gradients 5.7," in update.needed
-    assert update.fault is update.doubt is None
+    assert update.error is update.warning is None
     # 36 layers x 2 x 256 x 2 bytes x 32768 tokens = 1.125 GiB beside the weights' 5.7; 8,192 tokens
     # x (2 x 2048 + 3 x 11008) x 2 bytes, 256 sequences x 151,936 x 3 x 4 bytes.
     expected = (2 * 3_085_938_688, 608_174_080 + 466_747_392, 36 * 2 * 256 * 2 * 32768)
@@ -176,7 +176,7 @@ def test_an_update_is_shown_part_by_part():
     # (0.6 x 79 - 5.75 - 1.0) / 1.125
     assert sampling.present == "47.4 GiB (36 longest sequences)"
     no_cache = dataclasses.replace(QWEN_3B, kv_size=0)
-    assert memory_needs(paper(), [no_cache] * 4, EIGHT_A100)[1].present == "47.4 GiB"
+    assert check_memory(paper(), [no_cache] * 4, EIGHT_A100)[1].present == "47.4 GiB"
 
 
 def test_each_gpu_of_a_sharded_engine_has_its_part_of_weights_and_cache():
@@ -190,17 +190,17 @@ def test_each_gpu_of_a_sharded_engine_has_its_part_of_weights_and_cache():
     assert sampling.present == "47.4 GiB (78 longest sequences)"
 
 
-def test_states_that_cannot_fit_are_a_fault_and_a_high_peak_is_a_doubt():
+def test_states_that_cannot_fit_are_an_error_and_a_high_peak_is_a_warning():
     small = dataclasses.replace(EIGHT_A100, gpu_bytes=24 * GIB)
     update, sampling, _ = gpu_memory(small)
-    assert "fill 28.7 GiB of a GPU that has 18.8" in str(update.fault)
-    assert sampling.fault is None
+    assert "fill 28.7 GiB of a GPU that has 18.8" in str(update.error)
+    assert sampling.error is None
     tight = dataclasses.replace(EIGHT_A100, gpu_bytes=40 * GIB)
     update, _, _ = gpu_memory(tight)
-    assert update.fault is None and update.doubt is not None
+    assert update.error is None and update.warning is not None
     tiny = dataclasses.replace(EIGHT_A100, gpu_bytes=11 * GIB)
     _, sampling, _ = gpu_memory(tiny)
-    assert "gives an engine 6.6 GiB" in str(sampling.fault)
+    assert "gives an engine 6.6 GiB" in str(sampling.error)
 
 
 def test_the_papers_society_with_offload_needs_hundreds_of_gib_of_host_memory():
@@ -211,9 +211,9 @@ def test_the_papers_society_with_offload_needs_hundreds_of_gib_of_host_memory():
     little, enough, plenty = (
         gpu_memory(EIGHT_A100, config, host_gib=gib)[2] for gib in (256, 320, 384)
     )
-    assert "314.0 of 256.0 GiB are needed" in str(little.fault)
-    assert enough.fault is None and enough.doubt is not None
-    assert plenty == Need("host memory", "314.0 GiB", "384.0 GiB")
+    assert "314.0 of 256.0 GiB are needed" in str(little.error)
+    assert enough.error is None and enough.warning is not None
+    assert plenty == Check("host memory", "314.0 GiB", "384.0 GiB")
 
 
 @pytest.mark.parametrize(("num_parameters", "fits"), [(400_000, True), (10**9, False)])
@@ -221,14 +221,14 @@ def test_the_quick_start_needs_a_few_gib_on_a_cpu(num_parameters, fits):
     config = load_config(QUICKSTART, ["cluster.device=cpu"])
     shape = dataclasses.replace(QWEN_3B, num_parameters=num_parameters)
     machine = Machine("cpu", 0, 0, 8 * GIB, has_cuda_compiler=False)
-    [need] = memory_needs(config, [shape] * 2, machine)
-    assert (need.fault is None) == fits
-    assert (4 < float(need.needed.removesuffix(" GiB")) < 6) == fits
+    [check] = check_memory(config, [shape] * 2, machine)
+    assert (check.error is None) == fits
+    assert (4 < float(check.needed.removesuffix(" GiB")) < 6) == fits
     found = []
     for kl_coef in (0.0, 0.1):
         config = load_config(QUICKSTART, ["cluster.device=cpu", f"algorithm.kl_coef={kl_coef}"])
-        [need] = memory_needs(config, [shape] * 2, machine)
-        found.append(float(need.needed.removesuffix(" GiB")))
+        [check] = check_memory(config, [shape] * 2, machine)
+        found.append(float(check.needed.removesuffix(" GiB")))
     assert found[1] - found[0] == pytest.approx(2 * 4 * num_parameters / GIB, abs=0.11)
 
 
@@ -249,23 +249,23 @@ def test_a_kv_cache_that_holds_no_whole_sequence_is_a_fault_on_a_cpu():
 @cases("policy, needed")
 def test_disk_is_needed_for_the_kept_checkpoints_and_the_one_being_written(policy, needed):
     config, sizes = paper(**policy), dict.fromkeys(range(4), 10**9)
-    need = disk_need(config, sizes=sizes, free=250 * GIB)
-    assert (need.needed, need.fault) == (needed, None)
-    fault = disk_need(config, sizes=sizes, free=50 * GIB).fault
-    assert f"2 checkpoints and the one being written need {needed[:9]}" in str(fault)
+    check = check_disk(config, sizes=sizes, free=250 * GIB)
+    assert (check.needed, check.error) == (needed, None)
+    error = check_disk(config, sizes=sizes, free=50 * GIB).error
+    assert f"2 checkpoints and the one being written need {needed[:9]}" in str(error)
 
 
 def test_frozen_shared_and_kept_policies_are_counted_as_they_are_saved():
     config, sizes = paper(zero_stage=3), dict.fromkeys(range(4), 10**9)
-    kept = [disk_need(config, sizes=sizes, free=0, num_kept=n).needed[:8] for n in (2, 9)]
+    kept = [check_disk(config, sizes=sizes, free=0, num_kept=n).needed[:8] for n in (2, 9)]
     assert kept == ["52.7 GiB"] * 2  # one of 48 GB is being written
     config.society.update_every = [0, 1, 1, 1]
     # Three trained policies of 12 GB in each of 3 checkpoints, and 3 models of 2 GB.
     trained = dict.fromkeys((1, 2, 3), 10**9)
-    assert disk_need(config, sizes=trained, free=0).needed.startswith("106.7 GiB")
+    assert check_disk(config, sizes=trained, free=0).needed.startswith("106.7 GiB")
     config.society.update_every = [1]
     config.society.policy_of_agent = [0, 0, 0, 0]
-    assert disk_need(config, sizes={0: 10**9}, free=0).needed.startswith("41.5 GiB")  # 4 models
+    assert check_disk(config, sizes={0: 10**9}, free=0).needed.startswith("41.5 GiB")  # 4 models
 
 
 def test_ones_own_questions_are_read_by_their_columns_and_asked_with_a_system_prompt(tmp_path):

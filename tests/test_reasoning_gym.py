@@ -150,6 +150,6 @@ def test_an_answer_that_is_code_is_never_run(golds, task):
 def test_the_check_of_data_knows_them(made, capsys):
     assert main(["reasoning_gym", "data.reasoning_gym.tasks={gcd: {size: 2}}"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0] == "reasoning_gym: 2 records, 0 of them faulty"
+    assert lines[0] == "reasoning_gym: 2 records, 0 of them invalid"
     own = json.loads(generated_rows(rules(tasks={"gcd": {"size": 2}}))[-1][1]["answer"])
     assert lines[-3].strip() == Gold(**own).own_answer

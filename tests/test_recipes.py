@@ -7,7 +7,7 @@ from dataclasses import fields
 from pathlib import Path
 
 import pytest
-from config_faults import every_key, faults, only_fault
+from config_errors import errors, every_key, only_error
 from small_runs import REPOSITORY
 from tables import cases, pairs
 
@@ -50,10 +50,10 @@ def test_the_quick_start_says_only_what_differs_from_the_papers_run():
     assert all(reasons)
 
 
-def test_faults_name_the_file_in_which_the_key_stands(tmp_path):
+def test_errors_name_the_file_in_which_the_key_stands(tmp_path):
     base = recipe(tmp_path, "base", "rollout:\n  vllm_options:\n    seed: 3\n  batch_size: 0\n")
     file = recipe(tmp_path, "own", f"base: {base}\n\npolicy:\n  zero_stage: 9\n")
-    stage, batch, option = sorted(faults(file=file))
+    stage, batch, option = sorted(errors(file=file))
     assert f"policy.zero_stage = 9  ({file}, line 4)" in stage
     assert f"rollout.batch_size = 0  ({base}, line 4)" in batch
     assert f"rollout.vllm_options.seed = 3  ({base}, line 3)" in option
@@ -61,26 +61,26 @@ def test_faults_name_the_file_in_which_the_key_stands(tmp_path):
 
 
 @cases("base, constraint, remedy")
-def test_a_base_that_cannot_be_is_one_fault_with_its_line(tmp_path, base, constraint, remedy):
+def test_a_base_that_cannot_be_is_one_error_with_its_line(tmp_path, base, constraint, remedy):
     paths = {"own": str(tmp_path / "own.yaml"), "other": str(tmp_path / "other.yaml")}
     recipe(tmp_path, "other", f"base: {paths['own']}\n")
     own = recipe(tmp_path, "own", f"seed: 1\nbase: {base.format(**paths)}\n")
-    [fault] = faults(file=own)
-    assert fault.startswith("base = ")
-    assert ", line " in fault
-    assert constraint.format(**paths) in fault
-    assert remedy in fault
+    [error] = errors(file=own)
+    assert error.startswith("base = ")
+    assert ", line " in error
+    assert constraint.format(**paths) in error
+    assert remedy in error
 
 
-def test_what_cannot_be_read_is_one_fault(tmp_path):
+def test_what_cannot_be_read_is_one_error(tmp_path):
     base = recipe(tmp_path, "base", "seed: [1\n")
-    [fault] = faults(file=recipe(tmp_path, "own", f"base: {base}\n"))
-    assert fault.startswith(f"base = {base}  ({tmp_path}/own.yaml, line 1)\n   is not YAML")
+    [error] = errors(file=recipe(tmp_path, "own", f"base: {base}\n"))
+    assert error.startswith(f"base = {base}  ({tmp_path}/own.yaml, line 1)\n   is not YAML")
     # Keys are not compared with those that it would have.
-    [fault] = faults("policy.micro_batch_tokens=9", file=tmp_path / "missing.yaml")
-    assert "No such file" in fault
-    [fault] = faults("base=configs/a.yaml")
-    assert "is for files" in fault
+    [error] = errors("policy.micro_batch_tokens=9", file=tmp_path / "missing.yaml")
+    assert "No such file" in error
+    [error] = errors("base=configs/a.yaml")
+    assert "is for files" in error
 
 
 @pytest.mark.parametrize(("num_gpus", "is_here"), [(1, False), (8, True)])
@@ -103,24 +103,24 @@ def test_a_run_without_config_is_the_papers_if_it_can_be(tmp_path, monkeypatch, 
 
 @cases("former, present", *pairs("config", "a former name"))
 def test_a_former_name_gets_an_error_that_says_the_present_one(former, present):
-    [fault] = faults(former)
-    assert f"was renamed {present}" in fault
-    assert "-> write " in fault
+    [error] = errors(former)
+    assert f"was renamed {present}" in error
+    assert "-> write " in error
 
 
 def test_a_key_that_is_gone_is_refused_with_the_reason():
     gone = former_keys()["gone"]
-    for fault, (key, why) in zip(faults(*(f"{k}=1" for k in gone)), gone.items(), strict=True):
-        assert fault.startswith(f"{key} = ")
-        assert f"is no key any more: {why}\n   -> leave it out" in fault
+    for error, (key, why) in zip(errors(*(f"{k}=1" for k in gone)), gone.items(), strict=True):
+        assert error.startswith(f"{key} = ")
+        assert f"is no key any more: {why}\n   -> leave it out" in error
 
 
 @cases("key, remedy", *pairs("config", "a released key"))
 def test_a_key_of_the_released_code_is_refused_with_ours(key, remedy):
-    [fault] = faults(f"{key}=1")
-    assert f"-> a key of the paper's released code: here {remedy}" in fault
-    [fault] = faults("optimization.actor_learning_rate=1")  # no section of its
-    assert "did you mean optimization.learning_rate?" in fault
+    [error] = errors(f"{key}=1")
+    assert f"-> a key of the paper's released code: here {remedy}" in error
+    [error] = errors("optimization.actor_learning_rate=1")  # no section of its
+    assert "did you mean optimization.learning_rate?" in error
 
 
 def test_no_former_name_is_a_present_one_and_each_leads_to_one():
@@ -198,7 +198,7 @@ def test_options_are_set_whole_or_one_by_one_and_kept_with_the_run(tmp_path):
 
 @cases("override, said", *pairs("config", "an option"))
 def test_what_a_run_relies_on_and_what_nobody_knows_is_refused(override, said):
-    assert said in only_fault(override)
+    assert said in only_error(override)
 
 
 @pytest.mark.stack

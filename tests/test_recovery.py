@@ -34,7 +34,7 @@ from comas.engines.cluster.supervision import (
     wait_for_engines,
 )
 from comas.preflight.configuration import load_config
-from comas.preflight.survey import prepare
+from comas.preflight.preparation import prepare
 from comas.run import RunDirectory
 from comas.types import TrainingSample, UpdateStats
 from comas.utils.files import FileError

@@ -12,7 +12,7 @@ from small_runs import REPOSITORY, write_records
 from tables import cases, pairs
 
 from comas.config import config_as_yaml, load
-from comas.config.faults import ConfigError
+from comas.config.errors import ConfigError
 from comas.preflight.configuration import load_config
 from comas.preflight.plugins import user_sources
 from comas.reproduction import __main__ as reproduction
@@ -42,7 +42,7 @@ from comas.reproduction.runs import PlannedRun, make_runs, plan_runs
 from comas.reproduction.study import Study, find_conflicts
 from comas.run import RunDirectory, validation
 from comas.utils.files import FileError, json_lines
-from comas.utils.terminal import EXIT_FAULT
+from comas.utils.terminal import EXIT_ERROR
 
 STUDIES = sorted((REPOSITORY / "configs/studies").glob("*.yaml"))
 GREEDY, SAMPLED, REWARD = "validation/greedy/accuracy", "validation/accuracy", "reward/solution"
@@ -310,7 +310,7 @@ def test_a_figure_shows_each_seed_the_mean_and_its_interval():
 def test_a_report_is_of_the_runs_that_are_finished_and_names_the_others(tmp_path, caplog):
     where = [f"saves={tmp_path / 'saves'}", f"results={tmp_path / 'results'}"]
     words = ["--report", *TWO, "bound=comas", f"metrics=[{GREEDY},{SAMPLED}]", *where]
-    assert reproduction.main(words) == EXIT_FAULT
+    assert reproduction.main(words) == EXIT_ERROR
     assert "no run is finished" in caplog.text
     planned = plan(tmp_path, *TWO)
     for run in planned[:3]:

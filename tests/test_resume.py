@@ -16,15 +16,15 @@ from tables import cases
 
 from comas.__main__ import main
 from comas.config.schema import Config
-from comas.preflight import survey
+from comas.preflight import preparation
 from comas.preflight.configuration import load_config
-from comas.preflight.survey import prepare
+from comas.preflight.preparation import prepare
 from comas.run import RunDirectory
 from comas.run.seals import Origin, changed_inputs
 from comas.run.status import trained_steps
 from comas.utils.files import in_command
 from comas.utils.model_folder import contents_of
-from comas.utils.terminal import EXIT_FAULT
+from comas.utils.terminal import EXIT_ERROR
 
 
 @pytest.fixture
@@ -193,14 +193,14 @@ def test_a_strangers_run_is_refused_before_its_config_acts(config, monkeypatch, 
     def joined(*_: object, **__: object) -> None:
         raise AssertionError("preflight connects")
 
-    monkeypatch.setattr(survey, "cluster_machine", joined)
+    monkeypatch.setattr(preparation, "cluster_machine", joined)
     path = make_run(config, checkpoints=(2,), reached=2)
     text = (path / "config.yaml").read_text().replace("seed: 0", "seed: 1")
     (path / "config.yaml").write_text(text.replace("resume_foreign: false", "resume_foreign: true"))
     monkeypatch.setenv("RAY_ADDRESS", "10.6.6.6:6379")
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "of somebody else"))
     for arguments in ([], ["--dry-run"], ["configs/quickstart.yaml"]):
-        assert main([*arguments, f"resume={path}"]) == EXIT_FAULT
+        assert main([*arguments, f"resume={path}"]) == EXIT_ERROR
         assert "was not sealed with the key in " in caplog.text
         assert "If you trust whoever wrote it, add resume_foreign=true" in caplog.text
         caplog.clear()
@@ -270,7 +270,7 @@ def test_inputs_that_changed_are_another_setting(tmp_path, caplog, file, change,
     change(tmp_path / file)
     for arguments in (["--dry-run"], []):
         caplog.clear()
-        assert main([*arguments, f"resume={path}"]) == EXIT_FAULT
+        assert main([*arguments, f"resume={path}"]) == EXIT_ERROR
         name = re.escape(said.format(tmp_path))
         told = rf"files \(contents of {name}: sha256 \w{{12}} -> sha256 \w{{12}}\); restore them"
         assert re.search(told, caplog.text), caplog.text

@@ -14,9 +14,9 @@ from comas.interaction.criticism import CRITICISMS
 from comas.interaction.schedules import SCHEDULES, UNCRITICISED_SCHEDULES
 from comas.policy_optimization.advantages import compute_advantages
 from comas.policy_optimization.samples import collect_samples
+from comas.preflight.checks import errors_of
 from comas.preflight.configuration import load_config
-from comas.preflight.needs import faults_of
-from comas.preflight.plugins import plugin_needs
+from comas.preflight.plugins import check_plugins
 from comas.preflight.sizes import silent_discussions, silent_rewards
 from comas.reward_formulation import REWARD_SCHEMES
 from comas.run.guards import check_paid
@@ -177,7 +177,7 @@ def test_a_dry_run_refuses_trained_turns_without_a_reward_unless_that_is_meant(
 ):
     path = tmp_path / "refiner.py"
     settings = [changed(path, changes), f"reward.scheme={scheme.format(path)}"]
-    faults = faults_of(plugin_needs(load_config(QUICKSTART, settings), None))
+    faults = errors_of(check_plugins(load_config(QUICKSTART, settings), None))
     said = f"gave no reward to turns of the role {unpaid}, so nothing"
     assert len(faults) == (unpaid is not None) and all(said in fault for fault in faults)
 
@@ -186,7 +186,7 @@ def test_a_dry_run_refuses_trained_turns_without_a_reward_unless_that_is_meant(
 def test_what_is_no_role_is_refused_by_name(tmp_path, changes, said):
     try:
         config = load_config(QUICKSTART, [changed(tmp_path / "refiner.py", changes)])
-        faults = faults_of(plugin_needs(config, None))
+        faults = errors_of(check_plugins(config, None))
     except ConfigError as error:
         faults = [str(error)]
     assert said in faults[0]

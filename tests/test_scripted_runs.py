@@ -15,10 +15,10 @@ from small_runs import QUICKSTART, record, reopened, write_records
 from tables import case_file, cases
 
 from comas import __main__ as command
-from comas.config.faults import ConfigError
+from comas.config.errors import ConfigError
 from comas.preflight.configuration import load_config
+from comas.preflight.preparation import check_disk
 from comas.preflight.sizes import derive_sizes, describe_sizes
-from comas.preflight.survey import disk_need
 from comas.reproduction.results import read_result
 from comas.run import RunDirectory, bookkeeping
 from comas.run.pages.run_report import report_source
@@ -54,7 +54,7 @@ def test_the_disk_holds_one_checkpoint_more_where_the_best_is_kept():
     ]
     assert line.endswith(f"are kept, and that of the highest {ACCURACY})")
     # Of 16 bytes for each parameter: three checkpoints, or four, and a model of 4 GB.
-    needed = [disk_need(of, sizes={0: 10**9, 1: 0}, free=0).needed for of in (plain, asked)]
+    needed = [check_disk(of, sizes={0: 10**9, 1: 0}, free=0).needed for of in (plain, asked)]
     assert needed == [f"{gib} GiB (a checkpoint: 14.9 GiB)" for gib in (48.9, 63.8)]
 
 

@@ -27,7 +27,7 @@ from comas.utils.client import (
     RequestOptions,
 )
 from comas.utils.endpoint import Endpoint
-from comas.utils.terminal import EXIT_FAULT
+from comas.utils.terminal import EXIT_ERROR
 from evaluation.runner import request_seed
 from evaluation.setups import SETUPS
 from evaluation.setups.discussion import best_solution
@@ -295,7 +295,7 @@ def test_what_cannot_be_asked_is_told_soon(caplog, arguments, said):
     began = time.monotonic()
     with ScriptedServer(model) as server:
         arguments = [argument.format(server=server.base_url) for argument in arguments]
-        assert main(arguments) == EXIT_FAULT
+        assert main(arguments) == EXIT_ERROR
         assert not server.requests
     assert said in caplog.text
     # With the retries of an evaluation there would be 31 s of pauses.

@@ -24,7 +24,12 @@ from comas.preflight.memory import (
     tokens_at_once,
 )
 from comas.preflight.model_shape import ModelShape, model_shape
-from comas.preflight.plan import memory_needs, possible_shardings, settle_sharding, update_memory
+from comas.preflight.sharding import (
+    check_memory,
+    possible_shardings,
+    settle_sharding,
+    update_memory,
+)
 
 GB = 1e9
 PARAMETERS = 3_085_938_688
@@ -165,8 +170,8 @@ def test_a_larger_configuration_fits_on_eight_gpus(name):
     config = dataclasses.replace(
         config, policy=dataclasses.replace(config.policy, zero_stage=3, adam_offload=True)
     )
-    needs = memory_needs(config, [shape] * config.num_policies, machine)
-    assert [need for need in needs if need.fault or need.doubt] == []
+    checks = check_memory(config, [shape] * config.num_policies, machine)
+    assert [check for check in checks if check.error or check.warning] == []
 
 
 @cases("size, billions", ("3B", 3.09), ("7B", 7.62), ("14B", 14.77), ("32B", 32.76))

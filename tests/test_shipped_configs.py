@@ -23,10 +23,10 @@ from comas.policy_optimization.advantages import compute_advantages
 from comas.policy_optimization.batching import response_mask
 from comas.policy_optimization.preferences import preference_pairs
 from comas.policy_optimization.samples import Buffers, collect_samples
+from comas.preflight.checks import errors_of
 from comas.preflight.configuration import load_config
-from comas.preflight.needs import faults_of
+from comas.preflight.preparation import check_run, prepare
 from comas.preflight.sizes import derive_sizes, describe_sizes
-from comas.preflight.survey import prepare, survey_run
 from comas.reward_formulation import REWARD_SCHEMES, offer_evidence
 from comas.run import RunDirectory
 from comas.run.guards import closing_line, lost_signals
@@ -170,8 +170,8 @@ def tiny_run(file: Path, folder: Path) -> Config:
 
 @every_config
 def test_every_config_has_all_that_it_needs_once_its_models_and_questions_are_here(file, tiny):
-    found = survey_run(tiny_run(file, tiny))
-    assert faults_of(found.needs) == []
+    found = check_run(tiny_run(file, tiny))
+    assert errors_of(found.checks) == []
     assert found.sizes is not None and found.sizes.num_steps == 1
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from builders import discuss, discussion, generation, turn
 from chat_styles import STYLES
-from config_faults import only_fault
+from config_errors import only_error
 from small_runs import QUICKSTART, make_run
 from tables import cases
 
@@ -158,7 +158,7 @@ def test_what_no_chat_can_have_is_refused():
         ("1", "a valid dictionary"),
     ):
         override = f"society.chat_template_kwargs=[{given}]"
-        assert said in only_fault(override, file=QUICKSTART)
+        assert said in only_error(override, file=QUICKSTART)
     own = "society.chat_template_kwargs=[{enable_thinking: true}, {enable_thinking: false}]"
     lora = ["policy.lora.rank=8", "society.models=[quickstart/models/qwen2]"]
     with pytest.raises(ConfigError, match="share its rollout engines"):

@@ -9,7 +9,7 @@ from comas.engines.rollout.vllm_options import engine_environment
 from comas.preflight import machine
 from comas.preflight.machine import Machine, usable_cores
 from comas.preflight.model_shape import ModelShape
-from comas.preflight.plan import SMALL_PARAMETERS, settle_threads
+from comas.preflight.sharding import SMALL_PARAMETERS, settle_threads
 
 
 def shape(num_parameters):

@@ -26,7 +26,7 @@ from comas import __main__ as command
 from comas.config.schema import Dpo, Grpo, ReinforcePP
 from comas.engines.cluster.supervision import LostEngineError, Recoveries
 from comas.preflight.configuration import load_config
-from comas.preflight.survey import prepare
+from comas.preflight.preparation import prepare
 from comas.trial import Trial, in_part
 from comas.trial.costs import Costs, relative_spread
 from comas.trial.judging import (
@@ -53,7 +53,7 @@ from comas.trial.signal import (
     vote_over_one,
 )
 from comas.types import Generation, Request, RewardedDiscussion, Rewards, UpdateStats
-from comas.utils.terminal import EXIT_FAULT, EXIT_MACHINE
+from comas.utils.terminal import EXIT_ERROR, EXIT_MACHINE
 
 
 def opinions(*values: tuple[str, float | None, bool | None]) -> list[Opinion]:
@@ -427,7 +427,7 @@ def test_a_lost_engine_ends_a_trial_without_a_word_of_resuming(arguments, monkey
 
 def test_a_run_that_has_begun_is_not_tried(tmp_path, caplog):
     run = make_run(tmp_path)
-    assert command.main(["--trial", f"resume={run}", "resume_foreign=true"]) == EXIT_FAULT
+    assert command.main(["--trial", f"resume={run}", "resume_foreign=true"]) == EXIT_ERROR
     assert "--trial tries a run from its start: leave out resume=" in caplog.text
 
 

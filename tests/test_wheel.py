@@ -89,13 +89,13 @@ def test_it_starts_from_any_folder(comas, tmp_path):
     found = start(comas.with_name("python"), "-c", where, folder=tmp_path)
     assert found.count(str(comas.parents[1])) == 2
     told = start(comas, "train", "--dry-run", "configs/quickstart.yaml", folder=tmp_path)
-    assert "dry run: no faults" in told
+    assert "dry run: no errors" in told
     chosen = start(comas, "train", "--dry-run", folder=tmp_path)
     assert "Training the quick-start society of tiny agents (configs/quickstart.yaml)" in chosen
     assert list(tmp_path.iterdir()) == []
     write_records(tmp_path / "mine.jsonl", [record(1)])
     checked = start(comas, "check-data", "mine.jsonl", folder=tmp_path)
-    assert "mine.jsonl: 1 records, 0 of them faulty" in checked
+    assert "mine.jsonl: 1 records, 0 of them invalid" in checked
     assert f"  comas train configs/comas.yaml data.train={tmp_path}/mine.jsonl" in checked
 
 

@@ -181,13 +181,13 @@ def test_agents_and_validations_are_asked_in_the_words_of_the_file(tmp_path):
     assert task.query == "Q 2? D nothing yet"
 
 
-def test_the_preflight_refuses_a_faulty_file(tmp_path, caplog):
+def test_the_preflight_refuses_an_invalid_file(tmp_path, caplog):
     path = written(tmp_path / "prompts.yaml", "scoring:\n  math: score it\n")
     with pytest.raises(ConfigError, match=r"line 2: scoring\.math lacks .*\s+.*\s+-> mend"):
         load_config(None, [f"interaction.prompts={path}"])
     own = written(tmp_path / "own.yaml", OWN)
     assert main(arguments_of(tmp_path, f"interaction.prompts={own}")) == 0
-    assert "no faults" in caplog.text
+    assert "no errors" in caplog.text
 
 
 @cases("rules, has_history")

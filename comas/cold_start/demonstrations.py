@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from comas.config.schema import Config
 from comas.data.records import sound_records
-from comas.data.rows import Faulty, json_rows
+from comas.data.rows import Invalid, json_rows
 from comas.interaction.prompts import SHIPPED, SOLUTION, fill
 from comas.interaction.schedules import tools_of
 from comas.interaction.wording import quoted_in, wording_of
@@ -63,12 +63,12 @@ def load_demonstrations(config: Config) -> list[Demonstration]:
     assert path is not None
     wording = wording_of(config.interaction.prompts)
 
-    def found() -> Iterator[tuple[str, Demonstration | Faulty]]:
+    def found() -> Iterator[tuple[str, Demonstration | Invalid]]:
         for location, row in json_rows(Path(path)):
-            if isinstance(row, Faulty):
+            if isinstance(row, Invalid):
                 yield location, row
             elif faults := list(_faults_of(row, has_tools=bool(tools_of(config.interaction)))):
-                yield location, Faulty("; ".join(faults))
+                yield location, Invalid("; ".join(faults))
             else:
                 quoted = {key: row[key] for key in _quoted(row["role"], row["domain"])}
                 prompt = fill(row["role"], row["domain"], wording=wording, **quoted)
@@ -89,7 +89,7 @@ def encode(
     system, limits = config.rollout.system_prompt, config.rollout
     tools = tools_of(config.interaction)
 
-    def found() -> Iterator[tuple[str, Lesson | Faulty]]:
+    def found() -> Iterator[tuple[str, Lesson | Invalid]]:
         for each in demonstrations:
             chat = chat_messages(each.prompt, system_prompt=system)
             [prompt] = encoder.encode([chat], tools=tools if each.role == SOLUTION else ())
@@ -100,7 +100,7 @@ def encode(
                 if len(ids) > (most := getattr(limits, f"max_{key}_tokens")):
                     limit = f"rollout.max_{key}_tokens={most}"
                     faults.append(f"{key}: has {len(ids)} tokens, more than {limit} allows")
-            yield each.location, Faulty("; ".join(faults)) if faults else lesson
+            yield each.location, Invalid("; ".join(faults)) if faults else lesson
 
     return sound_records(str(config.society.cold_start), found(), example=_EXAMPLE)
 

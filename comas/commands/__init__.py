@@ -34,7 +34,7 @@ def main() -> NoReturn:
 def start(arguments: Sequence[str]) -> int:
     """Run the subcommand that ``arguments`` begin with; returns the exit status."""
     from comas.utils.invocation import of_checkout
-    from comas.utils.terminal import EXIT_FAULT
+    from comas.utils.terminal import EXIT_ERROR
 
     parser = argparse.ArgumentParser(
         prog="comas",
@@ -53,7 +53,7 @@ def start(arguments: Sequence[str]) -> int:
             f"error: comas train needs {' and '.join(missing)}, which pip does not bring by "
             f"itself: {of_checkout('README.md, As a package')}\n"
         )
-        return EXIT_FAULT
+        return EXIT_ERROR
     return resolve_name(MAINS[given.command])(given.arguments)
 
 

@@ -1,6 +1,6 @@
 """What a run is told: the schema of its keys, and how they are read and checked."""
 
-from comas.config.faults import ConfigError
+from comas.config.errors import ConfigError
 from comas.config.loading import changed_keys, config_as_yaml, load
 from comas.config.schema import Config
 

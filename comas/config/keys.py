@@ -132,6 +132,6 @@ def typed(value: Any, key: Key) -> Any:
     try:
         return _adapter_of(kind).validate_python(value)
     except ValidationError as error:
-        said = [fault["msg"].removeprefix("Input should be ") for fault in error.errors()]
+        said = [each["msg"].removeprefix("Input should be ") for each in error.errors()]
         said += ["null"] * (type(None) in typing.get_args(key.kind))
         raise ValueError(f"must be {', or '.join(dict.fromkeys(said))}") from error

@@ -1,4 +1,4 @@
-"""From YAML and ``key=value`` overrides to a checked dataclass, or to every fault at once."""
+"""From YAML and ``key=value`` overrides to a checked dataclass, or to every error at once."""
 
 import dataclasses
 import difflib
@@ -10,11 +10,11 @@ from functools import reduce
 from pathlib import Path
 from typing import Any
 
-from comas.config.faults import (
+from comas.config.errors import (
     DEFAULT_ORIGIN,
     ConfigError,
     Conflict,
-    Fault,
+    InvalidSetting,
     Setting,
     yaml_text,
 )
@@ -48,11 +48,11 @@ def load(
     values in YAML), then ``check``. Later settings win; a file, or the command line, that names
     another type of a section forgets what was set before of keys that this one does not have.
 
-    Raises ConfigError with every fault that was found.
+    Raises ConfigError with every error that was found.
     """
-    config, faults = read(schema, path, overrides, check=check)
-    if faults:
-        raise ConfigError(faults)
+    config, errors = read(schema, path, overrides, check=check)
+    if errors:
+        raise ConfigError(errors)
     return config
 
 
@@ -62,19 +62,19 @@ def read(
     overrides: Sequence[str],
     *,
     check: Check[Schema] | None = None,
-) -> tuple[Schema, list[Fault]]:
-    """Do as ``load`` does, but return the faults, with the default of every faulty key."""
-    faults: list[Fault] = []
+) -> tuple[Schema, list[InvalidSetting]]:
+    """Do as ``load`` does, but return the errors, with the default of every invalid key."""
+    errors: list[InvalidSetting] = []
     sources: list[list[Setting]] = []
     try:
         sources = [] if path is None else read_files(path)
     except ConfigError as error:
-        faults += error.faults
+        errors += error.errors
         check = None  # of keys together: those of the file are not known
-    from_command_line, override_faults = read_overrides(overrides)
+    from_command_line, override_errors = read_overrides(overrides)
     settings = _last_of_each(schema, [*sources, from_command_line])
-    config, value_faults = _check_values(schema, settings, check)
-    return config, [*faults, *override_faults, *value_faults]
+    config, value_errors = _check_values(schema, settings, check)
+    return config, [*errors, *override_errors, *value_errors]
 
 
 def config_as_yaml(config: Any) -> str:
@@ -118,17 +118,17 @@ def _last_of_each(schema: type, sources: Iterable[Iterable[Setting]]) -> dict[st
 
 def _check_values(
     schema: type[Schema], settings: Mapping[str, Setting], check: Check[Schema] | None
-) -> tuple[Schema, list[Fault]]:
-    """The defaults with every valid setting in place, and the faults of all others."""
+) -> tuple[Schema, list[InvalidSetting]]:
+    """The defaults with every valid setting in place, and the errors of all others."""
     named = {name: setting.value for name, setting in settings.items()}
     config = defaults_of(schema, named)
     keys = keys_of(deepcopy(config))  # whose defaults stay as they are
     owners = {key: owner_of(key, keys) for key in settings}
-    faults = []
+    errors = []
     for setting in settings.values():
         owner = owners[setting.key]
         if owner is None:
-            faults.append(Fault((setting,), *_why_unknown(setting.key, schema, keys)))
+            errors.append(InvalidSetting((setting,), *_why_unknown(setting.key, schema, keys)))
             continue
         *sections, name = owner.split(".")
         entry = setting.key.removeprefix(owner).split(".")[1:]
@@ -136,20 +136,20 @@ def _check_values(
             value = _accepted(setting, keys[owner], entry)
             _put(vars(reduce(getattr, sections, config)), [name, *entry], value)
         except (ValueError, OverflowError) as error:
-            faults.append(Fault((setting,), str(error), _example(owner, keys)))
+            errors.append(InvalidSetting((setting,), str(error), _example(owner, keys)))
     values = leaves(dataclasses.asdict(config))  # type: ignore[call-overload]
     known = [setting for setting in settings.values() if owners[setting.key]]
-    faulty = {setting.key for fault in faults for setting in fault.settings}
+    invalid = {setting.key for error in errors for setting in error.settings}
     for conflict in check(config) if check else ():
-        if faulty.isdisjoint(conflict.keys):  # else a consequence of a fault already listed
+        if invalid.isdisjoint(conflict.keys):  # else a consequence of an error already listed
             involved = [
                 setting
                 for key in conflict.keys
                 for setting in [s for s in known if f"{s.key}.".startswith(f"{key}.")]
                 or [Setting(key, values[key], DEFAULT_ORIGIN)]
             ]
-            faults.append(Fault(tuple(involved), conflict.constraint, conflict.remedy))
-    return config, faults
+            errors.append(InvalidSetting(tuple(involved), conflict.constraint, conflict.remedy))
+    return config, errors
 
 
 def _accepted(setting: Setting, key: Key, entry: Sequence[str]) -> Any:

@@ -97,19 +97,19 @@ class Registry(dict[str, Entry]):
         if name in self._looked_up:
             return self._looked_up[name]
         found, foreign = self._look_up(name), self._prefixes.get(name.partition(":")[0])
-        fault = f"it is of type {type(found).__name__}"
+        why = f"it is of type {type(found).__name__}"
         try:
             entry = self._adapt(found if foreign is None else foreign(found))
         except TypeError as error:
-            entry, fault = None, str(error)
+            entry, why = None, str(error)
         if entry is None:
             where, wanted = self.source_of(name) or name, getattr(foreign, "wanted", self.wanted)
-            raise PluginError(f"{where}: {fault}", f"make it {wanted}")
+            raise PluginError(f"{where}: {why}", f"make it {wanted}")
         self._looked_up[name] = entry
         return entry
 
     def find(self, name: str) -> Entry | None:
-        """What ``name`` stands for; None where that is a fault."""
+        """What ``name`` stands for; None where that is an error."""
         try:
             return self[name]
         except PluginError:

@@ -7,7 +7,7 @@ from typing import Any
 
 import yaml
 
-from comas.config.faults import COMMAND_LINE, ConfigError, Fault, Setting, one_line
+from comas.config.errors import COMMAND_LINE, ConfigError, InvalidSetting, Setting, one_line
 from comas.config.keys import leaves
 from comas.config.paths import REPOSITORY, PathError, find, tried
 from comas.config.yaml_texts import parse
@@ -16,16 +16,16 @@ BASE = "base"
 """Key of a file that names another file, from which it says only what differs."""
 
 
-def read_overrides(overrides: Sequence[str]) -> tuple[list[Setting], list[Fault]]:
-    """The settings of ``key=value`` arguments, values in YAML, and the faults of the others."""
+def read_overrides(overrides: Sequence[str]) -> tuple[list[Setting], list[InvalidSetting]]:
+    """The settings of ``key=value`` arguments, values in YAML, and the errors of the others."""
     settings: list[Setting] = []
-    faults: list[Fault] = []
+    errors: list[InvalidSetting] = []
     for override in overrides:
         try:
             settings += _read_override(override)
         except ConfigError as error:
-            faults += error.faults
-    return settings, faults
+            errors += error.errors
+    return settings, errors
 
 
 def _read_override(override: str) -> list[Setting]:
@@ -67,7 +67,7 @@ def read_files(path: Path) -> list[list[Setting]]:
 
 
 def _read_file(path: Path, named: Setting) -> tuple[list[Setting], Setting | None]:
-    """The settings of one file, and its ``base``; a fault blames ``named``, which names it."""
+    """The settings of one file, and its ``base``; an error blames ``named``, which names it."""
     error = partial(_error, named)
     try:
         parsed = _parse(path.read_text(encoding="utf-8"))
@@ -107,7 +107,7 @@ def _located(named: Setting) -> Path:
 
 
 def _error(named: Setting, constraint: str, remedy: str) -> ConfigError:
-    return ConfigError([Fault((named,), constraint, remedy)])
+    return ConfigError([InvalidSetting((named,), constraint, remedy)])
 
 
 @cache

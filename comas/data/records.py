@@ -17,13 +17,13 @@ from comas.config.schema.questions import COLUMNS
 from comas.data import reasoning_gym
 from comas.data.cells import has_column, spells_missing, text_of, value_at
 from comas.data.choices import gold_with_options, with_choices
-from comas.data.rows import DataError, Faulty, json_rows, read_rows, source_of
+from comas.data.rows import DataError, Invalid, json_rows, read_rows, source_of
 from comas.types import AnswerKey, Domain, Question
-from comas.utils.files import faults_in_words
+from comas.utils.files import errors_in_words
 from comas.verification import environments
 from comas.verification.forms import join_columns
 
-MAX_LISTED_FAULTS = 20
+MAX_LISTED_ERRORS = 20
 MAX_LISTED_LOCATIONS = 10
 NEEDED = ("task", "prompt", "answer")
 """Keys that a record must have; the others have defaults."""
@@ -134,17 +134,17 @@ def _columns(record: Any) -> Mapping[str, Any]:
 
 
 def sound_records(
-    name: str, records: Iterable[tuple[str, Sound | Faulty]], *, example: str
+    name: str, records: Iterable[tuple[str, Sound | Invalid]], *, example: str
 ) -> list[Sound]:
     """The records of a file, if none is faulty.
 
-    Raises DataError with the locations and reasons of faulty records, up to ``MAX_LISTED_FAULTS``
+    Raises DataError with the locations and reasons of invalid records, up to ``MAX_LISTED_ERRORS``
     kinds of faults.
     """
     sound: list[Sound] = []
     faults: dict[str, str] = {}
     for location, record in records:
-        if isinstance(record, Faulty):
+        if isinstance(record, Invalid):
             faults[location] = record.reason
         else:
             sound.append(record)
@@ -157,7 +157,7 @@ def sound_records(
 
 def read_questions(
     name: str | Path, rules: Data = RECORDS, *, with_columns: bool = False
-) -> Iterator[tuple[str, Record | Faulty]]:
+) -> Iterator[tuple[str, Record | Invalid]]:
     """(location, record) of each row of a file or dataset on the hub, or of each generated
     question; ids must differ. Raises DataError if it cannot be read."""
     kind: TypeAdapter[Any] = RECORD_WITH_COLUMNS if with_columns else RECORD
@@ -177,7 +177,7 @@ def read_questions(
     return _validated(records, kind)
 
 
-def read_records(path: Path, kind: TypeAdapter[Kind]) -> Iterator[tuple[str, Kind | Faulty]]:
+def read_records(path: Path, kind: TypeAdapter[Kind]) -> Iterator[tuple[str, Kind | Invalid]]:
     """(location, record) of each record of a JSON list or JSONL, whose ids must differ. Raises
     DataError as ``json_rows``."""
     return _validated(json_rows(path), kind)
@@ -185,24 +185,24 @@ def read_records(path: Path, kind: TypeAdapter[Kind]) -> Iterator[tuple[str, Kin
 
 def _validated(
     rows: Iterable[tuple[str, Any]], kind: TypeAdapter[Kind]
-) -> Iterator[tuple[str, Kind | Faulty]]:
+) -> Iterator[tuple[str, Kind | Invalid]]:
     location_of_id: dict[str, str] = {}
     for location, row in rows:
-        record = row if isinstance(row, Faulty) else _record_or_fault(row, kind)
-        if not isinstance(record, Faulty):
+        record = row if isinstance(row, Invalid) else _record_or_fault(row, kind)
+        if not isinstance(record, Invalid):
             first = location_of_id.setdefault(record.id, location)
             if first != location:
-                record = Faulty(f"id {record.id!r} is already used in {first}")
+                record = Invalid(f"id {record.id!r} is already used in {first}")
         yield location, record
 
 
-def _record_or_fault(row: Any, kind: TypeAdapter[Kind]) -> Kind | Faulty:
+def _record_or_fault(row: Any, kind: TypeAdapter[Kind]) -> Kind | Invalid:
     if not isinstance(row, Mapping):
-        return Faulty(f"Input should be an object, not {reprlib.repr(row)}")
+        return Invalid(f"Input should be an object, not {reprlib.repr(row)}")
     try:
         return kind.validate_python(row)
     except ValidationError as error:
-        return Faulty(faults_in_words(error))
+        return Invalid(errors_in_words(error))
 
 
 def _as_record(row: Any, name: str, *, source: str, rules: Data) -> Any:
@@ -222,7 +222,7 @@ def _as_record(row: Any, name: str, *, source: str, rules: Data) -> Any:
     record = known | {key: value for key, value in found.items() if value is not None}
     faults = [_missing(key, columns.get(key), row) for key in NEEDED if record.get(key) is None]
     if faults:
-        return Faulty("; ".join(faults))
+        return Invalid("; ".join(faults))
     try:
         record |= _prompt_and_answer(record, columns, mark=rules.answer_after)
         if record["task"] == "choice":
@@ -231,7 +231,7 @@ def _as_record(row: Any, name: str, *, source: str, rules: Data) -> Any:
             labels = None if labels is None else str(labels)
             record = with_choices(record, row, columns=options, labels=labels)
     except ValueError as error:
-        return Faulty(str(error))
+        return Invalid(str(error))
     return {key: _as_text(value) for key, value in record.items()} | {"columns": row}
 
 
@@ -288,9 +288,9 @@ def _places(locations: Sequence[str]) -> str:
 
 
 def _listed(name: str, faults: Mapping[str, str], *, example: str) -> str:
-    count = f"{len(faults)} faulty record{'s' * (len(faults) != 1)}; write each like {example}:"
+    count = f"{len(faults)} invalid record{'s' * (len(faults) != 1)}; write each like {example}:"
     kinds = grouped(faults)
-    lines = [count, *(f"{name}, {kind}" for kind in kinds[:MAX_LISTED_FAULTS])]
-    if len(kinds) > MAX_LISTED_FAULTS:
-        lines.append(f"... and {len(kinds) - MAX_LISTED_FAULTS} more")
+    lines = [count, *(f"{name}, {kind}" for kind in kinds[:MAX_LISTED_ERRORS])]
+    if len(kinds) > MAX_LISTED_ERRORS:
+        lines.append(f"... and {len(kinds) - MAX_LISTED_ERRORS} more")
     return "\n  ".join(lines)

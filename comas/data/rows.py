@@ -34,11 +34,11 @@ logging.getLogger("huggingface_hub.utils._http").setLevel(logging.ERROR)
 
 
 class DataError(ValueError):
-    """Data that cannot be used: lists every faulty record and the remedy."""
+    """Data that cannot be used: lists every invalid record and the remedy."""
 
 
 @dataclass(frozen=True)
-class Faulty:
+class Invalid:
     """A record that cannot be used."""
 
     reason: str
@@ -48,7 +48,7 @@ def read_rows(name: str) -> Iterator[tuple[str, Any]]:
     """(location, row) of a CSV, Parquet, JSON or JSONL file, or of a dataset on the hub, such as
     ``("row 1", {"question": "Janet's ducks ...", "answer": "... #### 18"})``.
 
-    A row is a mapping, ``Faulty``, or any other JSON value. Cells of a CSV stay text ("007", "NA").
+    A row is a mapping, ``Invalid``, or any other JSON value. Cells of a CSV stay text ("007", "NA").
     Raises DataError if it cannot be read.
     """
     if name.startswith(HUB):
@@ -71,7 +71,7 @@ def source_of(name: str) -> str:
 
 
 def json_rows(path: Path) -> Iterator[tuple[str, Any]]:
-    """(location, row) of each record of a JSON list or JSONL; ``Faulty`` for a line that is invalid
+    """(location, row) of each record of a JSON list or JSONL; ``Invalid`` for a line that is invalid
     or repeats a key.
 
     Raises DataError if the file cannot be read, or begins like a JSON list and is none.
@@ -93,7 +93,7 @@ def json_rows(path: Path) -> Iterator[tuple[str, Any]]:
             try:
                 row = _parsed(line)
             except ValueError as error:
-                row = Faulty(f"Invalid JSON: {error}")
+                row = Invalid(f"Invalid JSON: {error}")
             yield f"line {number}", row
 
 
@@ -181,13 +181,13 @@ def _csv_rows(path: Path) -> Iterator[tuple[str, Any]]:
         raise _unreadable(path, f"the row that begins in line {begin}: {error}") from error
 
 
-def _whole(row: dict[Any, Any], num_columns: int) -> dict[str, str | None] | Faulty:
-    """``row`` with None for empty cells; Faulty if the number of values and columns differ."""
+def _whole(row: dict[Any, Any], num_columns: int) -> dict[str, str | None] | Invalid:
+    """``row`` with None for empty cells; Invalid if the number of values and columns differ."""
     num_values = sum(value is not None for value in row.values())
     if None not in row and num_values == num_columns:
         return {column: value or None for column, value in row.items()}
     num_values += len(row[None]) - 1 if None in row else 0
-    return Faulty(f"{num_values} values for the {num_columns} columns of the first line")
+    return Invalid(f"{num_values} values for the {num_columns} columns of the first line")
 
 
 def _parquet_rows(path: Path) -> Iterator[Mapping[str, Any]]:

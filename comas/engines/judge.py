@@ -15,7 +15,7 @@ from comas.config.schema import Config, Judge, for_agent
 from comas.engines.cluster.supervision import JudgeError
 from comas.types import Generation, Metrics, Request
 from comas.utils.client import Client, RequestOptions, list_models, with_system_prompt
-from comas.utils.endpoint import NO_KEY, Endpoint, fault_of_address
+from comas.utils.endpoint import NO_KEY, Endpoint, error_in_address
 from comas.utils.interrupts import run
 from comas.utils.replies import (
     BadRequestError,
@@ -52,7 +52,7 @@ def find_judge(judge: Judge, config: Config) -> str:
 
     Raises ValueError when the address is invalid, does not serve the model, or does not answer.
     """
-    if fault := fault_of_address(judge.base_url, key_in="what society.judge.api_key_env names"):
+    if fault := error_in_address(judge.base_url, key_in="what society.judge.api_key_env names"):
         raise ValueError(f"society.judge.base_url {fault[0]}: {fault[1]}")
     where = "the variable that society.judge.api_key_env names"
     models = list_models(judge.base_url, _api_key(judge), key_in=where)

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from pydantic import AliasChoices, AliasPath, BaseModel, Field, field_validator
 
 from comas.utils.chat import CALL_END, CALL_FORM, CALL_START
-from comas.utils.files import faults_in_words
+from comas.utils.files import errors_in_words
 
 _JSON = json.JSONDecoder(strict=False)
 """Accepts line breaks within strings, as in programs."""
@@ -46,7 +46,7 @@ def name_and_arguments(call: str) -> tuple[str, Mapping[str, Any]]:
     except RecursionError as error:
         raise ValueError("the call cannot be read: it is nested too deeply") from error
     except ValueError as error:
-        why = faults_in_words(error)
+        why = errors_in_words(error)
         raise ValueError(f"the call cannot be read: {why}; write {CALL_FORM}") from error
     return called.name, called.arguments
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import yaml
 
-from comas.config.faults import one_line
+from comas.config.errors import one_line
 from comas.config.paths import REPOSITORY, PathError, find, tried
 from comas.config.yaml_texts import parse
 from comas.interaction.prompts import SHIPPED, Wording

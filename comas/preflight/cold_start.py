@@ -8,17 +8,17 @@ from comas.cold_start.demonstrations import in_words, load_demonstrations
 from comas.cold_start.teaching import MICRO_BATCH_TOKENS, ColdStart, plan_cold_start
 from comas.config.schema import Config
 from comas.policy_optimization.logprobs import CHUNK_SIZE
+from comas.preflight.checks import Check, Checks
 from comas.preflight.inputs import Inputs
 from comas.preflight.machine import Machine
 from comas.preflight.memory import PROCESS_BYTES, RANK_PROCESS_BYTES, gib, layer_activations
 from comas.preflight.model_shape import ModelShape, model_shape
-from comas.preflight.needs import Checklist, Need
 from comas.run.seals import read_inputs
 
 
-def with_cold_starts(config: Config, needs: Checklist, inputs: Inputs, machine: Machine) -> Inputs:
+def with_cold_starts(config: Config, checks: Checks, inputs: Inputs, machine: Machine) -> Inputs:
     """Return ``inputs`` with taught models in the place of their bases, and with what is still to
-    be taught; each is a line of ``needs``. A resumed run has the models that it began with."""
+    be taught; each is a line of ``checks``. A resumed run has the models that it began with."""
     before = read_inputs(Path(config.resume)) if config.resume else {}
     models = [config.models[policy] for policy in config.trained_policies]
     names = [name for name in dict.fromkeys(models) if name not in before]
@@ -27,19 +27,19 @@ def with_cold_starts(config: Config, needs: Checklist, inputs: Inputs, machine: 
         return inputs
     find = partial(load_demonstrations, config)
     wanted = "demonstrations"
-    demonstrations = needs.find(f"society.cold_start {path}", wanted, find, show=in_words)
+    demonstrations = checks.find(f"society.cold_start {path}", wanted, find, show=in_words)
     found = dict(inputs.models)
     for name in names:
         model = found.get(name)
         if demonstrations is None or model is None:
             continue
         if model.folder is None:
-            needs.append(
-                Need(f"cold start of {Path(name).name}", "taught", "taught once it is built")
+            checks.append(
+                Check(f"cold start of {Path(name).name}", "taught", "taught once it is built")
             )
             continue
         plan = partial(plan_cold_start, config, name, model.location, demonstrations)
-        cold_start = needs.find(f"cold start of {Path(name).name}", "taught", plan)
+        cold_start = checks.find(f"cold start of {Path(name).name}", "taught", plan)
         if cold_start is None:
             continue
         if cold_start.is_done:
@@ -48,7 +48,7 @@ def with_cold_starts(config: Config, needs: Checklist, inputs: Inputs, machine: 
         else:
             found[name] = replace(model, cold_start=cold_start)
             shape = model_shape(model.location)
-            needs.append(_memory_need(name, teaching_bytes(shape, cold_start), machine))
+            checks.append(_check_memory(name, teaching_bytes(shape, cold_start), machine))
     return replace(inputs, models=found)
 
 
@@ -68,19 +68,19 @@ def teaching_bytes(shape: ModelShape, cold_start: ColdStart) -> float:
     return 16 * shape.num_parameters + 4 * (activations + head)
 
 
-def _memory_need(name: str, needed: float, machine: Machine) -> Need:
+def _check_memory(name: str, needed: float, machine: Machine) -> Check:
     is_cpu = machine.device == "cpu"
     of_process = RANK_PROCESS_BYTES if is_cpu else PROCESS_BYTES
     needed, present = needed + of_process, machine.host_bytes if is_cpu else machine.gpu_bytes
-    fault = None
+    error = None
     if needed > present:
         where = "this machine" if is_cpu else "one GPU"
-        fault = (
+        error = (
             f"society.cold_start: {name} and AdamW need {gib(needed)} GiB by estimate, and "
             f"{where} has {gib(present)}; a cold start is on one device. Teach the model with "
             "a tool for supervised fine-tuning (TRL, for example), name the result in "
             "society.models, and set society.cold_start to null"
         )
-    return Need(
-        f"memory to teach {Path(name).name}", f"{gib(needed)} GiB", f"{gib(present)} GiB", fault
+    return Check(
+        f"memory to teach {Path(name).name}", f"{gib(needed)} GiB", f"{gib(present)} GiB", error
     )

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from comas.config import load
-from comas.config.faults import ConfigError, Fault
+from comas.config.errors import ConfigError, InvalidSetting
 from comas.config.loading import read
 from comas.config.schema import Config
 from comas.config.sources import read_overrides
@@ -25,11 +25,11 @@ def load_config(path: Path | None, overrides: Sequence[str]) -> Config:
     named = [setting for setting in read_overrides(overrides)[0] if setting.key == "resume"]
     if named and not named[-1].value:
         remedy = "write resume=saves/<run>, or leave it out to begin a new run"
-        raise ConfigError([Fault((named[-1],), "names no run", remedy)])
-    asked, faults = read(Config, path, overrides, check=find_conflicts)
+        raise ConfigError([InvalidSetting((named[-1],), "names no run", remedy)])
+    asked, errors = read(Config, path, overrides, check=find_conflicts)
     if asked.resume is None or not (kept := Path(asked.resume) / CONFIG).is_file():
-        if faults:  # which say what is wrong with `resume`
-            raise ConfigError(faults)
+        if errors:  # which say what is wrong with `resume`
+            raise ConfigError(errors)
         return asked
     check_origin(
         kept.parent, resume_changed=asked.resume_changed, resume_foreign=asked.resume_foreign

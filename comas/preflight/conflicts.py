@@ -13,7 +13,7 @@ from typing import get_args
 
 from pydantic import ValidationError
 
-from comas.config.faults import Conflict
+from comas.config.errors import Conflict
 from comas.config.keys import FOLDER_NAME, FOLDER_NAME_IN_WORDS
 from comas.config.paths import tried
 from comas.config.plugins import PluginError
@@ -201,11 +201,11 @@ def _judge(config: Config) -> Iterator[Conflict]:
     """A judge without an address or a name, or with what no judge has."""
     try:
         judge = config.judge
-    except ValidationError as error:
-        for fault in error.errors():
-            name = "" if fault["type"] == "missing" else f".{fault['loc'][0]}"
-            said = f"{fault['msg'][:1].lower()}{fault['msg'][1:]}"
-            lacks = f"{fault['loc'][0]}: " * (not name)
+    except ValidationError as invalid:
+        for error in invalid.errors():
+            name = "" if error["type"] == "missing" else f".{error['loc'][0]}"
+            said = f"{error['msg'][:1].lower()}{error['msg'][1:]}"
+            lacks = f"{error['loc'][0]}: " * (not name)
             names = ", ".join(Judge.model_fields)
             remedy = f"it holds {names} (comas/config/schema/interaction.py)"
             yield Conflict((f"society.judge{name}",), f"{lacks}{said}", remedy)

@@ -8,7 +8,7 @@ from fnmatch import fnmatchcase
 from importlib.util import find_spec
 from pathlib import Path
 
-from comas.config.faults import Conflict, yaml_text
+from comas.config.errors import Conflict, yaml_text
 from comas.config.keys import leaves
 from comas.config.schema import Config
 

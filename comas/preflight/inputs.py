@@ -16,8 +16,8 @@ from comas.config.plugins import digest_of
 from comas.config.schema import Config, Data, Rollout
 from comas.data import RECORDS, QuestionSet, fixed_subset, load_questions, reasoning_gym
 from comas.data.probe import ProbeItem, load_probe
+from comas.preflight.checks import Check, Checks
 from comas.preflight.model_shape import ModelShape, is_shipped, model_shape
-from comas.preflight.needs import Checklist, Need
 from comas.preflight.sizes import derive_sizes
 from comas.quickstart import QUICKSTART_PREFIX
 from comas.quickstart.build import (
@@ -156,22 +156,22 @@ class Inputs:
         return found | {name: file.location for name, file in files.items() if file is not None}
 
 
-def find_inputs(config: Config, needs: Checklist) -> Inputs:
-    """Find all models and files of ``config``; each is a line of ``needs``.
+def find_inputs(config: Config, checks: Checks) -> Inputs:
+    """Find all models and files of ``config``; each is a line of ``checks``.
 
     A resumed run continues with the models and questions that it began with.
     """
     data, asked = config.data, config.validation.num_questions
     models = {
-        name: needs.find(f"model {name}", "complete", partial(_find_model, config, name))
+        name: checks.find(f"model {name}", "complete", partial(_find_model, config, name))
         for name in dict.fromkeys(config.models)
     }
-    train = needs.find(
+    train = checks.find(
         f"data.train {data.train}",
         f"{config.rollout.batch_size} questions or more",
         partial(_find_training, config),
     )
-    validation = needs.find(
+    validation = checks.find(
         f"data.validation {data.validation}",
         "questions" if asked is None else f"{asked} questions or more",
         partial(_find_held_out, config),
@@ -179,7 +179,7 @@ def find_inputs(config: Config, needs: Checklist) -> Inputs:
     probe = None
     if data.probe is not None:
         find = partial(_find_probe, config, data.probe)
-        probe = needs.find(f"data.probe {data.probe}", "planted solutions", find)
+        probe = checks.find(f"data.probe {data.probe}", "planted solutions", find)
     usable = {name: model for name, model in models.items() if model is not None}
     return Inputs(usable, train, validation, probe)
 
@@ -198,7 +198,7 @@ def shapes_of(config: Config, inputs: Inputs, *, device: Device) -> dict[str, Mo
     return shapes
 
 
-def held_out_need(config: Config, inputs: Inputs) -> Iterator[Need]:
+def check_held_out(config: Config, inputs: Inputs) -> Iterator[Check]:
     """Yield whether held-out questions, by their texts, are trained on."""
     if inputs.train is None or inputs.validation is None:
         return
@@ -210,13 +210,13 @@ def held_out_need(config: Config, inputs: Inputs) -> Iterator[Need]:
     else:
         num_held_out = inputs.validation.num_records
         num_shared = num_held_out if config.data.train == config.data.validation else 0
-    doubt = None
+    warning = None
     if num_shared:
-        doubt = (
+        warning = (
             f"data.validation: {num_shared} of {num_held_out} questions are among those of "
             "data.train, so that accuracy there is no sign of learning; name another file"
         )
-    yield Need("held-out questions", "not in data.train", f"{num_shared} are", doubt=doubt)
+    yield Check("held-out questions", "not in data.train", f"{num_shared} are", warning=warning)
 
 
 # ---------------------------------------------------------------- where a name leads

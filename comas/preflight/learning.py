@@ -7,7 +7,7 @@ from functools import partial
 from comas.config.schema import Config, Custom, Dpo, Grpo, ReinforcePP
 from comas.policy_optimization import ADVANTAGE_ESTIMATORS
 from comas.policy_optimization.samples import collect_samples
-from comas.preflight.needs import Checklist, Need
+from comas.preflight.checks import Check, Checks
 from comas.preflight.sizes import silent_discussions
 from comas.run.prepared import Sizes
 from comas.types import Question, RewardedDiscussion
@@ -16,18 +16,18 @@ MAX_QUESTIONS = 8
 """How many questions of a step are tried."""
 
 
-def learning_needs(config: Config, sizes: Sizes | None) -> list[Need]:
-    """Return what is in the way of learning, and what is doubtful; ``sizes`` are None while the
+def check_learning(config: Config, sizes: Sizes | None) -> list[Check]:
+    """Return what is in the way of learning, and warnings; ``sizes`` are None while the
     questions are not known."""
-    needs = Checklist()
+    checks = Checks()
     algorithm = config.algorithm
     if not isinstance(algorithm, Dpo) and algorithm.estimator in ADVANTAGE_ESTIMATORS:
-        needs.find("learning", "", partial(_check_groups, config, algorithm))
-    doubts = [
-        Need(key, "", str(value), doubt=f"{key}={value}: {doubt}")
-        for key, value, doubt in _doubts(config, sizes)
+        checks.find("learning", "", partial(_check_groups, config, algorithm))
+    warnings = [
+        Check(key, "", str(value), warning=f"{key}={value}: {warning}")
+        for key, value, warning in _warnings(config, sizes)
     ]
-    return [*(need for need in needs if need.fault is not None), *doubts]
+    return [*(check for check in checks if check.error is not None), *warnings]
 
 
 def _check_groups(config: Config, algorithm: ReinforcePP | Grpo | Custom) -> None:
@@ -61,8 +61,8 @@ def _check_groups(config: Config, algorithm: ReinforcePP | Grpo | Custom) -> Non
         )
 
 
-def _doubts(config: Config, sizes: Sizes | None) -> Iterator[tuple[str, object, str]]:
-    """Yield (key, value, why it is doubtful)."""
+def _warnings(config: Config, sizes: Sizes | None) -> Iterator[tuple[str, object, str]]:
+    """Yield (key, value, what to warn of)."""
     algorithm, optimization, training = config.algorithm, config.optimization, config.training
     if not isinstance(algorithm, Dpo):
         low, high = algorithm.clip_epsilon, algorithm.clip_epsilon_high

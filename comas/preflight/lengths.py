@@ -10,7 +10,7 @@ from tokenizers import Tokenizer
 from comas.config.schema import Config
 from comas.interaction.prompts import SOLUTION, fill
 from comas.interaction.wording import wording_of
-from comas.preflight.needs import Need
+from comas.preflight.checks import Check
 from comas.types import Question
 from comas.utils.files import read_json
 
@@ -24,22 +24,22 @@ of dynamic, and then reads beyond the end of its table.)"""
 _OBJECT = TypeAdapter(dict[str, Any])
 
 
-def length_needs(
+def check_lengths(
     config: Config, *, folders: Mapping[str, Path], questions: Sequence[Question]
-) -> Iterator[Need]:
+) -> Iterator[Check]:
     """Yield what is needed of the models in ``folders``, by name, and of the ``questions`` to train
     on, as far as they are known."""
     contexts = {name: context_length(folder) for name, folder in folders.items()}
     known = {name: tokens for name, tokens in contexts.items() if tokens is not None}
     if known:
-        yield _context_need(config, known)
+        yield _check_contexts(config, known)
     asked = questions[:: max(1, len(questions) // MAX_QUESTIONS)][:MAX_QUESTIONS]
     wording = wording_of(config.interaction.prompts)
     prompts = [fill(SOLUTION, q.domain, question=q.text, wording=wording) for q in asked]
     files = {name: folder / "tokenizer.json" for name, folder in folders.items()}
     lengths = {name: _text_lengths(file, prompts) for name, file in files.items() if file.is_file()}
     if asked and lengths:
-        yield _prompt_need(config, lengths)
+        yield _check_prompts(config, lengths)
 
 
 def context_length(folder: Path) -> int | None:
@@ -59,7 +59,7 @@ def _text_lengths(tokenizer_file: Path, texts: Sequence[str]) -> list[int]:
     return [len(tokenizer.encode(text, add_special_tokens=False).ids) for text in texts]
 
 
-def _prompt_need(config: Config, lengths: Mapping[str, Sequence[int]]) -> Need:
+def _check_prompts(config: Config, lengths: Mapping[str, Sequence[int]]) -> Check:
     """Return the room for the questions in the prompts of the model that most of them exceed."""
     limit = config.rollout.max_prompt_tokens
     name, worst = max(lengths.items(), key=lambda item: sum(n > limit for n in item[1]))
@@ -70,24 +70,24 @@ def _prompt_need(config: Config, lengths: Mapping[str, Sequence[int]]) -> Need:
         "the chat template: set it to more"
     )
     is_hopeless = num_over == len(worst)
-    is_doubtful = not is_hopeless and num_over > WARNED_SHARE * len(worst)
-    return Need(
+    is_warning = not is_hopeless and num_over > WARNED_SHARE * len(worst)
+    return Check(
         "longest first prompt",
         f"over {longest} tokens",
         f"at most {limit}",
-        fault=said if is_hopeless else None,
-        doubt=said if is_doubtful else None,
+        error=said if is_hopeless else None,
+        warning=said if is_warning else None,
     )
 
 
-def _context_need(config: Config, contexts: Mapping[str, int]) -> Need:
+def _check_contexts(config: Config, contexts: Mapping[str, int]) -> Check:
     prompt, response = config.rollout.max_prompt_tokens, config.rollout.longest_response
     name, least = min(contexts.items(), key=lambda item: item[1])
-    fault = None
+    error = None
     if prompt + response > least:
-        fault = (
+        error = (
             f"rollout.max_prompt_tokens={prompt} and rollout.max_response_tokens={response}: "
             f"{name} reads {least} tokens, prompt and response together; lower one of them, so "
             f"that both have {least} at most, or choose another model (society.models)"
         )
-    return Need("context of the models", f"{prompt + response} tokens", str(least), fault)
+    return Check("context of the models", f"{prompt + response} tokens", str(least), error)

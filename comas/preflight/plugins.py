@@ -18,7 +18,7 @@ from comas.interaction.wording import location_of
 from comas.policy_optimization import ADVANTAGE_ESTIMATORS, LOSSES
 from comas.policy_optimization.advantages import compute_advantages
 from comas.policy_optimization.losses import LossInputs
-from comas.preflight.needs import Checklist, Need
+from comas.preflight.checks import Check, Checks
 from comas.preflight.sizes import MADE_UP, silent_discussions, silent_rewards
 from comas.reward_formulation import REWARD_SCHEMES
 from comas.run.guards import check_paid
@@ -71,19 +71,19 @@ TRIED_BY_A_RUN = {
 """Key -> why a dry run calls none of its plug-ins."""
 
 
-def plugin_needs(config: Config, train: QuestionSet | None) -> list[Need]:
-    """Return where each plug-in is defined, once it was tried, and a doubt of one that will be
+def check_plugins(config: Config, train: QuestionSet | None) -> list[Check]:
+    """Return where each plug-in is defined, once it was tried, and a warning of one that will be
     later."""
-    needs = Checklist()
+    checks = Checks()
     for key, registry, name in named_plugins(config):
         if name not in registry:
             subject, find = f"{key} {name}", partial(_try, config, key, registry, name, train)
             why = TRIED_BY_A_RUN.get(key) or _why_later(key, name, train)
             show = str if why is None else f"{{}}, not tried: {why}".format
-            if needs.find(subject, "a plug-in", find, show=show) and key not in TRIED_BY_A_RUN:
-                doubt = None if why is None else f"{key}={name} was not tried: {why}"
-                needs[-1] = replace(needs[-1], doubt=doubt)
-    return needs
+            if checks.find(subject, "a plug-in", find, show=show) and key not in TRIED_BY_A_RUN:
+                warning = None if why is None else f"{key}={name} was not tried: {why}"
+                checks[-1] = replace(checks[-1], warning=warning)
+    return checks
 
 
 def _why_later(key: str, name: str, train: QuestionSet | None) -> str | None:

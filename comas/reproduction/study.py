@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from comas.config.faults import Conflict
+from comas.config.errors import Conflict
 from comas.config.keys import FOLDER_NAME, FOLDER_NAME_IN_WORDS, key
 
 

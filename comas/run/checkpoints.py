@@ -16,7 +16,7 @@ from pydantic import TypeAdapter
 
 from comas.run.seals import SEAL_NAME, DamagedError, key_path, read_signed, write_signed
 from comas.utils import files
-from comas.utils.files import MAX_LISTED_FAULTS, written_aside
+from comas.utils.files import MAX_LISTED_ERRORS, written_aside
 
 logger = logging.getLogger(__name__)
 
@@ -138,8 +138,8 @@ class Checkpoints:
         names = sealed.files.keys() | found.keys()
         if wrong := sorted(name for name in names if sealed.files.get(name) != found.get(name)):
             # Escaped: a stranger may have chosen names that steer a terminal.
-            shown = (name.encode("unicode_escape").decode() for name in wrong[:MAX_LISTED_FAULTS])
-            more = len(wrong) - MAX_LISTED_FAULTS
+            shown = (name.encode("unicode_escape").decode() for name in wrong[:MAX_LISTED_ERRORS])
+            more = len(wrong) - MAX_LISTED_ERRORS
             listed = ", ".join(shown) + f" (and {more} more)" * (more > 0)
             raise DamagedError(f"{folder}: {listed} differs from what was written")
         if sealed.step != step:

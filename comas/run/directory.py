@@ -255,7 +255,7 @@ class RunDirectory:
                 "%s: %s differs from what was written; the models will be written again from the "
                 "newest checkpoint",
                 from_here(self.path / MODELS),
-                ", ".join(harmed[: files.MAX_LISTED_FAULTS]),
+                ", ".join(harmed[: files.MAX_LISTED_ERRORS]),
             )
         return not harmed
 

@@ -59,5 +59,5 @@ class Prepared:
     """Absolute path -> text of the user's own files."""
     disk: str
     """A line about the disk space that the run takes."""
-    doubts: Sequence[str]
+    warnings: Sequence[str]
     """Warnings about estimates that are too small."""

@@ -13,7 +13,7 @@ from pydantic import BaseModel, Field, ValidationError
 
 from comas.types import Message
 from comas.utils.endpoint import Endpoint
-from comas.utils.files import faults_in_words
+from comas.utils.files import errors_in_words
 from comas.utils.interrupts import run
 from comas.utils.replies import (
     USED_UP,
@@ -130,7 +130,7 @@ class Client:
         try:
             found = _Echo.model_validate_json(content).choices[0].logprobs
         except ValidationError as error:
-            raise RefusedError(f"no log-probs of a prompt: {faults_in_words(error)}") from error
+            raise RefusedError(f"no log-probs of a prompt: {errors_in_words(error)}") from error
         logprobs = [0.0, *(each for each in found.token_logprobs[1:] if each is not None)]
         if len(found.tokens) != len(logprobs) or len(logprobs) < len(token_ids):
             raise RefusedError("no log-probs of a prompt: the reply lacks some")

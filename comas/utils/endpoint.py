@@ -35,7 +35,7 @@ class Endpoint:
     """Names of models in the replies so far."""
 
 
-def fault_of_address(base_url: str, *, key_in: str = "OPENAI_API_KEY") -> tuple[str, str] | None:
+def error_in_address(base_url: str, *, key_in: str = "OPENAI_API_KEY") -> tuple[str, str] | None:
     """Return the error in an endpoint's address and its remedy, without quoting the address, or
     None. ``key_in`` names the place of the endpoint's key."""
     try:

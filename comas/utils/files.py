@@ -25,7 +25,7 @@ from pydantic import TypeAdapter, ValidationError
 PARTIAL = ".partial-"
 """Prefix of incomplete files and folders, which are removed when a run is opened."""
 LOCK_NAME = ".lock"
-MAX_LISTED_FAULTS = 5
+MAX_LISTED_ERRORS = 5
 PROBE_BYTES = 1 << 20
 """A disk with less free space than this counts as full."""
 
@@ -200,7 +200,7 @@ def read_lines(path: Path, parse: Callable[[bytes], T], *, remedy: str) -> list[
         try:
             items.append(parse(line))
         except ValueError as error:
-            faults = faults_in_words(error)
+            faults = errors_in_words(error)
             raise FileError(f"{path}, line {number} is damaged: {faults}. {remedy}") from error
     return items
 
@@ -210,10 +210,10 @@ def read_json(path: Path, kind: TypeAdapter[T], *, remedy: str) -> T:
     try:
         return kind.validate_json(path.read_bytes())
     except ValidationError as error:
-        raise FileError(f"{path} is damaged: {faults_in_words(error)}. {remedy}") from error
+        raise FileError(f"{path} is damaged: {errors_in_words(error)}. {remedy}") from error
 
 
-def faults_in_words(error: ValueError) -> str:
+def errors_in_words(error: ValueError) -> str:
     """Describe why JSON does not match its schema:
     ``"seeds.0: Input should be a valid integer, not 'x'; num_tasks: Field required"``."""
     if not isinstance(error, ValidationError):
@@ -223,8 +223,8 @@ def faults_in_words(error: ValueError) -> str:
         at = "".join(f"{key}." for key in fault["loc"])
         given = f", not {reprlib.repr(fault['input'])}" * fault["msg"].startswith("Input should")
         faults.append(f"{at[:-1]}: {fault['msg']}{given}".removeprefix(": "))
-    more = f" (and {len(faults) - MAX_LISTED_FAULTS} more)" * (len(faults) > MAX_LISTED_FAULTS)
-    return "; ".join(faults[:MAX_LISTED_FAULTS]) + more
+    more = f" (and {len(faults) - MAX_LISTED_ERRORS} more)" * (len(faults) > MAX_LISTED_ERRORS)
+    return "; ".join(faults[:MAX_LISTED_ERRORS]) + more
 
 
 def _drop_torn_line(file: FileIO) -> None:

@@ -11,7 +11,7 @@ import httpx2
 from pydantic import BaseModel, Field, ValidationError
 
 from comas.utils.endpoint import NO_KEY, Endpoint
-from comas.utils.files import faults_in_words
+from comas.utils.files import errors_in_words
 
 log = logging.getLogger(__name__)
 
@@ -116,7 +116,7 @@ def read_reply(body: bytes, model: Endpoint) -> Reply:
     try:
         completion = _Completion.model_validate_json(_without_lone_surrogates(body))
     except ValidationError as error:
-        said = f"the server's answer is unusable: {faults_in_words(error)}"
+        said = f"the server's answer is unusable: {errors_in_words(error)}"
         raise UnusableReplyError(shown(said, model.api_key)) from error
     _note_name(completion.model, model)
     choice = completion.choices[0]

@@ -27,7 +27,7 @@ P = ParamSpec("P")
 
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 """Ctrl-C, kill, and the end of a terminal or ssh session."""
-EXIT_FAULT = 1
+EXIT_ERROR = 1
 """A user error in a key, a file or data."""
 EXIT_RUN = 3
 """The run learns nothing, or its weights are not finite."""
@@ -103,7 +103,7 @@ def command(
                 return EXIT_INTERRUPTED
             except (ValueError, OSError, RuntimeError) as error:
                 log.error("error: %s", error)
-                return EXIT_FAULT
+                return EXIT_ERROR
 
         return decorated
 
@@ -130,7 +130,7 @@ def run_command(main: Callable[[Sequence[str]], int]) -> NoReturn:
                 end_forks()
     except FileError as error:
         sys.stderr.write(f"error: {error}\n")
-        status = EXIT_FAULT
+        status = EXIT_ERROR
     leave(status)
 
 
@@ -146,7 +146,7 @@ def leave(status: int) -> NoReturn:
         sys.stdout.flush()
     except OSError as error:
         sys.stderr.write(f"error: standard output cannot be written: {error.strerror}\n")
-        status = status or EXIT_FAULT
+        status = status or EXIT_ERROR
     with suppress(OSError):
         sys.stderr.flush()
     os._exit(status)

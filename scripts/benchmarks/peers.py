@@ -33,7 +33,7 @@ from comas.engines.cluster.agents import Agents
 from comas.engines.cluster.supervision import Recoveries
 from comas.policy_optimization.samples import collect_samples
 from comas.preflight.configuration import QUICKSTART_CONFIG, load_config
-from comas.preflight.survey import prepare
+from comas.preflight.preparation import prepare
 from comas.reward_formulation import REWARD_SCHEMES
 from comas.run.prepared import Prepared
 from comas.train import agents_of, discuss

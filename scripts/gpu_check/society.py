@@ -22,7 +22,7 @@ from comas.engines.cluster.supervision import Recoveries
 from comas.preflight.machine import Machine
 from comas.preflight.memory import GIB
 from comas.preflight.model_shape import model_shape
-from comas.preflight.plan import memory_needs, settle_sharding, settle_threads
+from comas.preflight.sharding import check_memory, settle_sharding, settle_threads
 from comas.types import Device, Request, TrainingSample, UpdateStats
 from comas.utils.interrupts import run
 from comas.utils.processes import command_line
@@ -239,7 +239,7 @@ def fitting(config: Config, *, model: str, machine: Machine, what: str) -> tuple
         config, line = settle_sharding(config, shapes=shapes, machine=machine)
     except ValueError as error:
         raise NotRunError(str(error)) from error
-    need = memory_needs(config, shapes, machine)[0]
+    need = check_memory(config, shapes, machine)[0]
     if need.fault is not None:
         raise NotRunError(need.fault)
     sys.stderr.write(f"{what}: {line}\n")

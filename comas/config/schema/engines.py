@@ -102,7 +102,7 @@ class Policy:
     """Number format of weights and activations in the update."""
     zero_stage: int | None = key(None, ge=0, le=3, example=2)
     """What DeepSpeed's ZeRO divides among the ranks: 0 nothing, 1 optimiser states, 2 also
-    gradients, 3 also weights; null: the cheapest that fits (comas/preflight/plan.py)."""
+    gradients, 3 also weights; null: the cheapest that fits (comas/preflight/sharding.py)."""
     adam_offload: bool | None = key(None, example=False)
     """Keep the optimiser states in host memory (no effect on CPU); null: where nothing else
     fits."""
@@ -133,7 +133,7 @@ class Cluster:
     """Policies that share each of their GPUs; above 1 for tiny models only."""
     cpu_threads: int | None = key(None, ge=1, example=4)
     """Threads of each rollout engine and each rank on a CPU; null: the cores that may be used,
-    divided among those that work at once, or 1 where models are small (comas/preflight/plan.py).
+    divided among those that work at once, or 1 for small models (comas/preflight/sharding.py).
     Log-probs of ranks depend on it in their last digits, so a run keeps the number it began with.
     On GPUs: host threads of each rank; null: its part of its node's cores."""
     object_store_mib: int = key(512, ge=80)

@@ -10,10 +10,10 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from comas.config import load
-from comas.config.faults import ConfigError
+from comas.config.errors import ConfigError
 from comas.config.paths import PathError, names_file, whole
 from comas.config.schema import Config, Data
-from comas.data import DataError, Faulty, Record, reasoning_gym
+from comas.data import DataError, Invalid, Record, reasoning_gym
 from comas.data.preparation.record_set import is_decimal_number
 from comas.data.records import grouped, load_questions, read_questions
 from comas.interaction.prompts import SOLUTION, fill
@@ -21,7 +21,7 @@ from comas.interaction.wording import WordingError, wording_of
 from comas.types import Domain
 from comas.utils.chat import chat_messages
 from comas.utils.invocation import CommandParser, start_of
-from comas.utils.terminal import EXIT_FAULT, command
+from comas.utils.terminal import EXIT_ERROR, command
 from comas.verification import Verdict, Verifier
 from comas.verification.coding import examine_checker, wrong_programs
 from comas.verification.reasoning_gym import Gold
@@ -45,8 +45,8 @@ def check_questions(name: str, rules: Data, *, verifier: Verifier) -> Report:
     read = dict(read_questions(name, rules))
     if not read:
         load_questions(name, rules)  # for its error
-    records = {location: one for location, one in read.items() if not isinstance(one, Faulty)}
-    reasons = {location: one.reason for location, one in read.items() if isinstance(one, Faulty)}
+    records = {location: one for location, one in read.items() if not isinstance(one, Invalid)}
+    reasons = {location: one.reason for location, one in read.items() if isinstance(one, Invalid)}
     reasons |= _faults_of_answers(records, verifier)
     faults = {location: reasons[location] for location in read if location in reasons}
     return Report(faults, [one for location, one in records.items() if location not in faults])
@@ -134,7 +134,7 @@ def main(arguments: Sequence[str]) -> int:
         wording_of(config.interaction.prompts)
     except (ConfigError, WordingError, PathError) as error:
         sys.stdout.write(f"{error}\n")
-        return EXIT_FAULT
+        return EXIT_ERROR
     if not names:
         parser.error("name a FILE, or hub:OWNER/NAME/CONFIG/SPLIT: there are only settings")
     num_faulty = 0
@@ -150,12 +150,12 @@ def main(arguments: Sequence[str]) -> int:
             lines = _lines_of(name, report, settings, config)
             sys.stdout.write("\n".join(lines) + "\n")
             num_faulty += bool(report.faults)
-    return EXIT_FAULT if num_faulty else 0
+    return EXIT_ERROR if num_faulty else 0
 
 
 def _lines_of(name: str, report: Report, settings: Sequence[str], config: Config) -> Iterator[str]:
     num_records = len(report.faults) + len(report.sound)
-    yield f"{name}: {num_records} records, {len(report.faults)} of them faulty"
+    yield f"{name}: {num_records} records, {len(report.faults)} of them invalid"
     yield from (f"  {fault}" for fault in grouped(report.faults))
     counts = Counter((record.task, record.source) for record in report.sound)
     for (domain, source), count in sorted(counts.items()):

@@ -44,7 +44,7 @@ class Conflict:
 
 
 @dataclass(frozen=True)
-class Fault:
+class InvalidSetting:
     """What is wrong with one setting, or with several together, and what to do about it."""
 
     settings: tuple[Setting, ...]
@@ -56,12 +56,12 @@ class Fault:
 
 
 class ConfigError(ValueError):
-    """Every fault of a configuration, in one readable text."""
+    """Every error of a configuration, in one readable text."""
 
-    def __init__(self, faults: Sequence[Fault]) -> None:
-        self.faults = tuple(faults)
-        count = f"{len(faults)} fault{'s' * (len(faults) != 1)} in the configuration:"
-        listed = (f"{number}. {fault}" for number, fault in enumerate(faults, start=1))
+    def __init__(self, errors: Sequence[InvalidSetting]) -> None:
+        self.errors = tuple(errors)
+        count = f"{len(errors)} error{'s' * (len(errors) != 1)} in the configuration:"
+        listed = (f"{number}. {error}" for number, error in enumerate(errors, start=1))
         super().__init__("\n".join([count, *listed]))
 
 

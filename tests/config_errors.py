@@ -10,17 +10,17 @@ from comas.config.schema import Config
 from comas.preflight.configuration import load_config
 
 
-def faults(*overrides: str, file: Path | None = None) -> list[str]:
-    """The faults that the overrides (on top of a file, or of the defaults) have."""
+def errors(*overrides: str, file: Path | None = None) -> list[str]:
+    """The errors that the overrides (on top of a file, or of the defaults) have."""
     with pytest.raises(ConfigError) as caught:
         load_config(file, overrides)
-    return [str(fault) for fault in caught.value.faults]
+    return [str(error) for error in caught.value.errors]
 
 
-def only_fault(*overrides: str, file: Path | None = None) -> str:
-    """The one fault that there is."""
-    [fault] = faults(*overrides, file=file)
-    return fault
+def only_error(*overrides: str, file: Path | None = None) -> str:
+    """The one error that there is."""
+    [error] = errors(*overrides, file=file)
+    return error
 
 
 def every_key() -> dict[str, Key]:

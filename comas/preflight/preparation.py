@@ -12,12 +12,13 @@ from comas.config.schema import Config, Judge
 from comas.engines.cluster.nodes import cluster_address
 from comas.engines.cluster.placement import check_gpus, gpus_in_all, plan_policy
 from comas.interaction.schedules import tools_of
+from comas.preflight.checks import Check, Checks, PreflightError, errors_of, table
 from comas.preflight.cluster import cluster_machine
 from comas.preflight.cold_start import with_cold_starts
 from comas.preflight.engine_options import passed_on
-from comas.preflight.inputs import Inputs, find_inputs, held_out_need, shapes_of, variants_in
-from comas.preflight.learning import learning_needs
-from comas.preflight.lengths import length_needs
+from comas.preflight.inputs import Inputs, check_held_out, find_inputs, shapes_of, variants_in
+from comas.preflight.learning import check_learning
+from comas.preflight.lengths import check_lengths
 from comas.preflight.machine import (
     Gpus,
     Machine,
@@ -34,9 +35,8 @@ from comas.preflight.machine import (
 )
 from comas.preflight.memory import BYTES, GIB, in_words
 from comas.preflight.model_shape import ModelShape, trained_parameters
-from comas.preflight.needs import Checklist, Need, PreflightError, faults_of, table
-from comas.preflight.plan import memory_needs, settle_sharding, settle_threads
-from comas.preflight.plugins import plugin_needs, user_sources
+from comas.preflight.plugins import check_plugins, user_sources
+from comas.preflight.sharding import check_memory, settle_sharding, settle_threads
 from comas.preflight.sizes import describe_sizes, silent_discussions
 from comas.run.directory import changes_since_start
 from comas.run.prepared import Prepared, Sizes
@@ -52,15 +52,15 @@ RECORDS_BYTES = GIB // 2
 """Room on the disk for metrics, discussions, logs and plots."""
 
 DISK = "disk"
-"""The subject of the need of room for the run's folder."""
+"""The subject of the check of room for the run's folder."""
 
 
 @dataclass(frozen=True)
-class Findings:
+class CheckedRun:
     """A configuration beside its machine and files. What could not be found out is None: a line of
-    ``needs`` says why, or it is still to be built."""
+    ``checks`` says why, or it is still to be built."""
 
-    needs: Sequence[Need]
+    checks: Sequence[Check]
     """The lines of the table."""
     config: Config
     """With what it leaves to the machine decided, once that can be."""
@@ -87,19 +87,19 @@ def prepare(config: Config) -> Prepared:
         PreflightError: everything that is missing, broken or too little, at once.
         RuntimeError: a cold start failed.
     """
-    found = survey_run(config)
-    if not faults_of(found.needs) and not found.inputs.is_built:
+    found = check_run(config)
+    if not errors_of(found.checks) and not found.inputs.is_built:
         quickstart.build_society(
             Path(config.saves), seed=config.seed, variants=variants_in(config.models)
         )
-        found = survey_run(config)
+        found = check_run(config)
     untaught = [model.cold_start for model in found.inputs.models.values() if model.cold_start]
-    if not faults_of(found.needs) and untaught:
+    if not errors_of(found.checks) and untaught:
         for cold_start in untaught:
             teach(cold_start, device=found.device)
-        found = survey_run(config)
-    if faults_of(found.needs):
-        raise PreflightError(found.needs)
+        found = check_run(config)
+    if errors_of(found.checks):
+        raise PreflightError(found.checks)
     models, train, validation = found.inputs.models, found.inputs.train, found.inputs.validation
     assert train is not None and train.questions is not None and train.sizes is not None
     assert validation is not None and validation.questions is not None
@@ -120,63 +120,63 @@ def prepare(config: Config) -> Prepared:
         locations=found.inputs.locations(config),
         contents=found.inputs.contents() if found.contents is None else found.contents,
         sources=user_sources(config),
-        disk=next(need.needed for need in found.needs if need.subject == DISK),
-        doubts=[need.doubt for need in found.needs if need.doubt is not None],
+        disk=next(check.needed for check in found.checks if check.subject == DISK),
+        warnings=[check.warning for check in found.checks if check.warning is not None],
     )
 
 
-def survey_run(config: Config) -> Findings:
+def check_run(config: Config) -> CheckedRun:
     """Look at everything that a run of ``config`` needs."""
-    needs = Checklist()
-    machine = _find_machine(config, needs)
+    checks = Checks()
+    machine = _find_machine(config, checks)
     device = machine.device
-    inputs = with_cold_starts(config, needs, find_inputs(config, needs), machine)
+    inputs = with_cold_starts(config, checks, find_inputs(config, checks), machine)
     train = None if inputs.train is None else inputs.train.questions
     folders = {name: model.folder for name, model in inputs.models.items() if model.folder}
     questions = () if train is None else train.questions
-    needs += length_needs(config, folders=folders, questions=questions)
-    needs += held_out_need(config, inputs)
+    checks += check_lengths(config, folders=folders, questions=questions)
+    checks += check_held_out(config, inputs)
     if config.policy.lora.rank is not None and (layers := config.policy.lora.target_modules):
         for folder in folders.values():
             find = partial(adapted_layers, folder, layers)
-            needs.find("policy.lora.target_modules", ", ".join(layers), find, show=", ".join)
-    needs += plugin_needs(config, train)
-    needs += learning_needs(config, None if inputs.train is None else inputs.train.sizes)
+            checks.find("policy.lora.target_modules", ", ".join(layers), find, show=", ".join)
+    checks += check_plugins(config, train)
+    checks += check_learning(config, None if inputs.train is None else inputs.train.sizes)
     if (judge := config.judge) is not None:
-        needs.find("judge", judge.model, partial(_find_judge, config, judge))
-    isolation = _find_isolation(config, needs, inputs)
+        checks.find("judge", judge.model, partial(_find_judge, config, judge))
+    isolation = _find_isolation(config, checks, inputs)
     shapes = shapes_of(config, inputs, device=device)
     settled, plan = config, list[str]()
-    if shapes.keys() >= {*config.models}:  # one that is unknown has a fault of its own
+    if shapes.keys() >= {*config.models}:  # one that is unknown has an error of its own
         every = [shapes[name] for name in config.models]
-        settled, plan = _plan_memory(config, needs, every, machine)
+        settled, plan = _plan_memory(config, checks, every, machine)
         plan += [
             f"update of {name}: a padded row for each sample, slower than packed rows, as {why}"
             for name, model in inputs.models.items()
             if plan and (why := model.why_padded)
         ]
         plan += passed_on(config) if plan else ()
-    _look_at_disk(settled, needs, shapes)
-    needs.find("key that seals runs", "readable", user_key, show=lambda _: "readable")
+    _look_at_disk(settled, checks, shapes)
+    checks.find("key that seals runs", "readable", user_key, show=lambda _: "readable")
     contents = inputs.contents() if config.resume else None
     if contents is not None and plan:  # else settings are not settled as the run's were
         compare = partial(changes_since_start, settled, contents)
         unchanged = "as it began"
-        needs.find("the run to resume", unchanged, compare, show=lambda said: said or unchanged)
-    return Findings(needs, settled, device, inputs, isolation, plan, contents)
+        checks.find("the run to resume", unchanged, compare, show=lambda said: said or unchanged)
+    return CheckedRun(checks, settled, device, inputs, isolation, plan, contents)
 
 
-def describe_run(found: Findings) -> list[str]:
-    """Return what a dry run says: the table of needs, the sizes, and the faults."""
+def describe_run(found: CheckedRun) -> list[str]:
+    """Return what a dry run says: the table of checks, the sizes, and the errors."""
     sizes = () if found.sizes is None else describe_sizes(found.config, found.sizes)
-    lines = [*table(found.needs), "", *sizes, *found.plan]
-    faults = faults_of(found.needs)
-    doubts = [need.doubt for need in found.needs if need.doubt is not None]
-    lines += ["", *(f"doubt: {doubt}" for doubt in doubts)]
-    lines += [f"fault {number}: {fault}" for number, fault in enumerate(faults, start=1)]
+    lines = [*table(found.checks), "", *sizes, *found.plan]
+    errors = errors_of(found.checks)
+    warnings = [check.warning for check in found.checks if check.warning is not None]
+    lines += ["", *(f"warning: {warning}" for warning in warnings)]
+    lines += [f"error {number}: {error}" for number, error in enumerate(errors, start=1)]
     counts = (
         f"{len(things) or 'no'} {name}{'s' * (len(things) != 1)}"
-        for things, name in ((faults, "fault"), (doubts, "doubt"))
+        for things, name in ((errors, "error"), (warnings, "warning"))
     )
     return [*lines, f"dry run: {', '.join(counts)}; no run was started or written"]
 
@@ -184,64 +184,64 @@ def describe_run(found: Findings) -> list[str]:
 # ---------------------------------------------------------------- machine and programs
 
 
-def _find_machine(config: Config, needs: Checklist) -> Machine:
+def _find_machine(config: Config, checks: Checks) -> Machine:
     """Return the machine to plan for: this one, the nodes of a Ray cluster, or one like the paper's
     where there are no GPUs to plan for."""
     in_all = gpus_in_all(plan_policy(config, device="cuda"), len(config.families))
     address = cluster_address()
     if address is not None:
         find = partial(cluster_machine, config, address)
-        found = needs.find(f"Ray at {address}", "", find, show=_on_each_node)
+        found = checks.find(f"Ray at {address}", "", find, show=_on_each_node)
         return found or imagined_machine(in_all)
     gpus = read_gpus()
     device = choose_device(config.cluster.device, num_gpus=gpus.num_usable)
-    needs += device_needs(config, device, gpus)
+    checks += check_device(config, device, gpus)
     if device == "cuda" and gpus.num_usable == 0:
         return imagined_machine(in_all)
     return describe_machine(device)
 
 
-def device_needs(config: Config, device: Device, gpus: Gpus) -> list[Need]:
+def check_device(config: Config, device: Device, gpus: Gpus) -> list[Check]:
     """Return the device that a run takes; on "cuda" also a driver that its torch can use, and GPUs
-    for every policy; on a CPU a doubt if it has no instructions for the bfloat16 that is wanted."""
+    for every policy; on a CPU a warning if it has no instructions for a wanted bfloat16."""
     wanted = config.cluster.device
     present = device if device == "cpu" or gpus.num_usable else "no GPU"
-    chosen = Need("device", wanted, present, doubt=why_on_cpu(wanted, gpus))
-    others = _gpu_needs(config, gpus) if device == "cuda" else _arithmetic_need(config)
+    chosen = Check("device", wanted, present, warning=why_on_cpu(wanted, gpus))
+    others = _check_driver_and_gpus(config, gpus) if device == "cuda" else _check_arithmetic(config)
     return [chosen, *others]
 
 
-def _arithmetic_need(config: Config) -> list[Need]:
+def _check_arithmetic(config: Config) -> list[Check]:
     dtypes = {"rollout.dtype": config.rollout.dtype, "policy.dtype": config.policy.dtype}
     slow = [name for name, dtype in dtypes.items() if dtype == "bfloat16"]
     if not slow or multiplies_bfloat16():
         return []
-    doubt = (
+    warning = (
         f"this CPU has no instructions for bfloat16, and is several times slower in it than in "
         f"float32; set {' '.join(f'{name}=float32' for name in slow)}, which takes more memory"
     )
-    return [Need("arithmetic of the CPU", "bfloat16", "float32", doubt=doubt)]
+    return [Check("arithmetic of the CPU", "bfloat16", "float32", warning=warning)]
 
 
-def _gpu_needs(config: Config, gpus: Gpus) -> list[Need]:
+def _check_driver_and_gpus(config: Config, gpus: Gpus) -> list[Check]:
     placement = plan_policy(config, device="cuda")
     in_all = gpus_in_all(placement, len(config.families))
     wanted = f"{in_all} ({placement.num_gpus} per policy, {placement.policies_per_group} on each)"
-    fault = None
+    error = None
     if gpus.num_usable == 0:
-        fault = (
+        error = (
             f"cluster.device=cuda: {why_unusable(gpus)}. On purpose on a CPU: cluster.device=cpu "
             "(for tiny models: configs/quickstart.yaml)"
         )
-    driver = Need("NVIDIA driver", f"{needed_driver(gpus)} or newer", gpus.driver or "none", fault)
-    if fault is not None:
+    driver = Check("NVIDIA driver", f"{needed_driver(gpus)} or newer", gpus.driver or "none", error)
+    if error is not None:
         listed = f"0 (the driver lists {gpus.num_listed})" if gpus.num_listed else "0"
-        return [driver, Need("GPUs", wanted, listed, fault)]
+        return [driver, Check("GPUs", wanted, listed, error)]
     try:
         check_gpus(placement, num_policies=len(config.families), node_gpus=[gpus.num_usable])
-    except ValueError as error:
-        fault = str(error)
-    return [driver, Need("GPUs", wanted, str(gpus.num_usable), fault)]
+    except ValueError as too_few:
+        error = str(too_few)
+    return [driver, Check("GPUs", wanted, str(gpus.num_usable), error)]
 
 
 def _on_each_node(machine: Machine) -> str:
@@ -251,7 +251,7 @@ def _on_each_node(machine: Machine) -> str:
     return host if machine.device == "cpu" else f"{gpus}{host}"
 
 
-def _find_isolation(config: Config, needs: Checklist, inputs: Inputs) -> Isolation | None:
+def _find_isolation(config: Config, checks: Checks, inputs: Inputs) -> Isolation | None:
     """Return what isolates programs, if a question or tool has them; try tasks of reasoning_gym."""
     known = inputs.question_sets
     domains = {question.domain for questions in known for question in questions.questions}
@@ -259,7 +259,7 @@ def _find_isolation(config: Config, needs: Checklist, inputs: Inputs) -> Isolati
     if tools_of(config.interaction) or not domains.isdisjoint(SANDBOXED):
         wanted = config.verification.sandbox
         find = partial(settle_isolation, wanted, key="verification.sandbox")
-        isolation = needs.find("sandbox for programs", wanted or "as strict as can be", find)
+        isolation = checks.find("sandbox for programs", wanted or "as strict as can be", find)
     if "reasoning" in domains and config.verifiers["reasoning"] == "reasoning":
         golds = [
             questions.answers[question.question_id]
@@ -268,7 +268,7 @@ def _find_isolation(config: Config, needs: Checklist, inputs: Inputs) -> Isolati
             if question.domain == "reasoning"
         ]
         right = "that judge their own answer right"
-        needs.find("tasks of reasoning_gym", right, partial(try_tasks, golds))
+        checks.find("tasks of reasoning_gym", right, partial(try_tasks, golds))
     return isolation
 
 
@@ -289,13 +289,13 @@ def _find_judge(config: Config, judge: Judge) -> str:
 
 
 def _plan_memory(
-    config: Config, needs: Checklist, shapes: Sequence[ModelShape], machine: Machine
+    config: Config, checks: Checks, shapes: Sequence[ModelShape], machine: Machine
 ) -> tuple[Config, list[str]]:
     """Return the configuration with its sharding and threads settled, and that in words; none where
     none fits."""
     settle = partial(settle_sharding, config, shapes=shapes, machine=machine)
     gpus = f", on GPUs of {machine.gpu_bytes / GIB:.0f} GiB" * (machine.device == "cuda")
-    found = needs.find(
+    found = checks.find(
         "update",
         "a plan that fits",
         settle,
@@ -305,26 +305,26 @@ def _plan_memory(
         return config, []
     settled, sharding = found
     if machine.is_imagined:
-        *on_gpus, host = memory_needs(settled, shapes, replace(machine, host_bytes=host_bytes()))
-        needs += [Need(need.subject, need.needed, "0") for need in on_gpus]
-        needs.append(host)
+        *on_gpus, host = check_memory(settled, shapes, replace(machine, host_bytes=host_bytes()))
+        checks += [Check(check.subject, check.needed, "0") for check in on_gpus]
+        checks.append(host)
     else:
-        needs += memory_needs(settled, shapes, machine)
+        checks += check_memory(settled, shapes, machine)
     settled, threads = settle_threads(settled, shapes=shapes, machine=machine)
     return settled, [sharding] if threads is None else [sharding, threads]
 
 
-def _look_at_disk(config: Config, needs: Checklist, shapes: dict[str, ModelShape]) -> None:
+def _look_at_disk(config: Config, checks: Checks, shapes: dict[str, ModelShape]) -> None:
     known = {name: trained_parameters(shape, config) for name, shape in shapes.items()}
     sizes = {policy: known.get(config.models[policy], 0) for policy in config.trained_policies}
     folder = Path(config.resume or config.saves)
     num_kept = len(list(folder.glob("checkpoints/step_*"))) if config.resume else 0
     there = next(path for path in (folder, *folder.absolute().parents) if path.exists())
     free = shutil.disk_usage(there).free
-    needs.append(disk_need(config, sizes=sizes, free=free, num_kept=num_kept))
+    checks.append(check_disk(config, sizes=sizes, free=free, num_kept=num_kept))
 
 
-def disk_need(config: Config, *, sizes: Mapping[int, int], free: int, num_kept: int = 0) -> Need:
+def check_disk(config: Config, *, sizes: Mapping[int, int], free: int, num_kept: int = 0) -> Check:
     """Return the disk of the run's folder: the checkpoints that are kept, the best among them, and
     the one that is being written, less ``num_kept`` that a resumed run has already; the trained
     agents' models; records. ``sizes`` are the parameters of each trained policy.
@@ -343,13 +343,13 @@ def disk_need(config: Config, *, sizes: Mapping[int, int], free: int, num_kept: 
     num_checkpoints = max(1, training.keep_checkpoints + num_best + 1 - num_kept)
     models = BYTES[policy.dtype] * sum(sizes.get(p, 0) for p in config.policy_of_agent)
     needed = num_checkpoints * checkpoint + models + RECORDS_BYTES
-    fault = None
+    error = None
     if free < needed:
-        fault = (
+        error = (
             f"saves={config.saves}: {in_words(free)} of disk are free, and the trained models, "
             f"{training.keep_checkpoints} checkpoints and the one being written need "
             f"{in_words(needed)}; free some, name another disk with saves=..., or keep fewer "
             "(training.keep_checkpoints)"
         )
     words = f"{in_words(needed)} (a checkpoint: {in_words(checkpoint) if checkpoint else '?'})"
-    return Need(DISK, words, in_words(free), fault)
+    return Check(DISK, words, in_words(free), error)

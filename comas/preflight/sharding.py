@@ -9,6 +9,7 @@ from math import ceil
 
 from comas.config.schema import Config
 from comas.engines.cluster.placement import plan_policy
+from comas.preflight.checks import Check
 from comas.preflight.machine import Machine
 from comas.preflight.memory import (
     BYTES,
@@ -23,7 +24,6 @@ from comas.preflight.memory import (
     rank_memory,
 )
 from comas.preflight.model_shape import ModelShape, trained_parameters
-from comas.preflight.needs import Need
 
 USABLE_SHARE = 0.95
 """Share of a memory that can be filled; of a GPU's, the rest is lost between blocks."""
@@ -151,8 +151,8 @@ def update_memory(
 ) -> UpdateMemory:
     """Return the most memory of an update under ``choice`` of models with these ``shapes``."""
     shares_gpu = config.cluster.placement == "colocated"
-    needs = (rank_memory(shape, config, choice, shares_gpu=shares_gpu) for shape in shapes)
-    rank = max(needs, key=lambda need: need.peak)
+    ranks = (rank_memory(shape, config, choice, shares_gpu=shares_gpu) for shape in shapes)
+    rank = max(ranks, key=lambda rank: rank.peak)
     placement = plan_policy(config, device="cuda")
     # Groups of ranks that this machine has: as many as its GPUs have room for.
     room = machine.num_gpus // placement.num_gpus * placement.policies_per_group
@@ -179,20 +179,20 @@ def update_memory(
 # ---------------------------------------------------------------- lines of the table
 
 
-def memory_needs(config: Config, shapes: Sequence[ModelShape], machine: Machine) -> list[Need]:
+def check_memory(config: Config, shapes: Sequence[ModelShape], machine: Machine) -> list[Check]:
     """Return the memory that a run needs whose sharding is settled: on GPUs that of one in an
     update and in sampling, and everywhere the host's. ``shapes`` are those of every policy."""
     store = config.cluster.object_store_mib * MIB
     if machine.device == "cpu":
-        host = _host_need(_cpu_bytes(config, shapes) + store, machine)
-        return [*_kv_cache_fault(config, shapes), host]
+        host = _check_host(_cpu_bytes(config, shapes) + store, machine)
+        return [*_check_kv_cache(config, shapes), host]
     stage, offload = config.policy.zero_stage, config.policy.adam_offload
     assert stage is not None and offload is not None, "settled before"
     trained = [shapes[policy] for policy in config.trained_policies]
     plan = update_memory(config, trained, Sharding(stage, offload), machine)
     largest = max(shapes, key=lambda shape: shape.num_parameters)
-    sampling = _sampling_need(config, largest, machine)
-    return [_update_need(plan), sampling, _host_need(plan.host + store, machine)]
+    sampling = _check_sampling(config, largest, machine)
+    return [_check_update(plan), sampling, _check_host(plan.host + store, machine)]
 
 
 def _cpu_bytes(config: Config, shapes: Sequence[ModelShape]) -> float:
@@ -220,7 +220,7 @@ def _cpu_bytes(config: Config, shapes: Sequence[ModelShape]) -> float:
     return of_engines + config.policy.ranks_per_policy * ranks + RAY_BYTES
 
 
-def _kv_cache_fault(config: Config, shapes: Sequence[ModelShape]) -> list[Need]:
+def _check_kv_cache(config: Config, shapes: Sequence[ModelShape]) -> list[Check]:
     """The KV cache of a CPU engine that cannot hold one whole sequence: vLLM would not start."""
     rollout = config.rollout
     shards, given = rollout.tensor_parallel, rollout.cpu_kv_cache_mib
@@ -228,51 +228,51 @@ def _kv_cache_fault(config: Config, shapes: Sequence[ModelShape]) -> list[Need]:
     needed = ceil(sequence / MIB)
     if needed <= given:
         return []
-    fault = (
+    error = (
         f"rollout.cpu_kv_cache_mib={given} does not hold a sequence of {rollout.max_model_len} "
         f"tokens, which takes {needed} MiB; set it to {needed} or more, or lower "
         "rollout.max_prompt_tokens or rollout.max_response_tokens"
     )
-    return [Need("KV cache", f"{needed} MiB", f"{given} MiB", fault)]
+    return [Check("KV cache", f"{needed} MiB", f"{given} MiB", error)]
 
 
-def _host_need(needed: float, machine: Machine) -> Need:
-    present, fault, doubt = machine.host_bytes, None, None
+def _check_host(needed: float, machine: Machine) -> Check:
+    present, error, warning = machine.host_bytes, None, None
     said = f"host memory: {gib(needed)} of {gib(present)} GiB are needed by estimate"
     if needed > present:
-        fault = (
+        error = (
             f"{said}; train LoRA adapters (policy.lora.rank), use fewer agents "
             "(society.num_agents) or engines, lower cluster.object_store_mib, or on GPUs keep "
             "Adam's states there (policy.adam_offload)"
         )
     elif needed > USABLE_SHARE * present:
-        doubt = f"{said}, which leaves little to everything else"
-    return Need("host memory", f"{gib(needed)} GiB", f"{gib(present)} GiB", fault, doubt)
+        warning = f"{said}, which leaves little to everything else"
+    return Check("host memory", f"{gib(needed)} GiB", f"{gib(present)} GiB", error, warning)
 
 
-def _update_need(plan: UpdateMemory) -> Need:
+def _check_update(plan: UpdateMemory) -> Check:
     need, states, peak, free = plan.rank, plan.gpu_states, plan.gpu_peak, plan.gpu_free
     words = (
         f"{gib(peak)} GiB (weights {gib(need.weights)}, optimiser {gib(need.optimizer)}, "
         f"gradients {gib(need.gradients)}, activations and buffers {gib(need.peak - need.states)})"
     )
-    fault = doubt = None
+    error = warning = None
     if states > free:
-        fault = (
+        error = (
             f"GPU memory: the states of an update fill {gib(states)} GiB of a GPU that has "
             f"{gib(free)} for them; set policy.zero_stage and policy.adam_offload to null, or use "
             "more GPUs per policy (policy.ranks_per_policy and rollout.engines_per_policy)"
         )
     elif peak > free:
-        doubt = (
+        warning = (
             f"GPU memory: an update may need {gib(peak)} GiB of {gib(free)} when its longest "
             "samples meet; lower policy.micro_batch_tokens or rollout.max_prompt_tokens, or set "
             "policy.gradient_checkpointing to true"
         )
-    return Need("GPU memory, update", words, f"{gib(free)} GiB", fault, doubt)
+    return Check("GPU memory, update", words, f"{gib(free)} GiB", error, warning)
 
 
-def _sampling_need(config: Config, shape: ModelShape, machine: Machine) -> Need:
+def _check_sampling(config: Config, shape: ModelShape, machine: Machine) -> Check:
     engine = engine_memory(shape, config)
     share = config.rollout.gpu_memory_utilization
     needed, given = sum(engine), share * machine.gpu_bytes
@@ -280,9 +280,9 @@ def _sampling_need(config: Config, shape: ModelShape, machine: Machine) -> Need:
         f"{gib(needed)} GiB (weights {gib(engine.weights)}, a batch {gib(engine.batch)}, KV cache "
         f"{gib(engine.sequence)})"
     )
-    fault = None
+    error = None
     if needed > given:
-        fault = (
+        error = (
             f"GPU memory: rollout.gpu_memory_utilization={share:g} gives an engine {gib(given)} "
             f"GiB, and it needs {gib(needed)}; raise it, lower rollout.max_prompt_tokens or "
             "rollout.max_num_seqs, or shard engines over more GPUs (rollout.tensor_parallel)"
@@ -290,7 +290,7 @@ def _sampling_need(config: Config, shape: ModelShape, machine: Machine) -> Need:
     present, room = f"{gib(given)} GiB", max(given - engine.weights - engine.batch, 0)
     if engine.sequence > 0:  # else nothing is kept of a sequence's tokens
         present += f" ({room / engine.sequence:.0f} longest sequences)"
-    return Need("GPU memory, sampling", words, present, fault)
+    return Check("GPU memory, sampling", words, present, error)
 
 
 # ---------------------------------------------------------------- threads

@@ -1,0 +1,87 @@
+"""The checks of a run: the lines of the preflight's table."""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+from comas.config.plugins import blaming_plugins
+from comas.utils.terminal import in_columns
+
+Found = TypeVar("Found")
+
+MAX_SUBJECT_CHARS = 44
+
+
+@dataclass(frozen=True)
+class Check:
+    """One line of the table.
+
+    Example: ``Check("GPUs", "8", "2", error="too few GPUs: ... Use fewer agents ...")``
+    """
+
+    subject: str
+    needed: str
+    present: str
+    error: str | None = None
+    """Why the run cannot start, and what to do about it; None: nothing is in its way."""
+    warning: str | None = None
+    """What an estimate warns of, although the run may start."""
+
+
+class PreflightError(ValueError):
+    """Everything that keeps a run from starting, below the table of what it needs."""
+
+    def __init__(self, checks: Sequence[Check]) -> None:
+        self.errors = errors_of(checks)
+        count = f"{len(self.errors)} error{'s' * (len(self.errors) != 1)}:"
+        listed = [f"{number}. {error}" for number, error in enumerate(self.errors, start=1)]
+        super().__init__("\n".join(["this run cannot start", *table(checks), count, *listed]))
+
+
+class Checks(list[Check]):
+    """The checks in their order; an error of one keeps none from the others."""
+
+    def find(
+        self,
+        subject: str,
+        needed: str,
+        find: Callable[[], Found],
+        *,
+        show: Callable[[Found], str] = str,
+    ) -> Found | None:
+        """Return what ``find`` does, shown as what is there; None if it raises, an error."""
+        try:
+            with blaming_plugins():
+                found = find()
+        except (ValueError, OSError) as error:
+            self.append(Check(subject, needed, "not usable", error=str(error)))
+            return None
+        self.append(Check(subject, needed, show(found)))
+        return found
+
+
+def errors_of(checks: Iterable[Check]) -> list[str]:
+    """Return every error once: what two lines have in common is one thing to mend."""
+    return list(dict.fromkeys(check.error for check in checks if check.error is not None))
+
+
+def table(checks: Sequence[Check]) -> list[str]:
+    """Return the checks as lines of aligned columns, of which the last says what is wrong.
+
+    Example::
+
+                     needed          present
+        GPUs         8               2            <- error 1
+        host memory  277.6 GiB       283.0 GiB    <- warning
+    """
+    errors = errors_of(checks)
+    rows = [["", "needed", "present", ""]]
+    for check in checks:
+        remark = "<- warning" if check.warning is not None else ""
+        if check.error is not None:
+            remark = f"<- error {errors.index(check.error) + 1}"
+        subject = check.subject
+        if len(subject) > MAX_SUBJECT_CHARS:  # its end says more than its beginning
+            subject = f"...{subject[3 - MAX_SUBJECT_CHARS :]}"
+        rows.append([subject, check.needed, check.present, remark])
+    return in_columns(rows)
