@@ -82,7 +82,7 @@ def main(arguments: Sequence[str]) -> int:
                 log.info("the best agents are in %s", from_here(_export_best(prepared, run)))
                 return 0
             log.info("run directory: %s", from_here(run.path))
-            for line in (*sizes, *prepared.plan):
+            for line in (*sizes, *prepared.settings):
                 log.info(line)
             for warning in prepared.warnings:
                 log.warning(warning)

@@ -14,8 +14,8 @@ from comas.config import Config, load
 from comas.config.paths import find, tried
 from comas.config.schema import Data
 from comas.interaction.wording import location_of
-from comas.preflight.inputs import held_out_rules, locate
 from comas.preflight.lengths import context_length
+from comas.preflight.locations import held_out_rules, locate
 from comas.quickstart import QUICKSTART_PREFIX
 from comas.run.seals import SOURCES, kept_source, read_inputs
 from comas.run.status import BEST, MODELS

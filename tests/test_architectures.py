@@ -15,7 +15,7 @@ from transformers import AutoModelForCausalLM as Models
 
 from comas.preflight.checks import errors_of
 from comas.preflight.configuration import load_config
-from comas.preflight.inputs import check_model
+from comas.preflight.models import check_model
 from comas.preflight.preparation import check_run, prepare
 from comas.run import RunDirectory
 from comas.run.records import read_rows
@@ -135,10 +135,10 @@ def test_a_dry_run_says_of_a_trained_model_why_its_rows_are_padded(tmp_path):
     trained = check_run(load_config(QUICKSTART, keys))
     frozen = check_run(load_config(QUICKSTART, [*keys, "society.update_every=[0,1]"]))
     assert errors_of(trained.checks) == errors_of(frozen.checks) == []
-    [line] = [line for line in trained.plan if "padded" in line]
+    [line] = [line for line in trained.settings if "padded" in line]
     assert line.startswith(f"update of {tmp_path}/gemma2: a padded row for each sample")
     assert line.endswith("model_type = gemma2 are not known to be packable")
-    assert not any("padded" in line for line in frozen.plan)
+    assert not any("padded" in line for line in frozen.settings)
 
 
 @cases("model_type", "bart", "t5")

@@ -21,7 +21,7 @@ from sentencepiece import sentencepiece_model_pb2
 from tiny_models import CHAT_TEMPLATE, END_OF_TURN, byte_tokenizer, random_model
 from transformers import AutoModelForCausalLM, PreTrainedModel
 
-from comas.preflight.inputs import locate
+from comas.preflight.locations import locate
 from comas.utils.gguf import converted
 from comas.utils.gguf_tokenizer import check_written, make_tokenizer
 from comas.utils.model_folder import check_model_folder, load_tokenizer

@@ -26,7 +26,8 @@ from comas.config.schema import Config, Rollout
 from comas.data import load_questions
 from comas.interaction import wording
 from comas.preflight.configuration import load_config
-from comas.preflight.inputs import check_model, locate
+from comas.preflight.locations import locate
+from comas.preflight.models import check_model
 from comas.preflight.plugins import PLUGIN_KEYS
 from comas.preflight.preparation import prepare
 from comas.quickstart import build

@@ -14,8 +14,8 @@ from comas.interaction.prompts import SOLUTION, fill
 from comas.preflight import preparation
 from comas.preflight.checks import Check, PreflightError, errors_of, table
 from comas.preflight.configuration import load_config
-from comas.preflight.inputs import held_out_rules, training_rules
 from comas.preflight.lengths import check_lengths, context_length
+from comas.preflight.locations import held_out_rules, training_rules
 from comas.preflight.machine import (
     Gpus,
     Machine,

@@ -1,4 +1,2 @@
-"""Before a run: its configuration, the machine, the models and questions, the sizes to expect.
-
-Everything that can be wrong on this machine is found here, so no work is lost to it later.
-"""
+"""Checks of the configuration, machine, models and questions before a run, so that no work is lost
+to an error that could have been found at the start."""

@@ -1,4 +1,4 @@
-"""The checks of a run: the lines of the preflight's table."""
+"""The checks of the preflight, each a line of its table."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -23,13 +23,13 @@ class Check:
     needed: str
     present: str
     error: str | None = None
-    """Why the run cannot start, and what to do about it; None: nothing is in its way."""
+    """Why the run cannot start, with the remedy."""
     warning: str | None = None
-    """What an estimate warns of, although the run may start."""
+    """What may go wrong, although the run can start."""
 
 
 class PreflightError(ValueError):
-    """Everything that keeps a run from starting, below the table of what it needs."""
+    """Every error that keeps a run from starting, below the table of all checks."""
 
     def __init__(self, checks: Sequence[Check]) -> None:
         self.errors = errors_of(checks)
@@ -39,7 +39,7 @@ class PreflightError(ValueError):
 
 
 class Checks(list[Check]):
-    """The checks in their order; an error of one keeps none from the others."""
+    """Checks in the order in which they were made; all are made, also after an error."""
 
     def find(
         self,
@@ -49,7 +49,10 @@ class Checks(list[Check]):
         *,
         show: Callable[[Found], str] = str,
     ) -> Found | None:
-        """Return what ``find`` does, shown as what is there; None if it raises, an error."""
+        """Call ``find``; record its result, or its ValueError or OSError as the check's error.
+
+        Returns the result, or None after an error.
+        """
         try:
             with blaming_plugins():
                 found = find()
@@ -61,12 +64,12 @@ class Checks(list[Check]):
 
 
 def errors_of(checks: Iterable[Check]) -> list[str]:
-    """Return every error once: what two lines have in common is one thing to mend."""
+    """Return the distinct errors, since several checks may share one."""
     return list(dict.fromkeys(check.error for check in checks if check.error is not None))
 
 
 def table(checks: Sequence[Check]) -> list[str]:
-    """Return the checks as lines of aligned columns, of which the last says what is wrong.
+    """Return the checks as lines of aligned columns; the last names errors and warnings.
 
     Example::
 
@@ -81,7 +84,7 @@ def table(checks: Sequence[Check]) -> list[str]:
         if check.error is not None:
             remark = f"<- error {errors.index(check.error) + 1}"
         subject = check.subject
-        if len(subject) > MAX_SUBJECT_CHARS:  # its end says more than its beginning
+        if len(subject) > MAX_SUBJECT_CHARS:  # the end is more telling than the beginning
             subject = f"...{subject[3 - MAX_SUBJECT_CHARS :]}"
         rows.append([subject, check.needed, check.present, remark])
     return in_columns(rows)

@@ -1,4 +1,4 @@
-"""What the nodes of a Ray cluster have, seen from the machine that the run is started on."""
+"""The machines of a Ray cluster, as the preflight sees them from the driver."""
 
 import dataclasses
 import os
@@ -14,11 +14,10 @@ from comas.utils.files import PARTIAL, explaining_errors
 
 
 def cluster_machine(config: Config, address: str) -> Machine:
-    """Return what every node of the Ray cluster at ``address`` has for the engines.
+    """Return the resources that every node of the Ray cluster at ``address`` has for engines.
 
-    Raises:
-        ValueError: there is no GPU where "cuda" is wanted; the cluster cannot be joined, or its
-            nodes do not see the same ``saves``.
+    Raises ValueError if "cuda" is wanted and no node has a GPU, the cluster cannot be joined, or
+    its nodes do not share the folder ``saves``.
     """
     with joined(address):
         nodes = alive_nodes()
@@ -36,10 +35,8 @@ def cluster_machine(config: Config, address: str) -> Machine:
 
 
 def check_shared(saves: Path, nodes: Sequence[Node]) -> None:
-    """Raise ValueError unless every node reads in ``saves`` what is written here.
-
-    The ranks write checkpoints and models there, and embedded models are read from there.
-    """
+    """Raise ValueError unless every node can read what this machine writes into ``saves``, where
+    ranks write checkpoints and engines read models."""
     token, path = secrets.token_hex(16), saves.absolute() / f"{PARTIAL}token-{os.getpid()}"
     with explaining_errors(path):
         saves.mkdir(parents=True, exist_ok=True)
@@ -58,13 +55,13 @@ def check_shared(saves: Path, nodes: Sequence[Node]) -> None:
 
 
 def read_token(path: Path) -> str | None:
-    """Return what ``check_shared`` wrote, where it can be read."""
+    """Return the content of the file, or None if there is none."""
     return path.read_text() if path.is_file() else None
 
 
 def least_of(machines: Sequence[Machine]) -> Machine:
-    """Return a machine to plan for, whichever of these an engine gets: of everything what all have,
-    and as many GPUs as any, for they share the host's memory."""
+    """Return the machine to plan for if an engine may get any of these: the least of each resource,
+    but the most GPUs, since they share a host's memory."""
     first = machines[0]
     return dataclasses.replace(
         first,

@@ -1,4 +1,4 @@
-"""The cold start of a run's models: whether each can be taught, and whether it was before."""
+"""The cold start of a run's models: whether each can be taught, or already was."""
 
 from dataclasses import replace
 from functools import partial
@@ -17,8 +17,8 @@ from comas.run.seals import read_inputs
 
 
 def with_cold_starts(config: Config, checks: Checks, inputs: Inputs, machine: Machine) -> Inputs:
-    """Return ``inputs`` with taught models in the place of their bases, and with what is still to
-    be taught; each is a line of ``checks``. A resumed run has the models that it began with."""
+    """Return ``inputs`` with each model's taught copy, or the cold start that is still to be taught;
+    each is a line of ``checks``. A resumed run keeps the models that it began with."""
     before = read_inputs(Path(config.resume)) if config.resume else {}
     models = [config.models[policy] for policy in config.trained_policies]
     names = [name for name in dict.fromkeys(models) if name not in before]
@@ -53,11 +53,11 @@ def with_cold_starts(config: Config, checks: Checks, inputs: Inputs, machine: Ma
 
 
 def teaching_bytes(shape: ModelShape, cold_start: ColdStart) -> float:
-    """Return what the process of a cold start needs: float32 weights, gradients and Adam's moments;
-    the activations of a micro batch, or, if a lesson is longer, each layer's input and of one layer
-    everything, twice; the logits of a chunk, twice, and the output layer's gradient.
+    """Return the memory of a cold start: float32 weights, gradients and Adam's moments; the
+    activations of a micro batch (of a longer lesson each layer's input, and those of one layer
+    twice); the logits of a chunk, twice, and the output layer's gradient.
 
-    Example: SmolLM2-135M has 0.135e9 parameters, which are 2.2 GB.
+    Example: SmolLM2-135M has 0.135e9 parameters, which take 2.2 GB.
     """
     layer = layer_activations(shape)
     if cold_start.longest <= MICRO_BATCH_TOKENS:

@@ -1,4 +1,4 @@
-"""Which configuration a run has: the one that is named, or the one that fits this machine."""
+"""The configuration of a run: the one that is named, or one that fits this machine."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -20,8 +20,8 @@ QUICKSTART_CONFIG = Path("configs/quickstart.yaml")
 
 
 def load_config(path: Path | None, overrides: Sequence[str]) -> Config:
-    """Read and check a configuration as ``comas.config.load`` does; without a path, that of the run
-    that ``resume=`` names, or else the defaults."""
+    """Read and check a configuration with ``comas.config.load``; without a path, that of the run
+    named by ``resume=``, or else the defaults."""
     named = [setting for setting in read_overrides(overrides)[0] if setting.key == "resume"]
     if named and not named[-1].value:
         remedy = "write resume=saves/<run>, or leave it out to begin a new run"
@@ -35,13 +35,13 @@ def load_config(path: Path | None, overrides: Sequence[str]) -> Config:
         kept.parent, resume_changed=asked.resume_changed, resume_foreign=asked.resume_foreign
     )
     if path is None:
-        # What is said of one resume only is nothing that a run's own file has a say in.
+        # These two hold for one resume only, whatever the run's file says.
         path, overrides = kept, ["resume_changed=false", "resume_foreign=false", *overrides]
     return load(Config, path, overrides, check=find_conflicts)
 
 
 def choose_config() -> tuple[Path, str]:
-    """Return the configuration of a run that names none, and why, in plain words."""
+    """Return the configuration to train if none is named, and a message with the reason."""
     missing = _missing_for(load_config(PAPER_CONFIG, []))
     if not missing:
         return PAPER_CONFIG, (

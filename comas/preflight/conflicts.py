@@ -1,7 +1,6 @@
-"""Keys whose values contradict each other, or cannot be, beyond the bounds of each key alone.
+"""Constraints on keys beyond the type and bounds of each: each function of ``CHECKS`` is one.
 
-Each function of ``CHECKS`` is one such constraint. What a reader of files, vLLM, DeepSpeed or
-transformers says clearly before anything is lost is left to them.
+What vLLM, DeepSpeed, transformers or a reader of files refuses early and clearly is left to them.
 """
 
 import math
@@ -31,7 +30,7 @@ TASKS = "data.reasoning_gym.tasks"
 
 
 def find_conflicts(config: Config) -> list[Conflict]:
-    """Return every conflict of ``config``, which is only read."""
+    """Return all conflicts of ``config``."""
     return [conflict for check in CHECKS for conflict in check(config)]
 
 
@@ -39,7 +38,7 @@ def find_conflicts(config: Config) -> list[Conflict]:
 
 
 def _names(config: Config) -> Iterator[Conflict]:
-    """Names that lead to nothing that can be used."""
+    """Names of nothing that can be used."""
     if not FOLDER_NAME.fullmatch(config.name):
         yield Conflict(("name",), FOLDER_NAME_IN_WORDS, "choose a short name such as comas")
     if config.resume is not None and not (Path(config.resume) / "config.yaml").is_file():
@@ -56,7 +55,7 @@ def _names(config: Config) -> Iterator[Conflict]:
 
 
 def _prompts(config: Config) -> Iterator[Conflict]:
-    """A user's file of prompts that cannot be read, or leaves out what a discussion is about."""
+    """A file of prompts that cannot be read, or that never shows the discussion."""
     rules = config.interaction
     try:
         solutions = wording_of(rules.prompts)["solution"]
@@ -75,8 +74,8 @@ def _prompts(config: Config) -> Iterator[Conflict]:
 
 
 def _generated_questions(config: Config) -> Iterator[Conflict]:
-    """Options of a task that would be no number of questions; the package knows all others. And
-    questions of two kinds, of which a run has one verifier."""
+    """Questions of two kinds with one verifier, and impossible numbers of generated questions (the
+    package checks all other options itself)."""
     makers = {name.partition(":")[0] for name in (config.data.train, config.data.validation)}
     if makers >= {"verifiers", "reasoning_gym"}:
         yield Conflict(
@@ -97,11 +96,11 @@ def _generated_questions(config: Config) -> Iterator[Conflict]:
 
 
 def _chats(config: Config) -> Iterator[Conflict]:
-    """Adapters that would need two chat templates."""
+    """Adapters of one model with different chat templates."""
     if config.society.chat_template_kwargs is None:
         return
     kwargs = config.chat_template_kwargs
-    is_whole = len(kwargs) == len(config.models) == config.num_policies  # else a conflict elsewhere
+    is_whole = len(kwargs) == len(config.models) == config.num_policies  # else reported elsewhere
     families = config.families if is_whole else ()
     if any(kwargs[policy] != kwargs[family[0]] for family in families for policy in family):
         yield Conflict(
@@ -115,7 +114,7 @@ def _chats(config: Config) -> Iterator[Conflict]:
 
 
 def _policies(config: Config) -> Iterator[Conflict]:
-    """Lists with an entry for each agent or policy, of another length."""
+    """Lists per agent or policy with a wrong number of entries."""
     society = config.society
     num_agents, mapped = society.num_agents, society.policy_of_agent
     if mapped is not None and len(mapped) != num_agents:
@@ -150,7 +149,7 @@ def _policies(config: Config) -> Iterator[Conflict]:
 
 
 def _updates(config: Config) -> Iterator[Conflict]:
-    """Checkpoints that would not come right after an update of every policy."""
+    """Checkpoints that do not come right after an update of every policy."""
     intervals, training = config.society.update_every, config.training
     if not any(intervals):
         yield Conflict(
@@ -175,7 +174,7 @@ def _updates(config: Config) -> Iterator[Conflict]:
 
 
 def _keep_best(config: Config) -> Iterator[Conflict]:
-    """A metric that no validation of the run gives, or that is better the lower it is."""
+    """A metric that the run's validations do not have, or of which lower is better."""
     name = config.training.keep_best
     if name is None:
         return
@@ -198,7 +197,7 @@ def _keep_best(config: Config) -> Iterator[Conflict]:
 
 
 def _judge(config: Config) -> Iterator[Conflict]:
-    """A judge without an address or a name, or with what no judge has."""
+    """A judge with missing, unknown or invalid entries."""
     try:
         judge = config.judge
     except ValidationError as invalid:
@@ -238,8 +237,7 @@ def _unknown_roles(
 
 
 def _criticism(config: Config) -> Iterator[Conflict]:
-    """A criticism that the schedule has no place for, that the reward cannot read, or that wants
-    another number of evaluations."""
+    """Schedule, criticism, reward and number of evaluations that do not go together."""
     name, schedule = config.interaction.criticism, config.interaction.schedule
     criticism, scheme = CRITICISMS.find(name), REWARD_SCHEMES.find(config.reward.scheme)
     if schedule in UNCRITICISED_SCHEDULES and name != "none":

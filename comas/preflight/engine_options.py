@@ -1,5 +1,5 @@
-"""Options of vLLM and DeepSpeed that a run may not set, since it relies on them, or since the
-installed library does not have them. All others are passed on, with any value."""
+"""Options for vLLM and DeepSpeed. Those that would break a run are refused, and so are names that
+the installed library does not have; every other one is passed on with any value."""
 
 import re
 from collections.abc import Iterator
@@ -13,49 +13,45 @@ from comas.config.keys import leaves
 from comas.config.schema import Config
 
 REFUSED_OF_VLLM = {
-    "model dtype max_num_seqs": "society.models, rollout.dtype and rollout.max_num_seqs say it",
-    "seed": "every request has a seed of its own, made from the key seed",
-    "max_model_len": "rollout.max_prompt_tokens and rollout.max_response_tokens make it",
-    "gpu_memory_utilization kv_cache_memory_bytes num_gpu_blocks_override": (
-        "rollout.cpu_kv_cache_mib says it on a CPU, rollout.gpu_memory_utilization on a GPU"
+    "model dtype max_num_seqs": "society.models, rollout.dtype and rollout.max_num_seqs set it",
+    "seed": "every request has its own seed, made from the key seed",
+    "max_model_len": "rollout.max_prompt_tokens and rollout.max_response_tokens set it",
+    "gpu_memory_utilization kv_cache_memory_bytes": (
+        "rollout.cpu_kv_cache_mib sets it on a CPU, rollout.gpu_memory_utilization on a GPU"
     ),
     "weight_transfer_config enable_sleep_mode load_format worker_cls worker_extension_cls": (
         "the run loads the weights, sends them after every update, and puts engines to sleep"
     ),
-    "logprobs_mode logits_processors diffusion_config *generation_config quantization* "
-    "kv_cache_dtype* mamba_*dtype": "the update would compute log-probs of another distribution",
-    "hf_overrides hf_config_path config_format revision model_[cw]* trust_remote_code tokenizer*": (
+    "logprobs_mode logits_processors *generation_config quantization* kv_cache_dtype*": (
+        "the update would compute log-probs of another distribution"
+    ),
+    "hf_overrides revision trust_remote_code tokenizer*": (
         "the update reads the model's folder as it is: change it there"
     ),
-    "enable_lora max_*lora* lora_* default_mm_loras": "policy.lora says it",
-    "distributed_executor_backend device_ids nnodes *_parallel_size data_parallel_*": (
-        "rollout.tensor_parallel says how many GPUs an engine has; rollout.engines_per_policy "
-        "makes more engines"
+    "*lora*": "policy.lora sets it",
+    "distributed_executor_backend *_parallel_size data_parallel_*": (
+        "rollout.tensor_parallel sets the GPUs of an engine, rollout.engines_per_policy the engines"
     ),
 }
-"""Patterns of arguments of vLLM's ``EngineArgs`` -> why no option sets them."""
+"""Patterns of arguments of vLLM's ``EngineArgs`` -> why a run refuses them."""
 REFUSED_OF_DEEPSPEED = {
-    "train_batch_size train_micro_batch_size_per_gpu gradient_accumulation_steps "
-    "managed_gradient_accumulation elasticity": (
+    "train_*batch_size* gradient_accumulation_steps": (
         "the trainer marks the end of each optimiser step: optimization.train_batch_size, policy.*"
     ),
-    "gradient_clipping": "optimization.max_grad_norm says it",
-    "optimizer scheduler zero_force_ds_cpu_optimizer": "the keys of optimization say it",
-    "bf16.enabled fp16 amp torch_autocast": "policy.dtype says it",
-    "zero_optimization.stage": "policy.zero_stage says it",
-    "zero_optimization.offload_optimizer": "policy.adam_offload says it",
-    "zero_optimization.offload_param": "weights are read where the update leaves them",
-    "checkpoint nebula": "the run writes and seals its checkpoints itself",
-    "compression_training progressive_layer_drop weight_quantization quantize_training "
-    "hybrid_engine tensor_parallel sequence_parallel_size pipeline": (
-        "the update is of the whole model, as it samples, on each rank"
+    "gradient_clipping": "optimization.max_grad_norm sets it",
+    "optimizer scheduler": "the keys of optimization set it",
+    "bf16.enabled fp16 amp torch_autocast": "policy.dtype sets it",
+    "zero_optimization.stage": "policy.zero_stage sets it",
+    "zero_optimization.offload_*": "policy.adam_offload sets it; weights are never offloaded",
+    "compression_training progressive_layer_drop hybrid_engine *_parallel*": (
+        "each rank updates the whole model, the same one that samples"
     ),
 }
-"""Patterns of entries of DeepSpeed's configuration -> why no option sets them."""
+"""Patterns of entries of DeepSpeed's configuration -> why a run refuses them."""
 
 
 def option_conflicts(config: Config) -> Iterator[Conflict]:
-    """Yield the options that a run relies on, or that the installed library does not have."""
+    """Yield the options that are refused or unknown to the installed library."""
     vllm, deepspeed = config.rollout.vllm_options, config.policy.deepspeed_options
     for prefix, options, refused, names in (
         ("rollout.vllm_options", vllm, REFUSED_OF_VLLM, names_of_vllm),
@@ -85,21 +81,21 @@ def option_conflicts(config: Config) -> Iterator[Conflict]:
 
 
 def passed_on(config: Config) -> list[str]:
-    """What the libraries are given as the options say it, in words; empty if that is nothing."""
+    """Return a log line for each library that is passed options."""
     options = {"vLLM": config.rollout.vllm_options, "DeepSpeed": config.policy.deepspeed_options}
     return [f"passed on to {name}: {yaml_text(given)}" for name, given in options.items() if given]
 
 
 def names_of_vllm() -> set[str]:
-    """The arguments of ``EngineArgs``, read in its source: vLLM takes 10 s to import."""
+    """Return the arguments of ``EngineArgs``, read from its source: importing vLLM takes 10 s."""
     [text] = _sources("vllm", "engine/arg_utils.py")
     fields = text.partition("\nclass EngineArgs:\n")[2].partition("\n    def ")[0]
     return {*re.findall(r"^    (\w+): ", fields, re.M)}
 
 
 def names_of_deepspeed() -> set[str]:
-    """The names in the modules that read DeepSpeed's configuration, which itself says nothing of an
-    entry that it does not know."""
+    """Return all names in the modules that read DeepSpeed's configuration, since DeepSpeed ignores
+    unknown entries silently."""
     texts = [*_sources("deepspeed", "**/*config.py"), *_sources("deepspeed", "**/*constants.py")]
     return {name for text in texts for name in re.findall(r"[\"'](\w+)[\"']", text)}
 

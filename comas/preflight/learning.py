@@ -1,4 +1,4 @@
-"""Settings under which a run goes through and its policies learn nothing, or not what is meant."""
+"""Settings under which a run would finish but learn nothing, or not what was meant."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -13,12 +13,12 @@ from comas.run.prepared import Sizes
 from comas.types import Question, RewardedDiscussion
 
 MAX_QUESTIONS = 8
-"""How many questions of a step are tried."""
+"""Questions of a step that are tried."""
 
 
 def check_learning(config: Config, sizes: Sizes | None) -> list[Check]:
-    """Return what is in the way of learning, and warnings; ``sizes`` are None while the
-    questions are not known."""
+    """Return the errors and warnings about learning; ``sizes`` are None if the questions are not
+    known yet."""
     checks = Checks()
     algorithm = config.algorithm
     if not isinstance(algorithm, Dpo) and algorithm.estimator in ADVANTAGE_ESTIMATORS:
@@ -31,8 +31,8 @@ def check_learning(config: Config, sizes: Sizes | None) -> list[Check]:
 
 
 def _check_groups(config: Config, algorithm: ReinforcePP | Grpo | Custom) -> None:
-    """Raise ValueError where, in a few silent discussions, every response is alone in its group of
-    a shipped estimator, or has the weight 0."""
+    """Raise ValueError if, in a few silent discussions, each response is alone in the estimator's
+    groups, or all have weight 0."""
     estimator = ADVANTAGE_ESTIMATORS[algorithm.estimator]
     group_by = estimator.group_by if algorithm.group_by is None else algorithm.group_by
     num_questions = min(MAX_QUESTIONS, config.rollout.batch_size * max(config.update_every))
@@ -62,7 +62,7 @@ def _check_groups(config: Config, algorithm: ReinforcePP | Grpo | Custom) -> Non
 
 
 def _warnings(config: Config, sizes: Sizes | None) -> Iterator[tuple[str, object, str]]:
-    """Yield (key, value, what to warn of)."""
+    """Yield (key, value, warning)."""
     algorithm, optimization, training = config.algorithm, config.optimization, config.training
     if not isinstance(algorithm, Dpo):
         low, high = algorithm.clip_epsilon, algorithm.clip_epsilon_high

@@ -1,4 +1,4 @@
-"""Whether prompts and responses fit into what the models read, and questions into a prompt."""
+"""Checks that prompts and responses fit into the models' context, and questions into a prompt."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -15,20 +15,20 @@ from comas.types import Question
 from comas.utils.files import read_json
 
 MAX_QUESTIONS = 100
-"""Whose prompts are counted, evenly out of all."""
+"""Questions whose prompts are measured, spread evenly over the file."""
 WARNED_SHARE = 0.1
-"""Share of questions too long to be asked that is warned of."""
+"""A larger share of questions that are too long is a warning."""
 NOT_STRETCHED = ("default", "dynamic", "llama3", "longrope", "su")
-"""Kinds of RoPE for whose positions vLLM has max_position_embeddings entries. (It starts with more
-of dynamic, and then reads beyond the end of its table.)"""
+"""Kinds of RoPE for which vLLM's table has max_position_embeddings entries. (With "dynamic" it
+accepts more, and then reads beyond the end of its table.)"""
 _OBJECT = TypeAdapter(dict[str, Any])
 
 
 def check_lengths(
     config: Config, *, folders: Mapping[str, Path], questions: Sequence[Question]
 ) -> Iterator[Check]:
-    """Yield what is needed of the models in ``folders``, by name, and of the ``questions`` to train
-    on, as far as they are known."""
+    """Yield the checks of the context of the models in ``folders`` (by name), and of the prompts of
+    the training ``questions``, as far as they are known."""
     contexts = {name: context_length(folder) for name, folder in folders.items()}
     known = {name: tokens for name, tokens in contexts.items() if tokens is not None}
     if known:
@@ -43,8 +43,8 @@ def check_lengths(
 
 
 def context_length(folder: Path) -> int | None:
-    """Return how many tokens of prompt and response together the model in ``folder`` reads; None:
-    its config.json does not say, or stretches them (linear, yarn), which vLLM knows better."""
+    """Return the model's context in tokens, for prompt and response together; None if config.json
+    does not say, or stretches its positions (linear, yarn), which vLLM handles itself."""
     whole = read_json(folder / "config.json", _OBJECT, remedy="Get the model again")
     text = whole.get("text_config") or whole
     rope = text.get("rope_parameters") or text.get("rope_scaling") or {}
@@ -53,14 +53,14 @@ def context_length(folder: Path) -> int | None:
 
 
 def _text_lengths(tokenizer_file: Path, texts: Sequence[str]) -> list[int]:
-    """Return the tokens of each text; the chat template adds some. (Transformers, which knows how
-    many, takes seconds to import.)"""
+    """Return the tokens of each text, without the chat template's: transformers, which applies it,
+    takes seconds to import."""
     tokenizer = Tokenizer.from_file(str(tokenizer_file))
     return [len(tokenizer.encode(text, add_special_tokens=False).ids) for text in texts]
 
 
 def _check_prompts(config: Config, lengths: Mapping[str, Sequence[int]]) -> Check:
-    """Return the room for the questions in the prompts of the model that most of them exceed."""
+    """Check the prompts of the questions with the tokenizer for which most are too long."""
     limit = config.rollout.max_prompt_tokens
     name, worst = max(lengths.items(), key=lambda item: sum(n > limit for n in item[1]))
     num_over, longest = sum(length > limit for length in worst), max(worst)

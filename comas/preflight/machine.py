@@ -1,4 +1,4 @@
-"""What this machine has: GPUs with their driver, memory; and the device to run on."""
+"""The GPUs, driver, memory and cores of this machine, and the device to run on."""
 
 import os
 import re
@@ -14,7 +14,7 @@ PINNED_CUDA = 13
 """Major version of CUDA that the wheels of requirements.txt are built for."""
 GPUS_OF_A_NODE = 8
 OLDEST_DRIVERS = {12: 525, 13: 580}
-"""CUDA -> the oldest driver that runs it (docs.nvidia.com/deploy/cuda-compatibility)."""
+"""Major version of CUDA -> oldest driver for it (docs.nvidia.com/deploy/cuda-compatibility)."""
 DRIVER_VERSION = re.compile(
     r"^NVRM version:.*Kernel Module(?: for \S+)?\s+(\d+(?:\.\d+)+)", re.MULTILINE
 )
@@ -22,36 +22,36 @@ DRIVER_VERSION = re.compile(
 
 @dataclass(frozen=True)
 class Gpus:
-    """The NVIDIA GPUs of this machine, as their driver and as torch see them."""
+    """The NVIDIA GPUs of this machine, as the driver and torch see them."""
 
     driver: str | None
-    """Version of the kernel's driver; None: none is loaded."""
+    """Version of the kernel's driver; None if none is loaded."""
     num_listed: int
-    """GPUs that the driver has."""
+    """GPUs that the driver lists."""
     num_usable: int
     """GPUs that torch sees."""
     cuda: int | None
-    """Major version of CUDA that torch was built for; None: it is the CPU's build."""
+    """Major version of CUDA that torch was built for; None for its CPU build."""
 
 
 @dataclass(frozen=True)
 class Machine:
-    """What the machine has for a run on ``device``."""
+    """The resources for a run on ``device``."""
 
     device: Device
     num_gpus: int
     gpu_bytes: int
-    """Memory of its smallest GPU; 0 on CPU."""
+    """Memory of the smallest GPU; 0 on a CPU."""
     host_bytes: int
     has_cuda_compiler: bool
     is_imagined: bool = False
-    """True if there are no GPUs, and it is only what a run is planned for."""
+    """True if there are no GPUs, and this machine only serves to estimate memory."""
     num_cores: int = 1
-    """CPU cores that a process of the run may use; read for a CPU only."""
+    """CPU cores that the run may use; read on a CPU only."""
 
 
 def read_gpus(driver_files: Path = Path("/proc/driver/nvidia")) -> Gpus:
-    """Ask the driver and torch."""
+    """Return the GPUs, as read from the driver's files and from torch."""
     import torch
 
     driver = None
@@ -67,12 +67,12 @@ def read_gpus(driver_files: Path = Path("/proc/driver/nvidia")) -> Gpus:
 
 
 def needed_driver(gpus: Gpus) -> int:
-    """Return the oldest driver for this torch, or, of the CPU's build, for the pinned one."""
+    """Return the oldest driver for this torch (for the pinned one, if this is a CPU build)."""
     return OLDEST_DRIVERS.get(gpus.cuda or PINNED_CUDA, OLDEST_DRIVERS[PINNED_CUDA])
 
 
 def why_unusable(gpus: Gpus) -> str:
-    """Return why torch sees no GPU here, and what to do about it."""
+    """Return why torch sees no GPU, with the remedy."""
     oldest = needed_driver(gpus)
     if gpus.driver is None:
         return (
@@ -94,7 +94,7 @@ def why_unusable(gpus: Gpus) -> str:
 
 
 def choose_device(wanted: str, *, num_gpus: int) -> Device:
-    """Return the device to run on; "auto" is cuda where there is a GPU."""
+    """Return the device to run on; "auto" is cuda if there is a GPU."""
     return "cuda" if wanted == "cuda" or (wanted == "auto" and num_gpus > 0) else "cpu"
 
 
@@ -106,14 +106,14 @@ def why_on_cpu(wanted: str, gpus: Gpus) -> str | None:
 
 
 def multiplies_bfloat16() -> bool:
-    """True if this CPU has instructions for it; otherwise float32 is 2 to 8 times as fast."""
+    """True if this CPU has bfloat16 instructions; otherwise float32 is 2 to 8 times as fast."""
     import torch
 
     return bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
 
 
 def describe_machine(device: Device) -> Machine:
-    """Return this machine, as a run on ``device`` sees it; for "cuda", torch has to see a GPU."""
+    """Return this machine for a run on ``device``; for "cuda", torch must see a GPU."""
     if device == "cpu":
         return Machine(
             device, 0, 0, host_bytes(), has_cuda_compiler=False, num_cores=usable_cores()
@@ -132,20 +132,20 @@ def describe_machine(device: Device) -> Machine:
 
 
 def imagined_machine(num_gpus: int) -> Machine:
-    """Return a node as the paper's (up to eight A100-80GB), to plan for where there is none."""
+    """Return a node like the paper's (up to eight A100-80GB), to estimate memory without GPUs."""
     num_gpus = min(num_gpus, GPUS_OF_A_NODE)
     return Machine("cuda", num_gpus, 79 << 30, 2000 << 30, has_cuda_compiler=True, is_imagined=True)
 
 
 def host_bytes() -> int:
-    """Return the memory of the machine, or of the container."""
+    """Return the memory of the machine, or the container's limit."""
     from ray._common.utils import get_system_memory
 
     return get_system_memory()
 
 
 def usable_cores() -> int:
-    """Return the cores that this process may use, by its affinity and by the container's quota."""
+    """Return the cores that this process may use, by its affinity and the container's quota."""
     from ray._private.utils import get_num_cpus
 
     quota = int(get_num_cpus(override_docker_cpu_warning=True))
@@ -153,11 +153,11 @@ def usable_cores() -> int:
 
 
 def settle_isolation(wanted: Isolation | None, *, key: str) -> Isolation:
-    """Return what runs model-written programs; None requires namespaces where there are any.
+    """Return the isolation of model-written programs; None requires namespaces if there are any.
 
-    Warns of all that is missing where programs may run without them.
+    Warns of each missing means of isolation if programs may run without it.
 
-    Raises ValueError, which names the ``key``, when they are required and the machine has none.
+    Raises ValueError, naming the ``key``, if namespaces are required and the machine has none.
     """
     try:
         with Sandbox(isolation=wanted or "allow_degraded") as sandbox:

@@ -1,7 +1,7 @@
-"""How much memory a rank and an engine need: arithmetic on a model's shape and the settings.
+"""Estimates of the memory of a rank and an engine, from a model's shape and the settings.
 
-What DeepSpeed holds is read from its sources (0.19.8, ``deepspeed/runtime/zero``); what a layer
-keeps for its backward pass was counted with ``torch.autograd.graph.saved_tensors_hooks``.
+DeepSpeed's buffers are taken from its sources (0.19.8, ``deepspeed/runtime/zero``); the activations
+of a layer were counted with ``torch.autograd.graph.saved_tensors_hooks``.
 """
 
 from dataclasses import dataclass
@@ -17,18 +17,18 @@ BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
 MIB = 1 << 20
 GIB = 1 << 30
 PROCESS_BYTES = 2 * GIB
-"""What a process takes of a GPU beside its tensors: CUDA context, NCCL, CUDA graphs."""
+"""GPU memory of a process besides its tensors: CUDA context, NCCL, CUDA graphs."""
 RANK_PROCESS_BYTES = 0.75 * GIB
-"""Host memory of a policy rank's process on a CPU, beside its states."""
+"""Host memory of a policy rank's process on a CPU, besides its states."""
 GATHERED_ELEMENTS = 1_000_000_000
-"""Weights that ZeRO-3 keeps gathered (``stage3_max_live_parameters``), and those that it updates
-at once (``sub_group_size``)."""
+"""Weights that ZeRO-3 keeps gathered (``stage3_max_live_parameters``), and that it updates at once
+(``sub_group_size``)."""
 TRANSFER_BYTES = GIB
-"""Weights on their way to a rollout engine (vLLM's packed buffer)."""
+"""vLLM's packed buffer for weights on their way to a rollout engine."""
 
 
 def in_words(num_bytes: float) -> str:
-    """``1.5 * GIB -> "1.5 GiB"``, and less than a tenth of one in MiB."""
+    """``1.5 * GIB -> "1.5 GiB"``; below 0.1 GiB in MiB."""
     return f"{num_bytes / MIB:.0f} MiB" if num_bytes < GIB / 10 else f"{gib(num_bytes)} GiB"
 
 
@@ -41,7 +41,7 @@ def gib(num_bytes: float) -> str:
 
 
 class Sharding(NamedTuple):
-    """How a policy's states are divided: ``policy.zero_stage`` and ``policy.adam_offload``."""
+    """The settings ``policy.zero_stage`` and ``policy.adam_offload``."""
 
     zero_stage: int
     adam_offload: bool
@@ -61,31 +61,29 @@ class RankMemory:
     """
 
     weights: float
-    """Weights of the model (of adapters also the base's), and of the reference model where there
-    is a KL penalty."""
+    """Weights of the policy, the base of adapters, and the reference model of a KL penalty."""
     optimizer: float
-    """Adam's two moments, and the float32 weights that ZeRO keeps beside the model's."""
+    """Adam's two moments, and ZeRO's float32 copy of the weights."""
     gradients: float
-    """Added up over the micro batches of an optimiser step."""
+    """Gradients accumulated over the micro batches of an optimiser step."""
     peak: float
-    """The most at any one time: these and what comes and goes, or what there is before the first
-    update."""
+    """The peak: these states with temporary buffers, or what is held before the first update."""
     host: float
-    """The most host memory at any one time."""
+    """The peak of host memory."""
 
     @property
     def states(self) -> float:
-        """What does not depend on the samples."""
+        """The part that does not depend on the samples."""
         return self.weights + self.optimizer + self.gradients
 
 
 def rank_memory(
     shape: ModelShape, config: Config, sharding: Sharding, *, shares_gpu: bool
 ) -> RankMemory:
-    """Return what a rank needs when its longest samples fill its micro batches.
+    """Return the memory of a rank whose micro batches are filled with the longest samples.
 
-    Of LoRA policies it holds the base once, without gradients and optimiser, and all adapters of
-    the family; of a shared GPU nothing of it leaves, but the engine's weights do.
+    A rank of LoRA policies holds the frozen base once, with all adapters of the family. On a shared
+    GPU it stays there while the engine generates, and the engine's weights leave.
     """
     stage, offload = sharding
     policy, size = config.policy, BYTES[config.policy.dtype]
@@ -101,20 +99,19 @@ def rank_memory(
     optimizer = 0 if offload else 4 * masters + 8 * part
     added_up = size * whole if stage < 2 else 4 * part
     gradients = 0 if offload and stage > 1 else added_up
-    # What comes and goes: the gradients of a micro batch with its activations and logits, or a
-    # second copy of them; or, while both sides of a GPU are awake, the engine's weights.
+    # Temporary: the gradients of a micro batch with its activations and logits, or a second copy of
+    # the gradients; or, while rank and engine of a GPU are both awake, the engine's weights.
     engine = engine_memory(shape, config).weights
     reduction = size * min(whole, BUCKET_ELEMENTS["cuda"]) + (size * part if stage == 2 else 0)
     head = shape.vocab_size * (2 * 4 * CHUNK_SIZE + 4 * shape.hidden_size * (not is_adapted))
     averaging = 0 if offload else 4 * min(masters, GATHERED_ELEMENTS if stage == 3 else whole)
     learning = reduction + max(_activations(shape, config) + head, averaging)
     passing = max(learning, engine + TRANSFER_BYTES if shares_gpu else 0)
-    # Trap: ZeRO-3 begins with a float32 buffer of whole gradients, although it updates its parts.
+    # Trap: ZeRO-3 starts with a float32 buffer for whole gradients, although it updates in parts.
     updated = min(whole, GATHERED_ELEMENTS * policy.ranks_per_policy)
     starting = max(size * whole, size * part + optimizer + 4 * updated) if stage == 3 else 0
-    # On the host: what leaves a shared GPU while its engine generates, pinned, or else the largest
-    # tensor of a checkpoint; and an offloaded optimiser. Before that, every rank reads the whole
-    # model.
+    # On the host: the pinned copy of what leaves a shared GPU while its engine generates, or else
+    # the largest tensor of a checkpoint; the offloaded optimiser; at the start the whole model.
     waiting = [engine] if is_adapted else [size * (whole if stage < 3 else part)]
     if not offload and not is_adapted:
         waiting += [4 * masters, 4 * part, 4 * part] + ([added_up] if stage == 3 else [])
@@ -129,7 +126,7 @@ def rank_memory(
 
 
 def tokens_at_once(config: Config) -> int:
-    """Return the tokens in the largest micro batch: a sample is never divided, nor is a pair."""
+    """Return the tokens in the largest micro batch; no sample or pair is divided."""
     longest = config.rollout.max_model_len
     if isinstance(config.algorithm, Dpo):
         longest *= 2
@@ -137,10 +134,10 @@ def tokens_at_once(config: Config) -> int:
 
 
 def layer_activations(shape: ModelShape) -> int:
-    """Return the elements that a transformer layer keeps of each token for its backward pass.
+    """Return the elements per token that a transformer layer keeps for its backward pass.
 
-    Counted on Qwen2 layers in bfloat16 (in float32 two hidden sizes less): ten of the hidden
-    size, keys and values, four of the gated MLP.
+    Counted on Qwen2 layers in bfloat16 (float32 keeps two hidden sizes less): ten hidden sizes,
+    keys and values, and four intermediate sizes of the gated MLP.
     """
     return 10 * shape.hidden_size + 2 * shape.kv_size + 4 * shape.intermediate_size
 
@@ -148,7 +145,7 @@ def layer_activations(shape: ModelShape) -> int:
 def _activations(shape: ModelShape, config: Config) -> float:
     layer = layer_activations(shape)
     kept = (shape.num_layers + 1) * layer
-    # Each layer's input, and of one layer everything with its gradients.
+    # Each layer's input, and all activations of one layer with their gradients.
     recomputed = shape.num_layers * shape.hidden_size + 2 * layer
     tokens, budget = tokens_at_once(config), config.policy.micro_batch_tokens
     checkpointing = config.policy.gradient_checkpointing
@@ -161,9 +158,9 @@ def _activations(shape: ModelShape, config: Config) -> float:
 
 
 def _offloaded(part: float, stage: int) -> float:
-    """Return the host memory of an offloaded optimiser with ``part`` of the parameters: float32
-    weights, two moments, and gradients twice. Under ZeRO-3 these are pinned: in one buffer, and in
-    one for each group of parameters that is updated at once."""
+    """Return the host memory of an offloaded optimiser of ``part`` parameters: float32 weights, two
+    moments, and gradients twice. ZeRO-3 pins the gradients: in one buffer, and in one for each
+    group of parameters that is updated at once."""
     if stage < 3:
         return 20 * part
     groups, rest = divmod(part, GATHERED_ELEMENTS)
@@ -172,7 +169,7 @@ def _offloaded(part: float, stage: int) -> float:
 
 
 def _pinned(num_bytes: float) -> int:
-    """Return the host memory of a buffer as PyTorch pins it: rounded up to a power of two."""
+    """Return the size of a pinned buffer, which PyTorch rounds up to a power of two."""
     return 1 << max(int(num_bytes) - 1, 0).bit_length()
 
 
@@ -180,21 +177,21 @@ def _pinned(num_bytes: float) -> int:
 
 
 class EngineMemory(NamedTuple):
-    """Bytes that a rollout engine needs of each of its GPUs."""
+    """Bytes that a rollout engine needs on each of its GPUs."""
 
     weights: float
-    """Its shard of the model, and of LoRA policies room for every adapter of the family, of the
-    next rank that vLLM makes room for (as if none were sharded)."""
+    """Its shard of the model, and unsharded room for every LoRA adapter of the family, of the next
+    larger rank that vLLM allows."""
     batch: float
-    """What passes through at once, set aside as it starts: of each token the input of a layer
-    beside its residual and the gated MLP's three parts; of each sequence the logits in float32,
-    their log-probs, and a copy."""
+    """Buffers for the largest batch, reserved at the start: for each token a layer's input, its
+    residual and three parts of the gated MLP; for each sequence float32 logits, log-probs and a
+    copy."""
     sequence: float
-    """KV cache of one sequence of the greatest length."""
+    """KV cache of one sequence of the maximum length."""
 
 
 def engine_memory(shape: ModelShape, config: Config) -> EngineMemory:
-    """Return what an engine needs whose shape is the largest of the families'."""
+    """Return the memory of an engine for a model of this shape."""
     rollout, rank = config.rollout, config.policy.lora.rank
     size, shards = BYTES[rollout.dtype], rollout.tensor_parallel
     weights = size * shape.num_parameters / shards

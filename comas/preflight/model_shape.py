@@ -1,4 +1,4 @@
-"""What of a model decides how much memory it takes, from its configuration alone."""
+"""The sizes of a model that decide how much memory it takes, from its configuration alone."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,12 +12,12 @@ if TYPE_CHECKING:
     from transformers import PretrainedConfig
 
 SHIPPED_SHAPES = REPOSITORY / "configs/models"
-"""Configurations of models of Qwen's, which tell their shapes before the models are here."""
+"""Configurations of Qwen models, for their shapes before the models are downloaded."""
 
 
 @dataclass(frozen=True)
 class ModelShape:
-    """The numbers of a causal language model that decide how much memory it needs."""
+    """The sizes of a causal language model."""
 
     num_parameters: int
     num_layers: int
@@ -29,11 +29,8 @@ class ModelShape:
 
 
 def model_shape(model: str) -> ModelShape:
-    """Return the shape of a model (folder or hub name) by its config.json, without its weights;
-    of a hub name that is shipped in ``configs/models/``, by that one.
-
-    Raises what ``without_weights`` does.
-    """
+    """Return the shape of a model (folder or hub name) from its config.json, or from the one that
+    is shipped in ``configs/models/``. Raises what ``without_weights`` does."""
     shipped = SHIPPED_SHAPES / model.removeprefix("Qwen/")
     modules = without_weights(str(shipped if is_shipped(model) else description_of(model)))
     text = modules.config.get_text_config()
@@ -48,15 +45,15 @@ def model_shape(model: str) -> ModelShape:
 
 
 def _kv_size(layer: "PretrainedConfig") -> int:
-    """Return key heads times head size of a layer; 0 of one without attention."""
+    """Return key heads times head size of a layer; 0 if it has no attention."""
     heads = getattr(layer, "num_attention_heads", None) or 0
     key_heads = getattr(layer, "num_key_value_heads", None) or heads
     return key_heads * head_size_of(layer) if heads else 0
 
 
 def _intermediate_size(text: "PretrainedConfig") -> int:
-    """Return the hidden units of MLPs that a token passes through in a layer: of experts, those of
-    all that it is sent to and of the shared ones.
+    """Return the hidden units of the MLPs that a token passes through in a layer, its experts and
+    the shared ones together.
 
     Example: Qwen3-30B-A3B sends a token to 8 of its 128 experts of 768 units: 6144.
     """
@@ -71,7 +68,7 @@ def _intermediate_size(text: "PretrainedConfig") -> int:
 
 
 def kv_cache_bytes(shape: ModelShape, *, num_tokens: int, element_size: int) -> int:
-    """Return the KV cache of one sequence, as if every layer attended to all of it."""
+    """Return the KV cache of one sequence, assuming full attention in every layer."""
     return 2 * shape.num_layers * shape.kv_size * element_size * num_tokens
 
 
@@ -82,14 +79,14 @@ def is_shipped(model: str) -> bool:
 
 
 def head_size_of(config: "PretrainedConfig") -> int:
-    """Return the size of an attention head, in the part of a model that reads text."""
+    """Return the size of an attention head of the text model."""
     text = config.get_text_config()
     return getattr(text, "head_dim", None) or text.hidden_size // text.num_attention_heads
 
 
 def trained_parameters(shape: ModelShape, config: Config) -> int:
-    """Return how many parameters of a policy are trained: all of the model's, or those of one LoRA
-    adapter of all linear layers, which is the most that ``policy.lora.target_modules`` can ask for.
+    """Return the trained parameters of a policy: all of the model's, or those of one LoRA adapter
+    of all linear layers (an upper bound for any ``policy.lora.target_modules``).
 
     Example: rank 16 on Qwen2.5-3B (36 layers, 2048, 11008, keys 256) are 16 x (4 x 2048 +
     2 x 2304 + 3 x 13056) a layer, 30 million in all.

@@ -1,4 +1,4 @@
-"""The files of a user that a run depends on: plug-ins and prompts."""
+"""Plug-ins, tried before the run, and the user's files that a run depends on."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, replace
@@ -37,15 +37,14 @@ PLUGIN_KEYS: dict[str, Registry[Any]] = {
     "verification.verifiers": VERIFIERS,
     "logging.trackers": TRACKERS,
 }
-"""Key -> the registry in which its value, or each of its values or entries, is a name."""
-
+"""Key -> registry of the names in its value, list or mapping."""
 
 READABLE = r"\boxed{1} <score>2</score> <judgment>correct</judgment> <rating>3</rating>"
-"""A response in which every reward finds what it reads."""
+"""A response that every reward can read."""
 
 
 def named_plugins(config: Config) -> Iterator[tuple[str, Registry[Any], str]]:
-    """Yield (key, registry, name) for every name of a configuration, shipped ones included."""
+    """Yield (key, registry, name) for every name in a configuration, including shipped ones."""
     values = leaves(asdict(config))
     for key, registry in PLUGIN_KEYS.items():
         for name, value in values.items():
@@ -55,7 +54,7 @@ def named_plugins(config: Config) -> Iterator[tuple[str, Registry[Any], str]]:
 
 
 def user_sources(config: Config) -> dict[str, str]:
-    """Return whole path -> text of the user's files: those of plug-ins, and that of prompts."""
+    """Return absolute path -> text of the user's plug-ins and prompts."""
     found = [registry.source_of(name) for _, registry, name in named_plugins(config)]
     texts = {str(source.path): source.text for source in found if source is not None}
     if config.interaction.prompts is not None:
@@ -68,12 +67,11 @@ TRIED_BY_A_RUN = {
     "logging.trackers": "it writes files",
     "optimization.optimizer": "it is made for the weights",
 }
-"""Key -> why a dry run calls none of its plug-ins."""
+"""Key -> why its plug-ins are never tried."""
 
 
 def check_plugins(config: Config, train: QuestionSet | None) -> list[Check]:
-    """Return where each plug-in is defined, once it was tried, and a warning of one that will be
-    later."""
+    """Try each plug-in; return where it is defined, with a warning if it cannot be tried yet."""
     checks = Checks()
     for key, registry, name in named_plugins(config):
         if name not in registry:
@@ -87,7 +85,7 @@ def check_plugins(config: Config, train: QuestionSet | None) -> list[Check]:
 
 
 def _why_later(key: str, name: str, train: QuestionSet | None) -> str | None:
-    """Why a plug-in cannot be tried yet; None: it can."""
+    """Return why a plug-in cannot be tried yet, or None."""
     section, _, domain = key.rpartition(".")
     reads_questions = key == "reward.scheme" and REWARD_SCHEMES[name].reads_columns
     if section != "verification.verifiers" and not reads_questions:
@@ -101,8 +99,9 @@ def _why_later(key: str, name: str, train: QuestionSet | None) -> str | None:
 def _try(
     config: Config, key: str, registry: Registry[Any], name: str, train: QuestionSet | None
 ) -> str:
-    """Call a reward on discussions in which all say the same, a verifier on the first answer of its
-    domain, an estimator and a loss on two samples; return where the plug-in is defined."""
+    """Return where a plug-in is defined, after calling it: a schedule or reward on discussions in
+    which all agents say the same, a verifier on the first gold answer of its domain, an estimator
+    or loss on two samples."""
     section, _, domain = key.rpartition(".")
     if section in ("interaction", "reward"):
         questions = _asked_in_trial(config.reward.scheme, train)
@@ -137,7 +136,7 @@ def _try(
 
 
 def _try_loss(name: str) -> None:
-    """Raise ValueError unless the loss of two samples, and its gradient, are finite."""
+    """Raise ValueError unless the loss of two samples and its gradient are finite."""
     old, advantages = torch.tensor([[[-1, -0.5], [-2, -0.1]], [[1, 0.5], [-1, -2]]])
     logprobs, mask = old.clone().requires_grad_(), torch.ones(2, 2, dtype=torch.bool)
     losses = LOSSES[name](LossInputs(logprobs, old, advantages, mask, (0.2, 0.2))).losses
@@ -149,8 +148,7 @@ def _try_loss(name: str) -> None:
 
 
 def _asked_in_trial(name: str, train: QuestionSet | None) -> Sequence[Question]:
-    """Return two questions: of the data, where a reward reads their columns (none: if they are not
-    there yet), else made up."""
+    """Return two questions of the data if the reward reads their columns, else made-up ones."""
     if not REWARD_SCHEMES[name].reads_columns:
         return MADE_UP
     questions = () if train is None else train.questions
@@ -158,8 +156,7 @@ def _asked_in_trial(name: str, train: QuestionSet | None) -> Sequence[Question]:
 
 
 def _check_per_token(found: object, key: str) -> None:
-    """Raise ValueError unless the plug-in of ``key`` returned a finite tensor of the shape
-    [2, 2]."""
+    """Raise ValueError unless the plug-in of ``key`` returned a finite tensor, [2, 2]."""
     if not isinstance(found, torch.Tensor) or found.shape != (2, 2):
         shape = f" {list(found.shape)}" if isinstance(found, torch.Tensor) else ""
         raise ValueError(

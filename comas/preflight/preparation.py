@@ -1,4 +1,4 @@
-"""What a run needs beside what is there, all of it at once, and what it would do."""
+"""All checks before a run, made at once, and the preparation of what it starts from."""
 
 import shutil
 from collections.abc import Mapping, Sequence
@@ -16,9 +16,10 @@ from comas.preflight.checks import Check, Checks, PreflightError, errors_of, tab
 from comas.preflight.cluster import cluster_machine
 from comas.preflight.cold_start import with_cold_starts
 from comas.preflight.engine_options import passed_on
-from comas.preflight.inputs import Inputs, check_held_out, find_inputs, shapes_of, variants_in
+from comas.preflight.inputs import Inputs, check_held_out, find_inputs
 from comas.preflight.learning import check_learning
 from comas.preflight.lengths import check_lengths
+from comas.preflight.locations import variants_in
 from comas.preflight.machine import (
     Gpus,
     Machine,
@@ -35,6 +36,7 @@ from comas.preflight.machine import (
 )
 from comas.preflight.memory import BYTES, GIB, in_words
 from comas.preflight.model_shape import ModelShape, trained_parameters
+from comas.preflight.models import shapes_of
 from comas.preflight.plugins import check_plugins, user_sources
 from comas.preflight.sharding import check_memory, settle_sharding, settle_threads
 from comas.preflight.sizes import describe_sizes, silent_discussions
@@ -49,42 +51,41 @@ from comas.verification.sandbox import Isolation
 from comas.verification.verifiers import SANDBOXED
 
 RECORDS_BYTES = GIB // 2
-"""Room on the disk for metrics, discussions, logs and plots."""
+"""Disk space for metrics, discussions, logs and plots."""
 
 DISK = "disk"
-"""The subject of the check of room for the run's folder."""
+"""Subject of the check of disk space."""
 
 
 @dataclass(frozen=True)
 class CheckedRun:
-    """A configuration beside its machine and files. What could not be found out is None: a line of
-    ``checks`` says why, or it is still to be built."""
+    """The checks of a run and what they found; a value is None if a check failed, or if it is still
+    to be built."""
 
     checks: Sequence[Check]
-    """The lines of the table."""
     config: Config
-    """With what it leaves to the machine decided, once that can be."""
+    """With the sharding and threads set, unless no sharding fits."""
     device: Device
     inputs: Inputs
     isolation: Isolation | None
-    """Isolation of model-written programs; None where no question asks for one."""
-    plan: Sequence[str]
-    """How the update fits into memory, and the threads, in words; empty where none fits."""
+    """Isolation of model-written programs; None if there are none."""
+    settings: Sequence[str]
+    """Log lines about the chosen sharding, threads and options; empty if no sharding fits."""
     contents: Mapping[str, str] | None
-    """See ``Inputs.contents``; None, as reading all weights takes time, of a run that begins."""
+    """See ``Inputs.contents``; read here for a resumed run only, since it takes time."""
 
     @property
     def sizes(self) -> Sizes | None:
-        """Of the run, once it is known how many questions there are."""
+        """The sizes of the run; None while the number of questions is unknown."""
         return None if self.inputs.train is None else self.inputs.train.sizes
 
 
 def prepare(config: Config) -> Prepared:
-    """Check machine, models and questions, all of them before anything is built; then build the
-    quick-start society if it is named and not there, and teach models their cold start.
+    """Check everything; then build the quick-start society if it is named and missing, and teach
+    models their cold start.
 
     Raises:
-        PreflightError: everything that is missing, broken or too little, at once.
+        PreflightError: with all errors at once, before anything is built.
         RuntimeError: a cold start failed.
     """
     found = check_run(config)
@@ -103,13 +104,13 @@ def prepare(config: Config) -> Prepared:
     models, train, validation = found.inputs.models, found.inputs.train, found.inputs.validation
     assert train is not None and train.questions is not None and train.sizes is not None
     assert validation is not None and validation.questions is not None
-    assert found.plan
+    assert found.settings
     if found.isolation is not None:
-        coding.isolation.set(found.isolation)  # of programs that tools run in this process
+        coding.isolation.set(found.isolation)  # for programs that tools run in this process
     probe = found.inputs.probe
     return Prepared(
         config=found.config,
-        plan=found.plan,
+        settings=found.settings,
         models=[models[name].location for name in config.models],
         train=train.questions,
         validation=validation.questions,
@@ -126,7 +127,7 @@ def prepare(config: Config) -> Prepared:
 
 
 def check_run(config: Config) -> CheckedRun:
-    """Look at everything that a run of ``config`` needs."""
+    """Make all checks of a run of ``config``, without building or writing anything."""
     checks = Checks()
     machine = _find_machine(config, checks)
     device = machine.device
@@ -145,31 +146,31 @@ def check_run(config: Config) -> CheckedRun:
     if (judge := config.judge) is not None:
         checks.find("judge", judge.model, partial(_find_judge, config, judge))
     isolation = _find_isolation(config, checks, inputs)
-    shapes = shapes_of(config, inputs, device=device)
-    settled, plan = config, list[str]()
-    if shapes.keys() >= {*config.models}:  # one that is unknown has an error of its own
+    shapes = shapes_of(config, inputs.models, device=device)
+    settled, said = config, list[str]()
+    if shapes.keys() >= {*config.models}:  # else a check of a model has failed
         every = [shapes[name] for name in config.models]
-        settled, plan = _plan_memory(config, checks, every, machine)
-        plan += [
+        settled, said = _settle(config, checks, every, machine)
+        said += [
             f"update of {name}: a padded row for each sample, slower than packed rows, as {why}"
             for name, model in inputs.models.items()
-            if plan and (why := model.why_padded)
+            if said and (why := model.why_padded)
         ]
-        plan += passed_on(config) if plan else ()
-    _look_at_disk(settled, checks, shapes)
+        said += passed_on(config) if said else ()
+    _find_disk(settled, checks, shapes)
     checks.find("key that seals runs", "readable", user_key, show=lambda _: "readable")
     contents = inputs.contents() if config.resume else None
-    if contents is not None and plan:  # else settings are not settled as the run's were
+    if contents is not None and said:  # else sharding and threads are not set as the run's were
         compare = partial(changes_since_start, settled, contents)
         unchanged = "as it began"
-        checks.find("the run to resume", unchanged, compare, show=lambda said: said or unchanged)
-    return CheckedRun(checks, settled, device, inputs, isolation, plan, contents)
+        checks.find("the run to resume", unchanged, compare, show=lambda diff: diff or unchanged)
+    return CheckedRun(checks, settled, device, inputs, isolation, said, contents)
 
 
 def describe_run(found: CheckedRun) -> list[str]:
-    """Return what a dry run says: the table of checks, the sizes, and the errors."""
+    """Return the lines of a dry run: the table of checks, sizes, settings, warnings and errors."""
     sizes = () if found.sizes is None else describe_sizes(found.config, found.sizes)
-    lines = [*table(found.checks), "", *sizes, *found.plan]
+    lines = [*table(found.checks), "", *sizes, *found.settings]
     errors = errors_of(found.checks)
     warnings = [check.warning for check in found.checks if check.warning is not None]
     lines += ["", *(f"warning: {warning}" for warning in warnings)]
@@ -186,7 +187,7 @@ def describe_run(found: CheckedRun) -> list[str]:
 
 def _find_machine(config: Config, checks: Checks) -> Machine:
     """Return the machine to plan for: this one, the nodes of a Ray cluster, or one like the paper's
-    where there are no GPUs to plan for."""
+    if "cuda" is wanted and there are no GPUs."""
     in_all = gpus_in_all(plan_policy(config, device="cuda"), len(config.families))
     address = cluster_address()
     if address is not None:
@@ -202,8 +203,8 @@ def _find_machine(config: Config, checks: Checks) -> Machine:
 
 
 def check_device(config: Config, device: Device, gpus: Gpus) -> list[Check]:
-    """Return the device that a run takes; on "cuda" also a driver that its torch can use, and GPUs
-    for every policy; on a CPU a warning if it has no instructions for a wanted bfloat16."""
+    """Check the device: on "cuda" its driver and the number of GPUs, on a CPU that it has
+    instructions for bfloat16 if that is wanted."""
     wanted = config.cluster.device
     present = device if device == "cpu" or gpus.num_usable else "no GPU"
     chosen = Check("device", wanted, present, warning=why_on_cpu(wanted, gpus))
@@ -245,14 +246,14 @@ def _check_driver_and_gpus(config: Config, gpus: Gpus) -> list[Check]:
 
 
 def _on_each_node(machine: Machine) -> str:
-    """``8 GPUs of 79.0 GiB and 1000.0 GiB of memory on a node``, or the least of them."""
+    """``8 GPUs of 79.0 GiB and 1000.0 GiB of memory on a node``"""
     gpus = f"{machine.num_gpus} GPUs of {in_words(machine.gpu_bytes)} and "
     host = f"{in_words(machine.host_bytes)} of memory on a node"
     return host if machine.device == "cpu" else f"{gpus}{host}"
 
 
 def _find_isolation(config: Config, checks: Checks, inputs: Inputs) -> Isolation | None:
-    """Return what isolates programs, if a question or tool has them; try tasks of reasoning_gym."""
+    """Return the isolation of programs if any are run; try the tasks of reasoning_gym."""
     known = inputs.question_sets
     domains = {question.domain for questions in known for question in questions.questions}
     isolation = None
@@ -273,7 +274,7 @@ def _find_isolation(config: Config, checks: Checks, inputs: Inputs) -> Isolation
 
 
 def _find_judge(config: Config, judge: Judge) -> str:
-    """Return where the judge is. Raises ValueError where it is not, or is not asked."""
+    """Return the judge's address. Raises ValueError if it does not answer or is never asked."""
     from comas.engines.judge import find_judge  # imports openai, which takes a second
 
     asked = {turn.role for turn in silent_discussions(config)[0].turns if turn.generation.author}
@@ -288,11 +289,11 @@ def _find_judge(config: Config, judge: Judge) -> str:
 # ---------------------------------------------------------------- memory and disk
 
 
-def _plan_memory(
+def _settle(
     config: Config, checks: Checks, shapes: Sequence[ModelShape], machine: Machine
 ) -> tuple[Config, list[str]]:
-    """Return the configuration with its sharding and threads settled, and that in words; none where
-    none fits."""
+    """Return the configuration with sharding and threads set, and log lines about them (empty if
+    nothing fits)."""
     settle = partial(settle_sharding, config, shapes=shapes, machine=machine)
     gpus = f", on GPUs of {machine.gpu_bytes / GIB:.0f} GiB" * (machine.device == "cuda")
     found = checks.find(
@@ -314,7 +315,7 @@ def _plan_memory(
     return settled, [sharding] if threads is None else [sharding, threads]
 
 
-def _look_at_disk(config: Config, checks: Checks, shapes: dict[str, ModelShape]) -> None:
+def _find_disk(config: Config, checks: Checks, shapes: dict[str, ModelShape]) -> None:
     known = {name: trained_parameters(shape, config) for name, shape in shapes.items()}
     sizes = {policy: known.get(config.models[policy], 0) for policy in config.trained_policies}
     folder = Path(config.resume or config.saves)
@@ -325,12 +326,12 @@ def _look_at_disk(config: Config, checks: Checks, shapes: dict[str, ModelShape])
 
 
 def check_disk(config: Config, *, sizes: Mapping[int, int], free: int, num_kept: int = 0) -> Check:
-    """Return the disk of the run's folder: the checkpoints that are kept, the best among them, and
-    the one that is being written, less ``num_kept`` that a resumed run has already; the trained
-    agents' models; records. ``sizes`` are the parameters of each trained policy.
+    """Check the disk space for the kept checkpoints, the best one and the one being written, less
+    the ``num_kept`` of a resumed run; for the trained agents' models; and for records. ``sizes``
+    are the parameters of each trained policy.
 
-    A checkpoint holds Adam's two moments and the float32 weights, and below ZeRO-3 the model's own
-    weights (without ZeRO in float32 these are the float32 weights).
+    A checkpoint holds Adam's two moments and the float32 weights; below ZeRO-3 also the model's own
+    weights, unless these are the float32 weights.
 
     Example: four policies of 3.09e9 parameters in bfloat16: 14 bytes each under ZeRO-2 are 173
     GB, 12 bytes under ZeRO-3 148 GB.

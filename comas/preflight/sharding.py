@@ -1,5 +1,5 @@
-"""The cheapest way to divide a policy's states that fits into memory, the threads on a CPU, and the
-memory that follows."""
+"""The cheapest sharding of a policy that fits into memory, the checks of memory, and the number of
+threads on a CPU."""
 
 import dataclasses
 import os
@@ -26,15 +26,15 @@ from comas.preflight.memory import (
 from comas.preflight.model_shape import ModelShape, trained_parameters
 
 USABLE_SHARE = 0.95
-"""Share of a memory that can be filled; of a GPU's, the rest is lost between blocks."""
+"""Usable share of memory; the rest of a GPU's is lost to fragmentation."""
 ENGINE_PROCESS_BYTES = 1.1 * GIB
-"""Host memory of a rollout engine's process on a CPU, beside weights and KV cache."""
+"""Host memory of a rollout engine's process on a CPU, besides weights and KV cache."""
 RAY_BYTES = 0.7 * GIB
-"""Host memory of the driver and of Ray's own processes."""
+"""Host memory of the driver and Ray's own processes."""
 SMALL_PARAMETERS = 20_000_000
-"""Below it there is one thread. On two cores, two threads took 1.2 to 1.6 times as long as one to
-sample with 0.17 million parameters, where waking them costs more than they do, and 0.65 to 0.75 of
-the time with 135 million; updates gained from 1 million on (0.7 of the time; 0.55 with 30)."""
+"""Smaller models use one thread. On two cores, two threads took 1.2 to 1.6 times as long as one to
+sample with 0.17 million parameters, and 0.65 to 0.75 of the time with 135 million; updates took 0.7
+of the time with 1 million and 0.55 with 30 million."""
 
 
 # ---------------------------------------------------------------- the choice
@@ -46,21 +46,21 @@ class UpdateMemory:
 
     choice: Sharding
     rank: RankMemory
-    """What one rank needs with the model that needs most."""
+    """One rank of the model with the highest peak."""
     gpu_states: float
-    """The most that any GPU holds of what does not depend on the samples."""
+    """The part of the fullest GPU that does not depend on the samples."""
     gpu_peak: float
-    """The most that any GPU holds at any one time."""
+    """The peak of the fullest GPU."""
     gpu_free: float
-    """What tensors may fill of a GPU."""
+    """GPU memory for tensors."""
     host: float
-    """What all ranks on the machine need of its memory."""
+    """Host memory of all ranks on the machine."""
     host_bytes: int
     """The machine's memory."""
 
     @property
     def fits(self) -> bool:
-        """True if neither the GPUs nor the host have too little."""
+        """True if both GPU and host memory suffice."""
         return self.gpu_peak <= self.gpu_free and self.host <= USABLE_SHARE * self.host_bytes
 
     def __str__(self) -> str:
@@ -74,15 +74,14 @@ class UpdateMemory:
 def settle_sharding(
     config: Config, *, shapes: Sequence[ModelShape], machine: Machine
 ) -> tuple[Config, str]:
-    """Return ``config`` with ``policy.zero_stage`` and ``policy.adam_offload`` decided, and a line
-    that says what and why. ``shapes`` are those of every policy's model.
+    """Return ``config`` with ``policy.zero_stage`` and ``policy.adam_offload`` set, and a log line
+    with the reason. ``shapes`` are those of each policy's model.
 
-    What the configuration sets is taken as it is. Of what it leaves open, the first of
-    ``possible_shardings`` that fits is taken; on a CPU the first.
+    Takes the first of ``possible_shardings`` that fits; on a CPU, or if the configuration leaves
+    no choice, the first.
 
-    Raises:
-        ValueError: the settings exclude each other on this device, or nothing that they leave
-            open fits (with the numbers).
+    Raises ValueError if the settings exclude each other on this device, or if there is a choice and
+    nothing fits (with the numbers).
     """
     possible = possible_shardings(config, machine)
     choice, numbers = possible[0], ""
@@ -111,15 +110,13 @@ def settle_sharding(
 
 
 def possible_shardings(config: Config, machine: Machine) -> list[Sharding]:
-    """Return what the configuration leaves open, in the order of its cost in time: Adam's states on
-    the GPU before those in host memory, then the lower stage.
+    """Return the shardings that the configuration allows, fastest first: Adam's states on the GPU
+    before those in host memory, then by stage.
 
-    Left out where there is another: what adds up gradients in bfloat16 (below ZeRO-2, and with
-    offloaded states below ZeRO-3), and ZeRO-3 with Adam on a GPU where its optimiser cannot be
-    compiled.
+    Avoids, if possible, those that accumulate gradients in bfloat16 (below ZeRO-2; with offloaded
+    states below ZeRO-3), and ZeRO-3 with Adam on a GPU if its optimiser cannot be compiled.
 
-    Raises:
-        ValueError: the settings exclude each other on this device.
+    Raises ValueError if the settings exclude each other on this device.
     """
     policy, on_gpus = config.policy, machine.device == "cuda"
     num_stages = 4 if policy.lora.rank is None else 3  # ZeRO-3 would divide the adapters' base
@@ -140,7 +137,7 @@ def possible_shardings(config: Config, machine: Machine) -> list[Sharding]:
         if policy.dtype == "bfloat16" and stage < (3 if offload else 2):
             return False
         if stage == 3 and shares_gpus and not offload and config.optimization.optimizer != "adamw":
-            return False  # between updates DeepSpeed moves no other's states
+            return False  # DeepSpeed moves no other optimiser's states between updates
         return machine.has_cuda_compiler or not (on_gpus and stage == 3 and not offload)
 
     return list(filter(is_sound, possible)) or possible
@@ -149,20 +146,20 @@ def possible_shardings(config: Config, machine: Machine) -> list[Sharding]:
 def update_memory(
     config: Config, shapes: Sequence[ModelShape], choice: Sharding, machine: Machine
 ) -> UpdateMemory:
-    """Return the most memory of an update under ``choice`` of models with these ``shapes``."""
+    """Return the peak memory of an update of models with these ``shapes`` under ``choice``."""
     shares_gpu = config.cluster.placement == "colocated"
     ranks = (rank_memory(shape, config, choice, shares_gpu=shares_gpu) for shape in shapes)
     rank = max(ranks, key=lambda rank: rank.peak)
     placement = plan_policy(config, device="cuda")
-    # Groups of ranks that this machine has: as many as its GPUs have room for.
+    # Groups of ranks on this machine: as many as its GPUs have room for.
     room = machine.num_gpus // placement.num_gpus * placement.policies_per_group
     num_groups = min(len(config.trained_families), room)
     engine = config.rollout.gpu_memory_utilization * machine.gpu_bytes if shares_gpu else 0
     sharers = config.cluster.policies_per_gpu
-    # Of policies that share a GPU others are updated as well, or their engines are awake.
+    # Other policies on the same GPU are updated as well, or their engines are awake.
     peak = rank.peak + (sharers - 1) * max(rank.peak, engine)
     if shares_gpu and config.policy.lora.rank is not None:
-        # Adapters and their base stay on a GPU while its engine samples.
+        # Adapters and their base stay on the GPU while its engine samples.
         peak = max(peak, sharers * (rank.states + engine))
     num_processes = (2 if shares_gpu else 1) * sharers
     return UpdateMemory(
@@ -180,8 +177,8 @@ def update_memory(
 
 
 def check_memory(config: Config, shapes: Sequence[ModelShape], machine: Machine) -> list[Check]:
-    """Return the memory that a run needs whose sharding is settled: on GPUs that of one in an
-    update and in sampling, and everywhere the host's. ``shapes`` are those of every policy."""
+    """Check the memory of a run with a settled sharding: of a GPU in an update and in sampling, and
+    of the host. ``shapes`` are those of each policy's model."""
     store = config.cluster.object_store_mib * MIB
     if machine.device == "cpu":
         host = _check_host(_cpu_bytes(config, shapes) + store, machine)
@@ -196,13 +193,13 @@ def check_memory(config: Config, shapes: Sequence[ModelShape], machine: Machine)
 
 
 def _cpu_bytes(config: Config, shapes: Sequence[ModelShape]) -> float:
-    """Return the host memory of a run on a CPU: every process with its weights, each rank also with
-    gradients, Adam's states, and a reference model where the loss has one."""
+    """Return the host memory of a run on a CPU: each process with its weights, ranks also with
+    gradients, Adam's states, and a reference model if the loss has one."""
     has_reference = config.algorithm.uses_reference and config.policy.lora.rank is None
-    # Where the model is sharded, in processes beside the one that schedules.
+    # The shards of a model run in processes besides the one that schedules.
     shards = config.rollout.tensor_parallel
     processes = ENGINE_PROCESS_BYTES * (1 if shards == 1 else 1 + shards)
-    # vLLM keeps a packed copy beside the weights that an update fills.
+    # vLLM keeps a packed copy besides the weights that an update fills.
     engines = sum(
         processes
         + config.rollout.cpu_kv_cache_mib * MIB
@@ -288,7 +285,7 @@ def _check_sampling(config: Config, shape: ModelShape, machine: Machine) -> Chec
             "rollout.max_num_seqs, or shard engines over more GPUs (rollout.tensor_parallel)"
         )
     present, room = f"{gib(given)} GiB", max(given - engine.weights - engine.batch, 0)
-    if engine.sequence > 0:  # else nothing is kept of a sequence's tokens
+    if engine.sequence > 0:  # else the model has no KV cache
         present += f" ({room / engine.sequence:.0f} longest sequences)"
     return Check("GPU memory, sampling", words, present, error)
 
@@ -297,7 +294,7 @@ def _check_sampling(config: Config, shape: ModelShape, machine: Machine) -> Chec
 
 
 def num_threads(num_parameters: int, *, num_cores: int, at_work: int) -> int:
-    """Return on how many threads each of ``at_work`` engines or ranks computes that work at once.
+    """Return the threads of each of ``at_work`` engines or ranks that work at once.
 
     Example: two engines of a model with 135 million parameters on 16 cores: 8.
     """
@@ -307,13 +304,11 @@ def num_threads(num_parameters: int, *, num_cores: int, at_work: int) -> int:
 def settle_threads(
     config: Config, *, shapes: Sequence[ModelShape], machine: Machine
 ) -> tuple[Config, str | None]:
-    """Return ``config`` with ``cluster.cpu_threads`` decided, and a line that says what and why;
-    on GPUs as it is, for the nodes' cores decide there. ``shapes`` are those of every policy's
-    model.
+    """Return ``config`` with ``cluster.cpu_threads`` set, and a log line with the reason; on GPUs
+    it is left to each node's cores. ``shapes`` are those of each policy's model.
 
-    Engines of all policies generate at once, and so do their ranks train; with
-    ``training.max_staleness`` both at once. (Of a Ray cluster of several nodes, as if all were on
-    one.)
+    The engines of all policies work at once, and so do their ranks; with ``training.max_staleness``
+    engines and ranks do. (A Ray cluster is treated as one machine.)
 
     Example: two policies on 16 cores, an engine and a rank each: 8 threads.
     """

@@ -1,4 +1,4 @@
-"""The sizes that follow from a configuration: discussions, samples, optimiser steps."""
+"""The sizes of a run: discussions, samples, optimiser steps."""
 
 import math
 from collections import Counter
@@ -18,11 +18,10 @@ MADE_UP = tuple(Question(str(number), "math", "") for number in range(2))
 
 
 def derive_sizes(config: Config, *, num_questions: int) -> Sizes:
-    """Count what a run of ``num_questions`` training questions will do.
+    """Return the sizes of a run of ``num_questions`` training questions.
 
-    Turns are counted by holding a discussion with silent agents, so that the schedule itself
-    decides; there are two, as some criticism needs another one. Not to be called while an event
-    loop runs. Raises DataError when there are fewer questions than a batch holds.
+    Turns are counted in a discussion of silent agents, so that the schedule itself decides. Must
+    not be called while an event loop runs. Raises DataError if the questions do not fill a batch.
     """
     num_steps = count_steps(
         num_questions,
@@ -37,7 +36,7 @@ def derive_sizes(config: Config, *, num_questions: int) -> Sizes:
     num_judge_requests = num_discussions * sum(turn.generation.author != "" for turn in said)
     samples_per_agent = num_turns / config.society.num_agents
     if isinstance(config.algorithm, Dpo):
-        samples_per_agent = 2 * config.rollout.batch_size  # a pair of each question
+        samples_per_agent = 2 * config.rollout.batch_size  # one pair per question
     agents = Counter(config.policy_of_agent)
     samples = [round(samples_per_agent * agents[p]) for p in range(config.num_policies)]
 
@@ -69,7 +68,7 @@ def derive_sizes(config: Config, *, num_questions: int) -> Sizes:
 
 
 def describe_sizes(config: Config, sizes: Sizes) -> list[str]:
-    """Return the derived sizes in plain words, one line per subject."""
+    """Return the sizes as log lines."""
     turns = sizes.turns_per_discussion
     size = config.optimization.train_batch_size
     batch = "the whole buffer" if size is None else f"{size} samples"
@@ -101,10 +100,8 @@ def describe_sizes(config: Config, sizes: Sizes) -> list[str]:
 def silent_discussions(
     config: Config, questions: Sequence[Question] = MADE_UP, *, said: str = ""
 ) -> list[Discussion]:
-    """Return the discussions of questions, with every turn and who has it; all say ``said``.
-
-    Not to be called while an event loop runs.
-    """
+    """Return discussions of the questions in which every agent says ``said``. Must not be called
+    while an event loop runs."""
     return run_discussions(
         questions,
         generate=partial(_say, said, judged=config.judged_roles),
@@ -116,7 +113,7 @@ def silent_discussions(
 
 
 def silent_rewards(config: Config, discussions: Sequence[Discussion]) -> Rewards:
-    """Return what the reward scheme makes of discussions in which nobody answers correctly."""
+    """Return the rewards of discussions in which every solution is unanswered."""
     unanswered: Verdicts = {
         (discussion.discussion_id, turn.turn_id): "unanswered"
         for discussion in discussions
@@ -132,7 +129,7 @@ async def _say(said: str, request: Request, *, judged: Collection[str]) -> Gener
 
 
 def _describe_updates(config: Config) -> list[str]:
-    """Return which policy is updated when, unless it is each of them in every step."""
+    """Return when each policy is updated, unless all are in every step."""
     if set(config.update_every) == {1}:
         return []
     in_words = {0: "never (frozen)", 1: "every step"}
@@ -144,7 +141,7 @@ def _describe_updates(config: Config) -> list[str]:
 
 
 def _describe_judge(config: Config, sizes: Sizes) -> list[str]:
-    """Return how often a step asks the judge, if there is one."""
+    """Return the judge's requests per step, if there is one."""
     if (judge := config.judge) is None:
         return []
     roles = " and ".join(judge.roles)

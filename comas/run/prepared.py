@@ -40,8 +40,8 @@ class Sizes:
 class Prepared:
     config: Config
     """Including what was left to the machine."""
-    plan: Sequence[str]
-    """Log lines: how the update fits into memory, and the threads."""
+    settings: Sequence[str]
+    """Log lines about the chosen sharding, threads and options."""
     models: list[str]
     """Each policy's base model: a folder or hub name."""
     train: QuestionSet
@@ -60,4 +60,4 @@ class Prepared:
     disk: str
     """A line about the disk space that the run takes."""
     warnings: Sequence[str]
-    """Warnings about estimates that are too small."""
+    """The warnings of the checks."""
