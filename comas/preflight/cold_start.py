@@ -17,7 +17,7 @@ from comas.run.seals import read_inputs
 
 
 def with_cold_starts(config: Config, checks: Checks, inputs: Inputs, machine: Machine) -> Inputs:
-    """Return ``inputs`` with each model's taught copy, or the cold start that is still to be taught;
+    """Return ``inputs`` with each model's taught copy, or the cold start still to be taught;
     each is a line of ``checks``. A resumed run keeps the models that it began with."""
     before = read_inputs(Path(config.resume)) if config.resume else {}
     models = [config.models[policy] for policy in config.trained_policies]
