@@ -12,6 +12,7 @@ import logging
 import re
 from collections.abc import Sequence
 from contextlib import suppress
+from itertools import pairwise
 from pathlib import Path
 
 from comas.config.paths import names_file
@@ -47,6 +48,7 @@ from comas.utils.terminal import (
 log = logging.getLogger("comas")
 
 DRY_RUN, TRIAL, EXPORT_BEST = "--dry-run", "--trial", "--export-best"
+TIME = re.compile(r"([1-9]\d*)([smh])")
 FULL_OR_BROKEN = {errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS}
 """Errors of a disk that takes no more data."""
 
@@ -120,20 +122,23 @@ def _read(arguments: Sequence[str]) -> argparse.Namespace:
     instead.add_argument(TRIAL, type=_seconds)
     instead.add_argument(EXPORT_BEST, action="store_true")
     parser.add_argument("arguments", nargs="*")
-    # In `--trial configs/mine.yaml` the file is not the time.
+    for word, following in pairwise(arguments):
+        if word == TRIAL and TIME.fullmatch(following):
+            parser.error(f"write {TRIAL}={following}, with an equals sign and no space")
+    # Else argparse would take the configuration for the time.
     words = [f"{TRIAL}={BUDGET_S:.0f}s" if word == TRIAL else word for word in arguments]
     return parser.parse_intermixed_args(words)
 
 
 def _seconds(text: str) -> float:
-    """Parse a duration: ``"10m" -> 600.0``."""
-    if (found := re.fullmatch(r"([1-9]\d*)([smh])", text)) is None:
+    """Return the seconds of a duration: ``10m`` is 600.0."""
+    if (found := TIME.fullmatch(text)) is None:
         raise argparse.ArgumentTypeError(f"{text} is no time: write it like 90s, 10m or 2h")
     return float(found[1]) * {"s": 1, "m": 60, "h": 3600}[found[2]]
 
 
 def _describe(arguments: Sequence[str]) -> int:
-    """Print what the run would need and do; returns EXIT_ERROR if it could not start."""
+    """Log what the run would need and do; returns 0 if it could start."""
     found = check_run(_configure(arguments))
     for line in describe_run(found):
         log.info(line)

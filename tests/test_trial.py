@@ -443,6 +443,12 @@ def test_a_time_that_is_none_is_refused_with_how_to_write_it(time, capsys):
     assert f"{time} is no time: write it like 90s, 10m or 2h" in capsys.readouterr().err
 
 
+def test_a_time_after_a_blank_is_not_taken_for_the_configuration(capsys):
+    with pytest.raises(SystemExit):
+        command.main(["--trial", "10m", str(QUICKSTART)])
+    assert "write --trial=10m, with an equals sign" in capsys.readouterr().err
+
+
 @pytest.mark.slow  # and of the stack, by its society
 def test_a_trial_of_the_quick_start_measures_its_engines_and_writes_nothing(saves):
     before = sorted(saves.iterdir())

@@ -1,7 +1,7 @@
-"""``comas train --trial``: what a run would learn from and cost, measured on its real engines.
+"""``comas train --trial``: measures on the real engines what a run would learn from and cost.
 
-It reads like a step of ``comas/train.py``, but keeps nothing: no run directory, no checkpoint and
-no model, and the engines end. Answers are used to measure, and where the reward asks for them.
+It makes a step as ``comas/train.py`` does, but writes no run directory, checkpoint or model. Gold
+answers serve to measure, and rewards that ask for them.
 """
 
 import math
@@ -29,18 +29,17 @@ from comas.verification import Verifier
 from comas.verification.solutions import verify_solutions
 
 FIRST_DISCUSSIONS = 4
-"""Held first: how long they take tells how many more fit into the time."""
+"""Discussions of the first batch, whose time says how many more fit into the budget."""
 IN_FLIGHT = 48
-"""Discussions that are held at once, also where a run's own batches are smaller: they keep the
-engines busy."""
+"""Discussions at once, even if the run's own batches are smaller, to keep the engines busy."""
 MAX_DISCUSSIONS = 400
 DETECTABLE = 0.1
-"""Distance of an AUC from chance that is found (``detectable``): no more discussions are held."""
+"""Detectable distance of an AUC from chance (see ``detectable``) at which sampling stops."""
 FEWEST_QUESTIONS = 30
-"""Questions that are tried before, if the data has so many: copies of one question are alike."""
+"""Questions that are tried at least, if the data has so many: copies of a question are alike."""
 BUDGET_S = 600.0
 DISCUSSED, UPDATED = 0.6, 0.85
-"""Shares of the budget that have passed when discussions, and the update, should be over."""
+"""Shares of the budget by which discussions, and then the update, should be done."""
 FIRST_QUESTIONS, VALIDATED = 4, 100
 """Held-out questions that are asked first, and at most."""
 
@@ -52,12 +51,12 @@ def try_out(
     discuss: Callable[..., list[Discussion]],
     budget_s: float = BUDGET_S,
 ) -> list[str]:
-    """Hold some of a run's first discussions by ``discuss`` (of ``comas.train``), make an update,
-    and return what they show.
+    """Hold some of a run's first discussions with ``discuss`` (of ``comas.train``), make an update,
+    and return the report.
 
-    All discussions come before the update, so they are of the agents as they are. Each part begins
-    small, and goes on with as much as fits into ``budget_s`` seconds at the pace that was measured;
-    the small beginning is made in any case. Raises EngineError when engines fail.
+    All discussions come before the update, so the agents are untrained. Each part starts small, and
+    then does as much as fits into ``budget_s`` seconds at the measured pace; it is never less than
+    the small start. Raises EngineError if engines fail.
     """
     config = prepared.config
     ends = time.monotonic() + budget_s
@@ -82,7 +81,7 @@ def try_out(
 
 @dataclass(frozen=True)
 class Trial:
-    """The parts of a step, as in a run, on its engines."""
+    """The parts of a training step."""
 
     prepared: Prepared
     agents: Agents
@@ -90,8 +89,8 @@ class Trial:
     discuss: Callable[..., list[Discussion]]
 
     def sample_until(self, time_s: float) -> list[Batch]:
-        """Hold batches of discussions, of one question or more, until there are enough, or no time
-        for more: a small one, one as in the run or a part of it, then larger ones."""
+        """Hold batches of discussions until there are ``enough`` or time is up: first a small one,
+        then at most one like the run's, then larger ones."""
         config, known = self.prepared.config, self.prepared.train.questions
         copies, size = config.interaction.prompt_reuse, min(len(known), MAX_DISCUSSIONS)
         batches: list[Batch] = []
@@ -109,7 +108,7 @@ class Trial:
         return batches
 
     def sample(self, questions: Sequence[Question], *, step: int) -> Batch:
-        """Hold the discussions of ``questions``, and reward and verify them."""
+        """Hold, reward and verify the discussions of ``questions``."""
         started = time.monotonic()
         part = in_part(self.prepared, len(questions))
         discussions = self.discuss(part, self.agents, step=step, questions=questions)
@@ -126,8 +125,8 @@ class Trial:
         return Batch(rewards, rollout_s=time.monotonic() - started, verdicts=verdicts())
 
     def update_until(self, time_s: float, batches: Sequence[Batch]) -> Update:
-        """Update on the first batch, which warms everything up, then on as many discussions of the
-        last as there is time for; returns the latter, or else the former."""
+        """Update on the first batch to warm up, then on as many discussions of the last batch as
+        there is time for. Returns the last update made."""
         small = self.update(batches[0], step=1)
         last = batches[-1].rewards.discussions
         pace_s = small.update_s / len(batches[0].rewards.discussions)
@@ -140,7 +139,7 @@ class Trial:
         return self.update(Batch(rewards, batches[-1].rollout_s, verdicts), step=2)
 
     def update(self, batch: Batch, *, step: int) -> Update:
-        """Update all trained policies on ``batch``, and sync them."""
+        """Update all trained policies on ``batch`` and sync their engines."""
         config = self.prepared.config
         samples = collect_samples(
             batch.rewards.discussions,
@@ -150,21 +149,21 @@ class Trial:
         buffers = {policy: samples[policy] for policy in config.trained_policies}
         clock = Stopwatch()
         wait_for_update = self.agents.begin_update(buffers, step=step)
-        # Beside the update of a run as well, from which it takes cores.
+        # As in a run, verifying takes cores from the update.
         discussions = [item.discussion for item in batch.rewards.discussions]
         answers = self.prepared.train.answers
         verdicts = verify_solutions(self.verifier, discussions, answers=answers)
         stats = wait_for_update()
         clock.lap("update")
-        self.agents.sync_weights()  # as after every update; on shared GPUs it takes long
+        self.agents.sync_weights()  # slow on shared GPUs
         clock.lap("sync")
         verdicts()
         times = clock.times()
         return Update(batch, buffers, stats, times["time/update"], times["time/sync"])
 
     def validate_until(self, time_s: float) -> float:
-        """Return the seconds that a whole validation takes, by a few questions, then by as many as
-        there is time for."""
+        """Return the seconds of a whole validation, estimated from a few questions, then from as
+        many as there is time for."""
         questions = len(self.prepared.validation.questions)
         whole_s = self.validate(min(FIRST_QUESTIONS, questions))
         fit = int((time_s - time.monotonic()) / max(whole_s / questions, 1e-9))
@@ -172,7 +171,7 @@ class Trial:
         return self.validate(num) if num > FIRST_QUESTIONS else whole_s
 
     def validate(self, num: int) -> float:
-        """Return the seconds of a whole validation, of which ``num`` questions are asked."""
+        """Return the seconds of a whole validation, estimated from ``num`` questions."""
         prepared = self.prepared
         questions, answers = prepared.validation.questions, prepared.validation.answers
         started = time.monotonic()
@@ -188,8 +187,8 @@ class Trial:
 def costs_of(
     batches: Sequence[Batch], update: Update, validation_s: float, *, config: Config
 ) -> Costs:
-    """Return what was measured, of whole steps: of the batches that are nearest to a step in size
-    (the first, which warmed the engines up, only where there is no other), and of the update."""
+    """Return the measured costs of whole steps: from the update, and from the batches nearest to a
+    step in size (without the first, which warmed up the engines, unless it is the only one)."""
     num_held = config.rollout.batch_size * config.interaction.prompt_reuse
     warm = batches[1:] or batches
     sizes = [len(batch.rewards.discussions) for batch in warm]
@@ -219,7 +218,7 @@ def costs_of(
 
 
 def in_part(prepared: Prepared, num_questions: int) -> Prepared:
-    """Return a run whose batches hold ``num_questions``."""
+    """Return the run with batches of ``num_questions`` questions."""
     config, sizes = prepared.config, prepared.sizes
     turns = sizes.num_turns * num_questions // config.rollout.batch_size
     return replace(
@@ -230,7 +229,7 @@ def in_part(prepared: Prepared, num_questions: int) -> Prepared:
 
 
 def enough(batches: Sequence[Batch]) -> bool:
-    """True if more discussions would add little to what is said of the judges."""
+    """True if more discussions would say little more about the judges."""
     verdicts = Counter(of for batch in batches for of in batch.verdicts.values() if of != "failed")
     right = verdicts["correct"]
     num_held = sum(len(batch.rewards.discussions) for batch in batches)

@@ -1,4 +1,4 @@
-"""What a run will cost, from what was measured of its first batches, or of parts of them."""
+"""The costs of a run, estimated from its first batches or parts of them."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -18,27 +18,27 @@ UNITS = (("hours", 3600.0), ("minutes", 60.0), ("seconds", 1.0))
 
 @dataclass(frozen=True)
 class Costs:
-    """Seconds and tokens of a step, by what was measured of parts of it."""
+    """Seconds and tokens of a step, estimated from parts of it."""
 
     rollouts_s: Sequence[float]
-    """A step's, by each batch."""
+    """Seconds of a step's rollout, estimated from each batch."""
     sampled_tokens: Sequence[int]
-    """Of each discussion."""
+    """Per discussion."""
     update_s: float
-    """0 if there was nothing to train on."""
+    """0 if there were no samples to train on."""
     trained_tokens: int
-    """Prompts and responses of the update."""
+    """Tokens of the update's prompts and responses."""
     sync_s: float
     validation_s: float
-    """Of a whole validation."""
+    """Seconds of a whole validation."""
     discussions: tuple[int, int]
-    """Of the batches by which a rollout is told, and of a step."""
+    """Number in the batches behind ``rollouts_s``, and in a step."""
     overlaps: bool
     """True if the next batch is sampled while policies are updated."""
 
     def step_s(self, rollout_s: float | None = None, *, length: float = 1.0) -> float:
-        """The seconds of a step, at a ``rollout_s`` (None: the mean), and with samples ``length``
-        times as long.
+        """Return the seconds of a step with this ``rollout_s`` (by default the mean), and samples
+        ``length`` times as long.
 
         Example: rollouts of 4 s and 12 s, an update of 8 s, and a sync of 1 s: 8 + 8 + 1 = 17 s.
         """
@@ -46,8 +46,8 @@ class Costs:
         return (max(parts) if self.overlaps else sum(parts)) + self.sync_s
 
     def run_s(self, sizes: Sizes) -> Estimate:
-        """The seconds of a run beyond its start, if responses keep their lengths; the interval is
-        from the fastest batch to the slowest, and of the mean length."""
+        """Return the seconds of a run after its start, if responses keep their length. The interval
+        covers the fastest to the slowest batch, and that of the mean length."""
 
         def seconds(rollout_s: float | None, length: float) -> float:
             steps_s = sizes.num_steps * self.step_s(rollout_s, length=length)
@@ -61,7 +61,7 @@ class Costs:
 
 
 def relative_spread(values: Sequence[float]) -> float:
-    """Return half of the 95 % interval of the mean of ``values``, as a share of it.
+    """Return half of the 95 % interval of the mean of ``values``, relative to the mean.
 
     Example: 1, 2, 3 have the mean 2 and the standard deviation 1: 1.96 / sqrt(3) / 2 = 0.566.
     """
@@ -71,7 +71,7 @@ def relative_spread(values: Sequence[float]) -> float:
 def describe_costs(
     costs: Costs, memory: Mapping[str, Sequence[MemoryPeak]], prepared: Prepared
 ) -> list[list[str]]:
-    """Return a table of what a run takes: time, memory and disk."""
+    """Return a table of the time, memory and disk space of a run."""
     sizes = prepared.sizes
     run = costs.run_s(sizes)
     unit, unit_s = next((unit for unit in UNITS if run.value >= 2 * unit[1]), UNITS[-1])

@@ -1,4 +1,4 @@
-"""Who tells right solutions from wrong ones: judges, the reward, a vote, the solver itself."""
+"""How well judges, rewards, votes and the solver itself tell right solutions from wrong ones."""
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -23,9 +23,9 @@ from comas.verification.solutions import Verdicts
 
 NUM_RESAMPLES = 10_000
 MIN_QUESTIONS = 5
-"""With right and with wrong solutions, below which an interval would promise too much."""
+"""With right and with wrong solutions; an interval from fewer would be too narrow."""
 CALLS_RIGHT = PREDICTS_CORRECT["from_score_2"]
-"""The value from which on a judge calls a solution right: a score of 2, a rating of 3."""
+"""A judge calls a solution right from this value on: a score of 2, a rating of 3."""
 
 
 class Estimate(NamedTuple):
@@ -40,37 +40,37 @@ class Estimate(NamedTuple):
 
 
 class Opinion(NamedTuple):
-    """What a judge, or anything else, makes of a solution."""
+    """The value that a judge, or another source, gives to a solution."""
 
     solution: TurnKey
     question_id: str
     value: float | None
-    """The higher, the better; None: it cannot be read."""
+    """Higher is better; None if it cannot be read."""
     is_right: bool | None
-    """The verdict on the solution; None: the verifier failed."""
+    """The verdict on the solution; None if the verifier failed."""
 
 
 @dataclass(frozen=True)
 class Source:
-    """Where opinions come from, and how well they tell right from wrong."""
+    """A source of opinions, and how well they tell right from wrong."""
 
     name: str
     opinions: Sequence[Opinion]
-    """Those with a value of solutions with a verdict."""
+    """Those with a value, on solutions with a verdict."""
     auc: Estimate | None = None
     balanced_accuracy: float | None = None
     untold: str = ""
-    """Why it cannot be said, if it cannot."""
+    """Why the AUC is unknown, if it is."""
 
     @property
     def detectable(self) -> float:
-        """How far from 0.5 an AUC would have to be to be found by so many opinions."""
+        """The smallest distance of an AUC from 0.5 that so many opinions would show."""
         right = sum(bool(of.is_right) for of in self.opinions)
         return detectable(right, len(self.opinions) - right)
 
     @property
     def sees(self) -> bool:
-        """True if it is settled that it tells right from wrong."""
+        """True if it certainly tells right from wrong."""
         return self.auc is not None and self.auc.low > 0.5
 
 
@@ -82,9 +82,9 @@ def find_sources(
     sees_verdicts: bool,
     seed: int,
 ) -> dict[str, Source]:
-    """Return how well each agent tells right from wrong as a judge, all of them together, and the
-    reward, unless it ``sees_verdicts``; and for comparison a vote, a vote weighed by the judges,
-    and the mean log-prob of a solution's tokens. ``judges`` are what each agent said."""
+    """Return how well each agent's and all agents' opinions (``judges``) tell right from wrong, and
+    the reward, unless it ``sees_verdicts``; for comparison also a vote, a vote weighed by the
+    judges, and the mean log-prob of a solution's tokens."""
     discussions = [item.discussion for item in rewarded]
     source = partial(assess, seed=seed)
     found = {
@@ -138,8 +138,8 @@ def assess(
     threshold: float | None = CALLS_RIGHT,
     nothing: str = "nothing can be read",
 ) -> Source:
-    """Return how well ``opinions`` tell right from wrong, if they are enough to say. Without a
-    ``threshold`` the upper half is called right. ``nothing`` says why there may be none."""
+    """Return how well ``opinions`` tell right from wrong, if there are enough. Without a
+    ``threshold``, the upper half is called right. ``nothing`` says why there may be none."""
     known = [of for of in opinions if of.value is not None and of.is_right is not None]
     right, wrong = (
         len({of.question_id for of in known if of.is_right is kind}) for kind in (True, False)
@@ -155,9 +155,9 @@ def assess(
 
 
 def detectable(num_right: int, num_wrong: int) -> float:
-    """Return how far from 0.5 an AUC has to be to be found in 80 % of samples of so many solutions,
-    of unlike questions, by its 95 % interval: (1.96 + 0.84) standard errors of the AUC of values
-    that say nothing (Mann-Whitney).
+    """Return the distance of an AUC from 0.5 that the 95 % interval shows in 80 % of samples of so
+    many solutions of different questions: (1.96 + 0.84) standard errors of the AUC of random values
+    (Mann-Whitney).
 
     Example: 48 and 48: 2.8 * sqrt(97 / (12 * 48 * 48)) = 0.166.
     """
@@ -166,13 +166,13 @@ def detectable(num_right: int, num_wrong: int) -> float:
 
 
 def auc(opinions: Sequence[Opinion], *, seed: int) -> Estimate:
-    """Return the AUC: over all pairs of a right and a wrong solution, the share in which the right
-    one has the higher value, a tie counting half (Mann-Whitney).
+    """Return the AUC: the share of pairs of a right and a wrong solution in which the right one has
+    the higher value, counting ties half (Mann-Whitney).
 
-    The 95 % interval comes from a bootstrap over questions, as solutions of one question are alike.
-    Its quantiles are those of the expanded percentile bootstrap (Hesterberg 2015, arXiv 1411.5279):
-    with few questions n, plain ones are too narrow by sqrt((n - 1) / n), and by the normal
-    distribution in the place of Student's t.
+    The 95 % interval comes from a bootstrap over questions, as solutions of one question are alike,
+    with the quantiles of the expanded percentile bootstrap (Hesterberg 2015, arXiv 1411.5279): for
+    few questions n, plain ones are too narrow by sqrt((n - 1) / n) and by using the normal
+    distribution in place of Student's t.
 
     Example: right ones with 1 and 0.5, wrong ones with 0.5 and 0: (0.5 + 1 + 1 + 1) / 4.
     """
@@ -188,7 +188,7 @@ def auc(opinions: Sequence[Opinion], *, seed: int) -> Estimate:
     np.add.at(compared, pairs, 1.0)
 
     def share(counts: np.ndarray) -> np.ndarray:
-        """[B] from how often each question counts, [B, num]."""
+        """Return the AUC of each resample; ``counts`` of the questions are [B, num]."""
         wins, total = (((counts @ table) * counts).sum(axis=1) for table in (won, compared))
         return wins[total > 0] / total[total > 0]
 
@@ -198,13 +198,13 @@ def auc(opinions: Sequence[Opinion], *, seed: int) -> Estimate:
     return Estimate(float(share(np.ones((1, num)))[0]), float(below), float(above))
 
 
-# ---------------------------------------------------------------- what is read
+# ---------------------------------------------------------------- opinions
 
 
 def judgments(
     discussions: Iterable[Discussion], verdicts: Verdicts, outcome: Outcome | None
 ) -> dict[int, list[Opinion]]:
-    """Return what each agent said as a judge, in scorings or (judgments, ratings) evaluations."""
+    """Return each agent's opinions as a judge, from its scorings, judgments or ratings."""
     said: defaultdict[int, list[Opinion]] = defaultdict(list)
     if outcome is None:
         return said
@@ -222,7 +222,7 @@ def judgments(
 def opinion_on(
     discussion: Discussion, solution: Turn, value: float | None, verdicts: Verdicts
 ) -> Opinion:
-    """Return that a solution has this ``value`` to somebody."""
+    """Return the opinion that a solution has this ``value``."""
     key = discussion.discussion_id, solution.turn_id
     verdict = verdicts.get(key, "failed")
     is_right = None if verdict == "failed" else verdict == "correct"
@@ -230,7 +230,7 @@ def opinion_on(
 
 
 def value_said(text: str, outcome: Outcome) -> float | None:
-    """Return what a judge's response makes of a solution, from 0 to 1; None: it cannot be read.
+    """Return the value from 0 to 1 in a judge's response, or None if it cannot be read.
 
     Example: a score of 2 is 0.5, the judgment "correct" 1, a rating of 4 0.8.
     """
@@ -245,7 +245,7 @@ def value_said(text: str, outcome: Outcome) -> float | None:
 
 
 def elect(discussions: Sequence[Discussion], weigh: Weigh) -> dict[str, str]:
-    """Return question id -> the answer that a vote elects, where two solutions or more vote."""
+    """Return question id -> elected answer, for questions with at least two voting solutions."""
     voters = Counter(
         discussion.question.question_id
         for discussion in discussions
@@ -257,6 +257,6 @@ def elect(discussions: Sequence[Discussion], weigh: Weigh) -> dict[str, str]:
 
 
 def _agrees(elected: Mapping[str, str], discussion: Discussion, solution: Turn) -> float | None:
-    """Return 1 for the elected answer, 0 for another; None where none is elected."""
+    """Return 1 for the elected answer, 0 for another, None if none is elected."""
     answer = elected.get(discussion.question.question_id)
     return None if answer is None else float(spelled_answer(solution.text) == answer)

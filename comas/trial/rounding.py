@@ -1,4 +1,4 @@
-"""What the rounding of weights to bfloat16 leaves of an update."""
+"""How much of an update the rounding of weights to bfloat16 leaves."""
 
 from pathlib import Path
 
@@ -8,14 +8,14 @@ from comas.run.prepared import Prepared
 from comas.utils.model_folder import folder_of
 
 SAMPLED = 97
-"""One weight in so many is looked at."""
+"""Every 97th weight is examined."""
 
 
 def describe_rounding(prepared: Prepared) -> list[str]:
-    """Return a line for each model and learning rate of a run in bfloat16 that trains whole models.
+    """Return a line per model and learning rate, if whole models are trained in bfloat16.
 
-    Adam's optimiser changes a weight by about the learning rate in a step. It adds up in float32,
-    but policy and engines compute with what was rounded.
+    Adam changes a weight by about the learning rate in a step. These changes accumulate in float32,
+    but policy and engines compute with rounded weights.
     """
     config = prepared.config
     if config.policy.dtype != "bfloat16" or config.policy.lora.rank is not None:
@@ -32,8 +32,10 @@ def describe_rounding(prepared: Prepared) -> list[str]:
 
 
 def share_moved(folder: Path, change: float) -> float:
-    """Return the share of a model's weights that ``change``, up or down, takes to another number
-    in bfloat16: 8 bits, so that 1.0 needs 0.002 downwards and 0.004 upwards."""
+    """Return the share of a model's weights that differ in bfloat16 after a ``change`` up or down.
+
+    Example: 1.0 needs a change of 0.002 downwards or 0.004 upwards, for bfloat16 has 8 bits.
+    """
     num_moved = num_weights = 0
     for file in folder.glob("*.safetensors"):
         with safe_open(file, "pt") as tensors:

@@ -1,4 +1,4 @@
-"""Whether there is a signal to learn from, in words."""
+"""The report on whether there is a signal to learn from."""
 
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from statistics import fmean
@@ -18,21 +18,21 @@ from comas.verification.forms import Verdict
 from comas.verification.solutions import Verdicts
 
 BLIND = 0.6
-"""Where the interval of an AUC reaches from 0.5 or less to no more than this, judges are blind."""
+"""Judges are blind if the interval of their AUC lies below this and includes 0.5."""
 TOO_HARD, TOO_EASY = 0.05, 0.95
-"""Shares of right solutions beyond which there is too little to tell apart."""
+"""Outside these shares of right solutions there is too little to tell apart."""
 READABLE, LEARNABLE = 0.8, 0.1
-"""Least shares of judgments that can be read, and of groups in which there is an advantage."""
+"""Minimum shares of readable judgments, and of groups with an advantage."""
 SCHEMES = {
     "weighed vote": "comas.ideas.scored_majority:scored_majority",
     "vote": "majority",
 }
-"""Source of values -> the reward scheme that pays by it; none for the likelihood, which told right
-from wrong, and yet made a model that was paid by it sure and wrong (results/smollm2.md)."""
+"""Source of values -> reward scheme that pays by it; not the likelihood: it told right from wrong,
+but a model paid by it became sure and wrong (results/smollm2.md)."""
 
 
 class Batch(NamedTuple):
-    """The discussions of a batch that was tried."""
+    """A batch of discussions of the trial."""
 
     rewards: Rewards
     rollout_s: float
@@ -41,32 +41,32 @@ class Batch(NamedTuple):
 
 
 class Update(NamedTuple):
-    """An update, and what it took."""
+    """An update and its time."""
 
     batch: Batch
     buffers: Mapping[int, Sequence[TrainingSample]]
-    """Policy -> what it was trained on: samples of ``batch``."""
+    """Policy -> the samples of ``batch`` that it was trained on."""
     stats: Mapping[int, UpdateStats]
     update_s: float
     sync_s: float
 
 
 class Check(NamedTuple):
-    """A condition of the gate: whether a run is worth its time."""
+    """A condition for a run to be worth its time."""
 
     name: str
     found: str
     wants: str
     passes: bool | None
-    """None: what was tried leaves it open."""
+    """None if the trial leaves it open."""
 
 
 Spoken = Sequence[tuple[Turn, Verdict | None]]
-"""Turns, with the verdicts on those that are solutions."""
+"""Turns, with the verdicts on solutions."""
 
 
 def describe_signal(batches: Sequence[Batch], update: Update, *, config: Config) -> list[str]:
-    """Return what ``batches`` show, and the ``update``."""
+    """Return the report on ``batches`` and the ``update``."""
     rewarded = [item for batch in batches for item in batch.rewards.discussions]
     discussions = [item.discussion for item in rewarded]
     verdicts = {key: of for batch in batches for key, of in batch.verdicts.items()}
@@ -116,7 +116,7 @@ def describe_signal(batches: Sequence[Batch], update: Update, *, config: Config)
 def shares(
     spoken: Spoken, judges: Mapping[int, Sequence[Opinion]], *, num_agents: int
 ) -> list[list[str]]:
-    """Return a table of what all agents said, and each of several."""
+    """Return a table of shares, for all agents together and for each of several."""
     roles = list(dict.fromkeys(turn.role for turn, _ in spoken))
     every = [worth for said in judges.values() for worth in said]
     columns = {"all": column(spoken, every, roles)}
@@ -128,7 +128,7 @@ def shares(
 
 
 def column(spoken: Spoken, said: Sequence[Opinion], roles: Sequence[str]) -> dict[str, str]:
-    """Return what one or all agents said; ``said``: as judges."""
+    """Return a column of the table; ``said`` are the opinions as judges."""
     known = [of for _, of in spoken if of not in (None, "failed")]
     cells = {
         "right solutions": share(of == "correct" for of in known),
@@ -145,10 +145,10 @@ def column(spoken: Spoken, said: Sequence[Opinion], roles: Sequence[str]) -> dic
 
 
 def never_ends(generation: Generation) -> bool:
-    """True if a response that was cut off repeats itself: its second half is what came before, by
-    a period of at most a quarter of it, so that a higher limit would not help.
+    """True if a response that was cut off repeats itself, so that no higher limit would help: its
+    second half has a period of at most a quarter of its length.
 
-    Example: of the tokens 5 9 7 7 7 7 7 7 the last four repeat what stands one before.
+    Example: the last four of the tokens 5 9 7 7 7 7 7 7 have the period 1.
     """
     tokens = list(generation.response_token_ids)
     half = len(tokens) // 2
@@ -159,7 +159,7 @@ def never_ends(generation: Generation) -> bool:
 
 
 def table(found: Iterable[Source]) -> list[list[str]]:
-    """Return how well each source of values tells right solutions from wrong ones."""
+    """Return a table of how well each source tells right solutions from wrong ones."""
     heads = ["AUC [95 %]", "balanced", "solutions", "found from"]
     rows = [["  who tells right from wrong?", *heads]]
     for of in found:
@@ -176,7 +176,7 @@ def learnable(
     stats: Mapping[int, UpdateStats],
     algorithm: Algorithm,
 ) -> tuple[str, Sequence[bool]]:
-    """Return what groups the algorithm has, in words, and in which there is anything to learn."""
+    """Return a description of the algorithm's groups, and for each whether it has an advantage."""
     learnt: dict[Hashable, bool] = {}
     for policy, samples in buffers.items():
         if isinstance(algorithm, Dpo):
@@ -197,7 +197,7 @@ def learnable(
     return name, list(learnt.values())
 
 
-# ---------------------------------------------------------------- what it means
+# ---------------------------------------------------------------- conclusions
 
 
 PASSES = {True: "passes", False: "fails", None: "open"}
@@ -211,8 +211,8 @@ def gate(
     learnt: Sequence[bool],
     judges_pay: bool,
 ) -> list[Check]:
-    """Return the conditions under which a run by this reward is worth its time, each with its
-    threshold. Of judges that do not pay, nothing has to be ``readable``."""
+    """Return the conditions for a run with this reward to be worth its time. ``readable`` is empty
+    if judges do not pay."""
     checks = [
         Check(
             "right solutions",
@@ -242,8 +242,8 @@ def gate(
 
 
 def deciding(found: Mapping[str, Source], *, judges_pay: bool) -> Source | None:
-    """Return the source on which a run depends: the judges, if there are any and they pay, else the
-    reward; None where it is made of verdicts."""
+    """Return the source that a run depends on: the judges if they pay, else the reward; None if the
+    reward is made of verdicts."""
     return (
         None
         if "reward" not in found
@@ -254,7 +254,7 @@ def deciding(found: Mapping[str, Source], *, judges_pay: bool) -> Source | None:
 def verdict(
     found: Mapping[str, Source], checks: Sequence[Check], *, judges_pay: bool = True
 ) -> str:
-    """Say whether a run is worth its time, and why."""
+    """Return whether a run is worth its time, with the reason."""
     failed = [of.name for of in checks if of.passes is False]
     is_open = [of.name for of in checks if of.passes is None]
     worth = "worth training"
@@ -266,7 +266,7 @@ def verdict(
 
 
 def sight(decides: Source | None) -> str:
-    """Say whether what decides can tell right from wrong."""
+    """Return whether the deciding source can tell right from wrong."""
     if decides is None:
         return "the reward is made of verdicts, which tell right from wrong"
     if decides.auc is None:
@@ -283,8 +283,8 @@ def sight(decides: Source | None) -> str:
 
 
 def vote_over_one(opinions: Sequence[Opinion]) -> list[str]:
-    """Return a line on how much a majority vote adds to one answer, where any was held.
-    ``opinions``: 1 for solutions with the elected answer, 0 for others of the same questions."""
+    """Return a line that compares a majority vote, if there was any, to a single answer. An opinion
+    is 1 on solutions with the elected answer, and 0 on others of the same questions."""
     elected = {of.question_id: bool(of.is_right) for of in opinions if of.value}
     one = share(bool(of.is_right) for of in opinions)
     said = f"{share(elected.values())} of {len(elected)} questions, a single answer in {one}"
@@ -298,7 +298,7 @@ def right_share(found: Mapping[str, Source]) -> float:
 
 
 def advice(found: Mapping[str, Source]) -> str:
-    """Return what to do next."""
+    """Return the next thing to try."""
     right = right_share(found)
     if not TOO_HARD <= right <= TOO_EASY:
         harder = "harder" if right > TOO_EASY else "easier"
@@ -322,6 +322,6 @@ def advice(found: Mapping[str, Source]) -> str:
 
 
 def share(holds: Iterable[bool]) -> str:
-    """Return a share as it is shown."""
+    """Return the share that holds as text, "-" if there is nothing to count."""
     known = list(holds)
     return f"{fmean(known):.0%}" if known else "-"
