@@ -1,4 +1,4 @@
-"""What is wrong with a configuration, in words that name key, value, origin and remedy."""
+"""Errors of a configuration, each with its key, value, origin and remedy."""
 
 import re
 from collections.abc import Sequence
@@ -12,12 +12,12 @@ DEFAULT_ORIGIN = "default"
 COMMAND_LINE = "command line"
 MAX_SHOWN_CHARS = 200
 CREDENTIALS = re.compile(r"://\S*@")
-"""The user name and the password of a URL; greedy, since a password may hold any character."""
+"""User name and password of a URL; greedy, since a password may hold any character."""
 
 
 @dataclass(frozen=True)
 class Setting:
-    """A key with its value, and who set it: a file with its line, the command line, or nobody.
+    """A key with its value and origin: a file and line, the command line, or the default.
 
     Example: ``Setting("rollout.batch_size", 0, "configs/comas.yaml, line 31")``
     """
@@ -26,9 +26,9 @@ class Setting:
     value: Any
     origin: str
     folder: Path | None = None
-    """That of the file, in which a path that is not whole is looked for first."""
+    """The file's folder, in which relative paths are looked up first."""
     written: str | None = None
-    """On the command line: the text of a value that YAML takes for a number, true or false."""
+    """The text of a value on the command line that YAML reads as a number, true or false."""
 
     def __str__(self) -> str:
         return f"{self.key} = {yaml_text(self.value)}  ({self.origin})"
@@ -36,7 +36,7 @@ class Setting:
 
 @dataclass(frozen=True)
 class Conflict:
-    """Keys whose values are not allowed, alone or together."""
+    """Keys whose values are not allowed together, or a key whose value never is."""
 
     keys: tuple[str, ...]
     constraint: str
@@ -45,7 +45,7 @@ class Conflict:
 
 @dataclass(frozen=True)
 class InvalidSetting:
-    """What is wrong with one setting, or with several together, and what to do about it."""
+    """An invalid setting, or several that exclude each other, with the remedy."""
 
     settings: tuple[Setting, ...]
     constraint: str
@@ -56,7 +56,7 @@ class InvalidSetting:
 
 
 class ConfigError(ValueError):
-    """Every error of a configuration, in one readable text."""
+    """All errors of a configuration, in one text."""
 
     def __init__(self, errors: Sequence[InvalidSetting]) -> None:
         self.errors = tuple(errors)
@@ -66,15 +66,15 @@ class ConfigError(ValueError):
 
 
 def yaml_text(value: Any) -> str:
-    """``value`` on one line, as it would stand in a file, less the passwords of its URLs."""
+    """Return ``value`` as one line of YAML, without the passwords of its URLs."""
     text = yaml.safe_dump(value, default_flow_style=True, allow_unicode=True, width=10**6)
-    # Before it is cut off, after which nothing would tell a password from a path.
+    # Before truncation, which could make a password look like a path.
     text = CREDENTIALS.sub("://***@", text.removesuffix("...\n").strip())
     return text if len(text) <= MAX_SHOWN_CHARS else text[:MAX_SHOWN_CHARS] + " ..."
 
 
 def one_line(error: Exception) -> str:
-    """The message of ``error`` on one line; of a YAML error with the line of the file."""
+    """Return the message of ``error`` on one line; for YAML, with the line of the file."""
     if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark is not None:
         return f"{error.problem} (line {error.problem_mark.line + 1})"
     return " ".join(str(error).split())

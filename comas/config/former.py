@@ -1,4 +1,4 @@
-"""Keys that this repository had before, and those of the paper's released code."""
+"""Former keys of this repository, and keys of the paper's released code."""
 
 from functools import cache
 from pathlib import Path
@@ -6,14 +6,13 @@ from pathlib import Path
 import yaml
 
 RELEASED_SECTIONS = ("default_agent", "agents", "workflow_args", "reward_alloc")
-"""Where keys of the released code stand, apart from those at the top."""
+"""Sections of the released code; other keys of it are at the top level."""
 
 
 def former(key: str) -> tuple[str, str] | None:
-    """What is wrong with a key that was there before, or is one of the released code, and what to
-    do; None: it is none of these.
+    """Return the error and remedy for a former key, or one of the released code, or None.
 
-    Example: for ``agents.0.agent-0.pretrain`` it is to write ``society.models``.
+    Example: the remedy for ``agents.0.agent-0.pretrain`` is to write ``society.models``.
     """
     tables = former_keys()
     section, _, last = key.rpartition(".")
@@ -36,5 +35,5 @@ def former(key: str) -> tuple[str, str] | None:
 
 @cache
 def former_keys() -> dict[str, dict[str, str]]:
-    """The tables of ``former.yaml``, which says what they are."""
+    """Return the tables of ``former.yaml``."""
     return yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8"))

@@ -1,4 +1,4 @@
-"""How a schema declares its keys: a dataclass whose fields are keys, or sections that hold keys."""
+"""How a schema declares its keys: dataclasses whose fields are keys, or sections of keys."""
 
 import dataclasses
 import re
@@ -28,18 +28,18 @@ class Key:
     """Its type."""
     default: Any
     bounds: Any = None
-    """pydantic's, of a number."""
+    """pydantic's bounds of a number."""
     example: Any = None
-    """A value to show where the default is null."""
+    """A value to show if the default is null."""
     leads_to: LeadsTo | None = None
-    """What a text, or each of a list or mapping, may name; a path becomes whole when it is read."""
+    """What a text, or each in a list or mapping, may name; its path is made absolute when read."""
 
 
 def key(
     default: Any, *, example: Any = None, leads_to: LeadsTo | None = None, **bounds: Any
 ) -> Any:
-    """Declare a key: its default, what ``Key`` says of it, and of a number the bounds of pydantic's
-    ``Field`` (ge, gt, le); those of entries stand in the type."""
+    """Declare a key by its default and the fields of ``Key``. ``bounds`` are those of pydantic's
+    ``Field`` (ge, gt, le); bounds of entries belong into the type."""
     metadata = {"bounds": Field(**bounds), "example": example, "leads_to": leads_to}
     if isinstance(default, list | dict):
         return field(default_factory=default.copy, metadata=metadata)
@@ -47,13 +47,13 @@ def key(
 
 
 def one_of(names: tuple[str, ...]) -> GetPydanticSchema:
-    """Annotate ``str`` with the names that are allowed."""
+    """Return an annotation of ``str`` that allows only these names."""
     return GetPydanticSchema(lambda _, handler: handler.generate_schema(Literal[names]))
 
 
 def keys_of(config: Any) -> dict[str, Key]:
-    """Every key of a configuration, dotted (``section.key``), in its order, with its value there as
-    the default."""
+    """Return the dotted name (``section.key``) of every key of a configuration -> the key, with its
+    value there as the default."""
     keys: dict[str, Key] = {}
     hints = _hints_of(type(config))  # type: ignore[arg-type]
     for declared in dataclasses.fields(config):
@@ -76,7 +76,7 @@ def _adapter_of(kind: Any) -> TypeAdapter[Any]:
 
 
 def types_of(schema: type) -> dict[str, dict[str, type]]:
-    """Section -> name -> dataclass, of the sections that are one of several (``A | B``)."""
+    """Return section -> name -> dataclass, for sections with several types (``A | B``)."""
     members = {name: typing.get_args(kind) for name, kind in typing.get_type_hints(schema).items()}
     return {
         section: {each.name: each for each in types}
@@ -86,8 +86,7 @@ def types_of(schema: type) -> dict[str, dict[str, type]]:
 
 
 def defaults_of(schema: type[Schema], settings: Mapping[str, Any]) -> Schema:
-    """The defaults, where a section that is one of several dataclasses is the one whose ``name``
-    the setting ``section.name`` has, or else the default one."""
+    """Return the defaults; a section with several types has the one that ``section.name`` sets."""
     config = schema()
     for section, types in types_of(schema).items():
         name = settings.get(f"{section}.name")
@@ -97,9 +96,9 @@ def defaults_of(schema: type[Schema], settings: Mapping[str, Any]) -> Schema:
 
 
 def owner_of(name: str, keys: Mapping[str, Key]) -> str | None:
-    """The key that the setting ``name`` is of: itself, or the mapping that it is an entry of.
+    """Return the key that the setting ``name`` sets, whole or by one entry of a mapping, or None.
 
-    Example: ``rollout.vllm_options.enforce_eager`` is of ``rollout.vllm_options``.
+    Example: ``rollout.vllm_options.enforce_eager`` sets an entry of ``rollout.vllm_options``.
     """
     owner = next((known for known in keys if f"{name}.".startswith(f"{known}.")), None)
     if owner is None or owner == name:
@@ -110,7 +109,7 @@ def owner_of(name: str, keys: Mapping[str, Key]) -> str | None:
 
 
 def leaves(values: Mapping[str, Any], section: str = "") -> dict[str, Any]:
-    """The values that are no mappings, by their dotted names.
+    """Return the values that are not mappings, by their dotted names.
 
     Example: ``{"rollout": {"batch_size": 4}, "seed": 1}`` gives ``{"rollout.batch_size": 4,
     "seed": 1}``
@@ -123,10 +122,10 @@ def leaves(values: Mapping[str, Any], section: str = "") -> dict[str, Any]:
 
 
 def typed(value: Any, key: Key) -> Any:
-    """``value`` as ``key`` holds it. Raises ValueError, which says what is allowed, or
+    """Return ``value`` as ``key`` holds it. Raises ValueError, naming what is allowed, or
     OverflowError.
 
-    Example: of a float, ``typed(2, key) == 2.0``, and ``typed("2", key)`` raises.
+    Example: for a float, ``typed(2, key) == 2.0``, and ``typed("2", key)`` raises.
     """
     kind: Any = Annotated[key.kind, key.bounds]  # type: ignore[name-defined]
     try:

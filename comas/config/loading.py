@@ -1,4 +1,4 @@
-"""From YAML and ``key=value`` overrides to a checked dataclass, or to every error at once."""
+"""Reads YAML files and ``key=value`` overrides into a checked dataclass, or lists all errors."""
 
 import dataclasses
 import difflib
@@ -34,7 +34,7 @@ from comas.config.yaml_texts import dump
 
 Check = Callable[[Schema], Iterable[Conflict]]
 Changes = Mapping[str, tuple[str, str]]
-"""Key -> (value before, value after), in YAML."""
+"""Key -> (value before, value after), as YAML."""
 
 
 def load(
@@ -44,11 +44,11 @@ def load(
     *,
     check: Check[Schema] | None = None,
 ) -> Schema:
-    """Read the files that ``path`` is based on, ``path`` and ``overrides`` (``section.key=value``,
-    values in YAML), then ``check``. Later settings win; a file, or the command line, that names
-    another type of a section forgets what was set before of keys that this one does not have.
+    """Read ``path``, after the files that it is based on, and ``overrides`` (``section.key=value``,
+    values in YAML), then ``check`` the result. Later settings win; naming another type of a section
+    drops earlier settings of keys that this type does not have.
 
-    Raises ConfigError with every error that was found.
+    Raises ConfigError with all errors at once.
     """
     config, errors = read(schema, path, overrides, check=check)
     if errors:
@@ -63,14 +63,14 @@ def read(
     *,
     check: Check[Schema] | None = None,
 ) -> tuple[Schema, list[InvalidSetting]]:
-    """Do as ``load`` does, but return the errors, with the default of every invalid key."""
+    """Do what ``load`` does, but return the errors, and defaults in place of invalid values."""
     errors: list[InvalidSetting] = []
     sources: list[list[Setting]] = []
     try:
         sources = [] if path is None else read_files(path)
     except ConfigError as error:
         errors += error.errors
-        check = None  # of keys together: those of the file are not known
+        check = None  # the file's keys are unknown
     from_command_line, override_errors = read_overrides(overrides)
     settings = _last_of_each(schema, [*sources, from_command_line])
     config, value_errors = _check_values(schema, settings, check)
@@ -78,16 +78,16 @@ def read(
 
 
 def config_as_yaml(config: Any) -> str:
-    """Every key of ``config``; written to a file, ``load`` reads it as an equal one."""
+    """Return all keys as YAML, which ``load`` reads as an equal configuration."""
     return dump(dataclasses.asdict(config))
 
 
 def changed_keys(before: Any, after: Any) -> Changes:
-    """What differs between two configurations of the same schema.
+    """Return the differences between two configurations of the same schema.
 
     Example: ``{"training.num_steps": ("31", "62")}``
     """
-    old, new = (  # an empty mapping, whose entries are settings, counts as null
+    old, new = (  # an empty mapping counts as null, since its entries are settings
         {key: value for key, value in leaves(dataclasses.asdict(each)).items() if value != {}}
         for each in (before, after)
     )
@@ -102,8 +102,8 @@ def changed_keys(before: Any, after: Any) -> Changes:
 
 
 def _last_of_each(schema: type, sources: Iterable[Iterable[Setting]]) -> dict[str, Setting]:
-    """Key -> its last setting. A mapping that is set whole forgets what was set of it before, and
-    a type of a section what it does not have."""
+    """Return key -> its last setting. Setting a mapping as a whole drops its earlier entries, and
+    naming the type of a section drops the keys that it does not have."""
     last: dict[str, Setting] = {}
     for settings in sources:
         named = {setting.key: setting.value for setting in settings}
@@ -119,7 +119,7 @@ def _last_of_each(schema: type, sources: Iterable[Iterable[Setting]]) -> dict[st
 def _check_values(
     schema: type[Schema], settings: Mapping[str, Setting], check: Check[Schema] | None
 ) -> tuple[Schema, list[InvalidSetting]]:
-    """The defaults with every valid setting in place, and the errors of all others."""
+    """Return the defaults with all valid settings applied, and the errors of the others."""
     named = {name: setting.value for name, setting in settings.items()}
     config = defaults_of(schema, named)
     keys = keys_of(deepcopy(config))  # whose defaults stay as they are
@@ -141,7 +141,7 @@ def _check_values(
     known = [setting for setting in settings.values() if owners[setting.key]]
     invalid = {setting.key for error in errors for setting in error.settings}
     for conflict in check(config) if check else ():
-        if invalid.isdisjoint(conflict.keys):  # else a consequence of an error already listed
+        if invalid.isdisjoint(conflict.keys):  # else a consequence of another error
             involved = [
                 setting
                 for key in conflict.keys
@@ -153,10 +153,10 @@ def _check_values(
 
 
 def _accepted(setting: Setting, key: Key, entry: Sequence[str]) -> Any:
-    """The value of a setting of ``key``, or of an entry in it, with whole paths. Raises ValueError
-    or OverflowError where it cannot be one."""
+    """Return the value of a setting of ``key``, or of an entry in it, with absolute paths. Raises
+    ValueError or OverflowError if it is not allowed."""
     kind = typing.get_args(key.kind)[1] if entry else key.kind
-    # A shell takes quotes away: there, name=007 is that text.
+    # A shell removes quotes, so name=007 on the command line is a text.
     is_text = kind in (str, str | None) and setting.written is not None
     value = setting.written if is_text else setting.value
     for name in reversed(entry):
@@ -170,7 +170,7 @@ def _accepted(setting: Setting, key: Key, entry: Sequence[str]) -> Any:
 
 
 def _why_unknown(name: str, schema: type, keys: Mapping[str, Key]) -> tuple[str, str]:
-    """Why the setting ``name`` is of no key, and what to do."""
+    """Return the error and remedy for a setting of no key."""
     section = name.partition(".")[0]
     former: Callable[[str], tuple[str, str] | None] = getattr(schema, "former", lambda name: None)
     if (said := former(name)) is not None:
@@ -202,7 +202,7 @@ def _put(values: dict[str, Any], path: Sequence[str], value: Any) -> None:
 
 
 def _nearest(name: str, schema: type, known: Iterable[str]) -> str:
-    """Name the known key that was probably meant, or what there is to choose from."""
+    """Return a remedy with the known key that was probably meant, or with all to choose from."""
     known = list(known)
     section, _, last = name.rpartition(".")
     by_last = {k.rpartition(".")[2]: k for k in known}
@@ -219,7 +219,7 @@ def _nearest(name: str, schema: type, known: Iterable[str]) -> str:
 
 
 def _example(name: str, keys: Mapping[str, Key]) -> str:
-    """A valid setting of the key ``name``, or of a key of the section ``name``."""
+    """Return a remedy with a valid setting of the key, or of a key of the section, ``name``."""
     shown = next(known for known in keys if known == name or known.startswith(f"{name}."))
     key = keys[shown]
     value = key.default if key.example is None else key.example

@@ -1,4 +1,4 @@
-"""Where a path leads that is not whole: the one rule for everything that a user may name."""
+"""How a relative path is resolved: one rule for everything that a user may name."""
 
 import os
 import re
@@ -7,30 +7,30 @@ from typing import Literal
 
 _PACKAGE = Path(__file__).parents[1]
 REPOSITORY = _PACKAGE if (_PACKAGE / "configs").is_dir() else _PACKAGE.parent
-"""What shipped files are named from: the checkout, or a wheel's package, which holds configs/."""
+"""The root of shipped files: the checkout, or in a wheel the package, which holds configs/."""
 STARTED_IN = "COMAS_STARTED_IN"
-"""The variable by which a script, which goes to the repository, says where it was started."""
+"""Environment variable in which a script keeps the user's folder before it changes directory."""
 NO_PATH = re.compile(r"\s*\Z|hub:|verifiers:|quickstart/|reasoning_gym\Z")
-"""How data and models are named that are no files of the user's."""
+"""Names of data and models that are not files of the user."""
 PREFIX = re.compile(r"(trl|verl):")
-"""Before the path of a plug-in, how it is called (``comas/reward_formulation/foreign.py``)."""
+"""Prefix of a plug-in's path that says how to call it (comas/reward_formulation/foreign.py)."""
 
 _named_in: dict[Path, Path | None] = {}
-"""A path that is nowhere -> the folder of the YAML file that names it, to be told later; None: the
-command line names it."""
+"""A path that was not found -> the folder of the YAML file that names it, for error messages; None
+for the command line."""
 
 LeadsTo = Literal["file", "plug-in", "new folder"]
-"""What a key may name: a file or folder; ``path/to/file.py:object``; a folder that is written to,
-and made where it is missing, for which nobody looks elsewhere."""
+"""What a key may name: a file or folder; ``path/to/file.py:object``; or a folder to create, not
+looked up."""
 
 
 class PathError(ValueError):
-    """A text that can be no path, or leads to what cannot be looked at."""
+    """A text that cannot be a path, or a path that cannot be read."""
 
 
 def find(name: str | Path, folder: Path | None = None) -> Path | None:
-    """The first that exists, and is then whole: ``name`` in ``folder`` (that of the YAML file that
-    names it), in the folder where the user stands, and in the repository. None: there is none.
+    """Return the absolute path of the first ``name`` that exists: in ``folder`` (that of the YAML
+    file that names it), the user's current folder, or the repository; or None.
 
     Raises PathError.
     """
@@ -49,7 +49,7 @@ def find(name: str | Path, folder: Path | None = None) -> Path | None:
 
 
 def tried(name: str | Path, folder: Path | None = None) -> str:
-    """``"; tried: /home/me/x, /opt/comas/x"``: where ``find`` has looked for a relative path."""
+    """Return where ``find`` looked for a relative path: ``"; tried: /home/me/x, /opt/comas/x"``."""
     if _expanded(name).is_absolute():
         return ""
     folder = folder or _named_in.get(Path(name))
@@ -58,8 +58,7 @@ def tried(name: str | Path, folder: Path | None = None) -> str:
 
 
 def names_file(argument: str) -> bool:
-    """Whether an argument is the path of a file or folder, though it may look like
-    ``key=value``."""
+    """True if an argument is an existing path, even if it looks like ``key=value``."""
     try:
         return find(argument) is not None
     except PathError:
@@ -67,8 +66,8 @@ def names_file(argument: str) -> bool:
 
 
 def whole(name: str, leads_to: LeadsTo, folder: Path | None) -> str:
-    """``name`` with a whole path in place of one that starts at ``folder``, where the user stands
-    or at the repository; as it is where there is no such file. Raises PathError."""
+    """Return ``name`` with its path made absolute by ``find``, or unchanged if it does not exist.
+    Raises PathError."""
     if leads_to == "new folder":
         return str(_expanded(name)) if name.strip() else name
     if leads_to == "plug-in" and (prefix := PREFIX.match(name)):
@@ -83,7 +82,7 @@ def whole(name: str, leads_to: LeadsTo, folder: Path | None) -> str:
 
 
 def here() -> Path:
-    """The folder where the user stands."""
+    """Return the user's current folder."""
     said = os.environ.get(STARTED_IN)
     return Path(said) if said and Path.cwd().samefile(REPOSITORY) else Path.cwd()
 

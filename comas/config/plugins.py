@@ -1,9 +1,8 @@
-"""Names that stand for objects: those that are shipped, those that installed packages register, and
-a user's own: ``file.py:object`` or ``module:object``.
+"""Registries of named objects: shipped ones, those of installed packages, and a user's own, named
+``file.py:object`` or ``module:object``.
 
-What is read of a ``file.py`` is kept, and handed to worker processes and Ray actors
-(``texts_read``, ``adopt_texts``): all processes of a run have the same code, also when the file is
-edited meanwhile.
+The text of a ``file.py`` is read once and handed to worker processes and Ray actors
+(``texts_read``, ``adopt_texts``), so all of them run the same code even if the file is edited.
 """
 
 import asyncio
@@ -30,16 +29,16 @@ Entry = TypeVar("Entry")
 
 HOW_TO_NAME_ONE = "name an object of your own: path/to/file.py:object or module:object"
 _texts: dict[str, str] = {}
-"""What this process has read of each file.py, or was handed; by its whole path."""
+"""Absolute path -> text of each file.py that this process has read or was handed."""
 _files: set[str] = set()
-"""Where the plug-ins of this process are defined."""
+"""The files in which plug-ins of this process are defined."""
 
 
 class PluginError(ValueError):
-    """What is wrong with a plug-in, with the line of its file, and what to do about it."""
+    """An error of a plug-in, with its file and line, and the remedy."""
 
     def __init__(self, constraint: str, remedy: str) -> None:
-        super().__init__(constraint, remedy)  # both, as it may be pickled
+        super().__init__(constraint, remedy)  # both, so that it can be pickled
         self.constraint, self.remedy = constraint, remedy
 
     def __str__(self) -> str:
@@ -48,7 +47,7 @@ class PluginError(ValueError):
 
 @dataclass(frozen=True)
 class PluginFile:
-    """The file in which a plug-in is defined, and at which line."""
+    """The file and line in which a plug-in is defined."""
 
     path: Path
     text: str
@@ -64,10 +63,10 @@ class PluginFile:
 
 
 class Registry(dict[str, Entry]):
-    """What a key may name. It holds what is shipped; any other name is looked up as a plug-in.
+    """The objects that a key may name: shipped ones are items, other names looked up as plug-ins.
 
-    Example: ``REWARD_SCHEMES["interaction"]`` is ours, ``REWARD_SCHEMES["my.py:reward"]`` what
-    my.py defines as ``reward``; ``list(REWARD_SCHEMES)`` are ours alone.
+    Example: ``REWARD_SCHEMES["interaction"]`` is shipped, ``REWARD_SCHEMES["my.py:reward"]`` is the
+    object ``reward`` of my.py; ``list(REWARD_SCHEMES)`` names the shipped ones only.
     """
 
     def __init__(
@@ -79,12 +78,12 @@ class Registry(dict[str, Entry]):
         adapt: Callable[[Any], Entry | None],
         prefixes: Mapping[str, Any] | None = None,
     ) -> None:
-        """``group``: of the entry points by which packages register theirs.
-        ``wanted``: what a plug-in has to be, in words.
-        ``adapt``: makes an entry of what a plug-in is, or None where it can be none; raises
-        TypeError where it cannot be called as it will be (``check_call``).
-        ``prefixes``: "trl" of "trl:my.py:f" -> what makes of f something for ``adapt``, and says
-        itself what is ``wanted``."""
+        """``group``: the entry points by which packages register their plug-ins.
+        ``wanted``: a description of a valid plug-in.
+        ``adapt``: returns the entry for a plug-in, or None if it cannot be one; raises TypeError if
+        it cannot be called as it will be (``check_call``).
+        ``prefixes``: the "trl" of "trl:my.py:f" -> a function that converts f for ``adapt``, with
+        its own attribute ``wanted``."""
         super().__init__(shipped)
         self.group = group
         self.wanted = wanted
@@ -93,7 +92,7 @@ class Registry(dict[str, Entry]):
         self._looked_up: dict[str, Entry] = {}
 
     def __missing__(self, name: str) -> Entry:
-        """Look up a plug-in. Raises PluginError where there is none, or it cannot be used."""
+        """Look up a plug-in. Raises PluginError if there is none or it cannot be used."""
         if name in self._looked_up:
             return self._looked_up[name]
         found, foreign = self._look_up(name), self._prefixes.get(name.partition(":")[0])
@@ -109,14 +108,14 @@ class Registry(dict[str, Entry]):
         return entry
 
     def find(self, name: str) -> Entry | None:
-        """What ``name`` stands for; None where that is an error."""
+        """Return the entry of ``name``, or None instead of a PluginError."""
         try:
             return self[name]
         except PluginError:
             return None
 
     def source_of(self, name: str) -> PluginFile | None:
-        """Where a plug-in is defined; None for what is shipped, or is no Python file.
+        """Return where a plug-in is defined; None for shipped entries and what is no Python file.
 
         Raises PluginError as a look-up does.
         """
@@ -131,11 +130,11 @@ class Registry(dict[str, Entry]):
         return PluginFile(Path(module.__file__), text, _line_of(attribute, text))
 
     def label(self, name: str) -> str:
-        """A short name, for folders and tables: ``label("my.py:TWICE") == "TWICE"``."""
+        """Return a short name for folders and tables: ``label("my.py:TWICE") == "TWICE"``."""
         return name.rpartition(":")[2]
 
     def known(self) -> str:
-        """All names that can be chosen, those of installed packages included."""
+        """Return all names, including those of installed packages, separated by commas."""
         registered = [point.name for point in entry_points(group=self.group)]
         return ", ".join([*self, *(name for name in registered if name not in self)])
 
@@ -156,7 +155,7 @@ class Registry(dict[str, Entry]):
             raise PluginError(f"{where} has no {attribute}", remedy) from error
 
     def _fits(self, found: Any, foreign: Any, module: ModuleType) -> bool:
-        """Whether what a module holds could be an entry, and was not imported by it."""
+        """True if an object of a module could be an entry and was not imported into it."""
         is_code = inspect.isroutine(found) or inspect.isclass(found)
         if is_code and found.__module__ != module.__name__:
             return False
@@ -166,7 +165,7 @@ class Registry(dict[str, Entry]):
             return False
 
     def _split(self, name: str) -> tuple[str, str]:
-        """The file or module, and the object in it, without a prefix."""
+        """Return the file or module and the object in it, without a prefix."""
         prefix, _, rest = name.partition(":")
         location, colon, attribute = (rest if prefix in self._prefixes else name).rpartition(":")
         if colon and location and attribute:
@@ -178,28 +177,28 @@ class Registry(dict[str, Entry]):
 
 
 def digest_of(text: str) -> str:
-    """SHA-256 of a text."""
+    """Return the SHA-256 of a text."""
     return hashlib.sha256(text.encode()).hexdigest()
 
 
 def texts_read() -> dict[str, str]:
-    """Whole path -> text of every file.py that was looked up in this process."""
+    """Return absolute path -> text of every file.py that this process has read."""
     return dict(_texts)
 
 
 def adopt_texts(texts: Mapping[str, str]) -> None:
-    """Take the texts that another process has read for what stands in these files."""
+    """Use the texts that another process has read in place of these files."""
     _texts.update(texts)
 
 
 @contextmanager
 def blaming_plugins() -> Iterator[None]:
-    """Let what a plug-in raises within the block be a PluginError that names its file and line."""
+    """Turn what a plug-in raises within the block into a PluginError with its file and line."""
     try:
         yield
     except (PluginError, KeyboardInterrupt, asyncio.CancelledError, GeneratorExit):
-        raise  # Ctrl-C and the end of a coroutine are nobody's fault
-    except BaseException as error:  # whatever somebody else's code may raise, sys.exit() too
+        raise  # nobody's error: Ctrl-C, the end of a coroutine
+    except BaseException as error:  # a plug-in may raise anything, also by sys.exit()
         place = _place_of(error)
         if place is None:
             raise
@@ -209,8 +208,8 @@ def blaming_plugins() -> Iterator[None]:
 
 
 def check_call(found: Any, *positional: str, named: Iterable[str] = ()) -> None:
-    """Raise TypeError unless ``found`` can be called with so many arguments, and those of these
-    names. (Of some builtins Python does not know how they are called.)"""
+    """Raise TypeError unless ``found`` can be called with these positional and ``named`` arguments.
+    (Some builtins have no known signature and pass.)"""
     try:
         signature = inspect.signature(found)
     except ValueError:
@@ -224,7 +223,7 @@ def check_call(found: Any, *positional: str, named: Iterable[str] = ()) -> None:
 
 
 def _place_of(error: BaseException) -> str | None:
-    """``/home/me/my.py, line 7 (reward)``: where a plug-in raised; None: it was none."""
+    """Return where a plug-in raised, ``/home/me/my.py, line 7 (reward)``; None if none did."""
     if isinstance(error, SyntaxError) and error.filename in _files:
         return f"{error.filename}, line {error.lineno}"
     frames = traceback.extract_tb(error.__traceback__)
@@ -238,9 +237,8 @@ _exit = os._exit
 
 
 def _watch(path: str) -> None:
-    """Note that plug-ins are defined in a file, before anything of it runs; from then on
-    ``os._exit``, by which one would end the run without a word, raises SystemExit in this process.
-    """
+    """Record a file of plug-ins before it runs. From then on ``os._exit``, which would end the run
+    silently, raises SystemExit if a plug-in calls it in this process."""
     process = os.getpid()
 
     def exit_unless_plugin(status: int) -> NoReturn:
@@ -257,7 +255,7 @@ def _watch(path: str) -> None:
 
 
 def _module_at(location: str) -> ModuleType:
-    """The module that a path to a .py file, or a dotted name, leads to."""
+    """Return the module of a path to a .py file, or of a dotted name."""
     if location.endswith(".py"):
         return _file_as_module(_located(location))
     try:
@@ -280,7 +278,7 @@ def _located(location: str) -> Path:
     except PathError as error:
         raise PluginError(str(error), "name a .py file that is there") from error
     if found is None and str(whole := Path(location).expanduser().resolve()) in _texts:
-        return whole  # what another process has read
+        return whole  # another process has read it
     if found is None:
         why = f"No such file or directory{tried(location)}"
         raise PluginError(f"{location} cannot be read: {why}", "name a .py file that is there")
@@ -291,7 +289,7 @@ def _located(location: str) -> Path:
 def _file_as_module(path: Path) -> ModuleType:
     path = path.resolve()
     try:
-        # Not read_text(), by which a seal would miss how its lines end.
+        # Not read_text(), which would hide line endings from the seal.
         text = _texts.get(str(path)) or path.read_bytes().decode()
     except (OSError, UnicodeDecodeError) as error:
         why = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
@@ -301,14 +299,14 @@ def _file_as_module(path: Path) -> ModuleType:
     _texts[str(path)] = text
     module = ModuleType(f"plugin_{path.stem}_{digest_of(str(path))[:8]}")
     module.__file__ = str(path)
-    sys.modules[module.__name__] = module  # where dataclasses look for their module
+    sys.modules[module.__name__] = module  # dataclasses look up their module there
     with blaming_plugins():
         exec(compile(text, str(path), "exec"), vars(module))
     return module
 
 
 def _text_of(module: ModuleType) -> str | None:
-    """The text that a module was made of; None where that is no Python file."""
+    """Return the source text of a module, or None if it has no Python file."""
     path = getattr(module, "__file__", None)  # a builtin has none
     if path is None or not path.endswith(".py"):
         return None
@@ -316,7 +314,7 @@ def _text_of(module: ModuleType) -> str | None:
 
 
 def _line_of(attribute: str, text: str) -> int:
-    """The line that begins with the name, or defines it; 1 where none does."""
+    """Return the line that defines the attribute or starts with its name; 1 if there is none."""
     name = re.escape(attribute.partition(".")[0])
     found = re.search(rf"^(?:(?:async )?def |class )?{name}\b", text, re.M)
     return 1 if found is None else text.count("\n", 0, found.start()) + 1

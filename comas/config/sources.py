@@ -1,4 +1,4 @@
-"""Where settings come from: the command line, and YAML files that may be based on others."""
+"""The sources of settings: the command line, and YAML files that may be based on others."""
 
 from collections.abc import Sequence
 from functools import cache, partial
@@ -13,11 +13,11 @@ from comas.config.paths import REPOSITORY, PathError, find, tried
 from comas.config.yaml_texts import parse
 
 BASE = "base"
-"""Key of a file that names another file, from which it says only what differs."""
+"""Key of a file that names the file it is based on; it then holds only the differences."""
 
 
 def read_overrides(overrides: Sequence[str]) -> tuple[list[Setting], list[InvalidSetting]]:
-    """The settings of ``key=value`` arguments, values in YAML, and the errors of the others."""
+    """Return the settings of ``key=value`` arguments (values in YAML), and the errors of others."""
     settings: list[Setting] = []
     errors: list[InvalidSetting] = []
     for override in overrides:
@@ -49,9 +49,9 @@ def _read_override(override: str) -> list[Setting]:
 
 
 def read_files(path: Path) -> list[list[Setting]]:
-    """The settings of ``path`` after those of the files that it is based on: later ones win.
+    """Return the settings of each file, those that ``path`` is based on before ``path`` itself.
 
-    Raises ConfigError when one of them cannot be read, or is based on itself.
+    Raises ConfigError if one of them cannot be read or is based on itself.
     """
     named: Setting | None = Setting("CONFIG", str(path), "the configuration file")
     files: list[list[Setting]] = []
@@ -67,7 +67,7 @@ def read_files(path: Path) -> list[list[Setting]]:
 
 
 def _read_file(path: Path, named: Setting) -> tuple[list[Setting], Setting | None]:
-    """The settings of one file, and its ``base``; an error blames ``named``, which names it."""
+    """Return the settings of one file, and its ``base``; errors are those of ``named``."""
     error = partial(_error, named)
     try:
         parsed = _parse(path.read_text(encoding="utf-8"))
@@ -99,7 +99,7 @@ def _read_file(path: Path, named: Setting) -> tuple[list[Setting], Setting | Non
 
 
 def _located(named: Setting) -> Path:
-    """Where the path leads that ``named`` names; or where it was looked for last."""
+    """Return the file that ``named`` names, or the place where it was looked up last."""
     try:
         return find(named.value, named.folder) or REPOSITORY / Path(named.value).expanduser()
     except PathError as reason:
@@ -112,15 +112,14 @@ def _error(named: Setting, constraint: str, remedy: str) -> ConfigError:
 
 @cache
 def _parse(text: str) -> tuple[dict[str, Any], dict[str, int]] | None:
-    """The values of the keys in ``text``, and their lines from 1; None where it holds no mapping. A
-    file that many are based on is read often, and parsed once."""
+    """Return the values and the lines (from 1) of all keys in ``text``; None if it is no mapping.
+    Cached, since many files may be based on the same one."""
     values, lines = parse(text)
     return (leaves(values), lines) if isinstance(values, dict) else None
 
 
 def _yaml_files(folder: Path) -> str:
-    """The configurations of ``folder``, or of ``configs`` where it has none; hidden files are
-    other programs'."""
+    """Return the configurations in ``folder``, or else in ``configs``, without hidden files."""
     folders = (folder, REPOSITORY / "configs")
     found = (sorted(f for f in place.glob("*.yaml") if f.name[0] != ".") for place in folders)
     files: list[Path] = next(filter(None, found), [])
@@ -128,6 +127,6 @@ def _yaml_files(folder: Path) -> str:
 
 
 def _shown(path: Path) -> str:
-    """Files of the repository as they are named in it, all others whole."""
+    """Return a path for messages: relative to the repository if it lies in it."""
     whole = path.absolute()
     return str(whole.relative_to(REPOSITORY) if whole.is_relative_to(REPOSITORY) else path)

@@ -1,5 +1,4 @@
-"""YAML as configurations are written in it: what is written is what is read, so that a text stays
-a text, whatever stands in it (``${seed}``, ``???``)."""
+"""The YAML of configurations, in which texts such as ``${seed}`` and ``???`` have no meaning."""
 
 import re
 from collections.abc import Hashable, Iterator
@@ -20,14 +19,14 @@ NUMBER = re.compile(
        |\.(?:nan|NaN|NAN))\Z""",
     re.X,
 )
-"""Unlike YAML 1.1, which takes 1e-5 for a text."""
+"""Unlike YAML 1.1, which reads 1e-5 as a text."""
 WHOLE_NUMBER = re.compile(r"(?:[-+]?(?:0|[1-9]\d*(?:_\d+)*)|0[xX][0-9a-fA-F]+|0b[01]+)\Z")
-"""Unlike YAML 1.1, which reads 010 as 8 and 1:30 as 90: here they are texts, which no number is."""
+"""Unlike YAML 1.1, which reads 010 as 8 and 1:30 as 90; here they are texts."""
 
 
 class _Loader(yaml.SafeLoader):
-    """Reads 1e-5 as a number, and dates, 010 and 1:30 as texts; refuses a name that occurs twice,
-    or is none."""
+    """Reads 1e-5 as a number, and dates, 010 and 1:30 as texts; refuses keys that occur twice
+    or are not texts."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
         seen: set[str] = set()
@@ -44,18 +43,18 @@ class _Loader(yaml.SafeLoader):
 
 
 class _Dumper(yaml.SafeDumper):
-    """Writes what ``_Loader`` reads as the same."""
+    """Writes YAML that ``_Loader`` reads as equal values."""
 
     def ignore_aliases(self, data: Any) -> bool:
         return True
 
     def represent_str(self, data: str) -> yaml.ScalarNode:
-        # Trap: PyYAML breaks lines at these within single quotes, and reads them back as blanks.
+        # Trap: PyYAML breaks lines at these in single quotes, and reads them back as blanks.
         breaks_lines = not {"\x85", "\u2028", "\u2029"}.isdisjoint(data)
         return self.represent_scalar(STRING, data, style='"' if breaks_lines else None)
 
 
-# The dumper keeps YAML 1.1's whole numbers: it puts the text 010 into quotes, for other readers.
+# The dumper keeps YAML 1.1's whole numbers, so it quotes the text 010 for other readers.
 for _kind, _replaced in ((_Loader, (FLOAT, TIMESTAMP, INT)), (_Dumper, (FLOAT, TIMESTAMP))):
     _kind.yaml_implicit_resolvers = {
         first: [(tag, form) for tag, form in forms if tag not in _replaced]
@@ -67,7 +66,7 @@ _Dumper.add_representer(str, _Dumper.represent_str)
 
 
 def parse(text: str) -> tuple[Any, dict[str, int]]:
-    """What ``text`` holds, and where that is a mapping, the line of each of its keys, from 1.
+    """Return the value of ``text``, and the line (from 1) of each key if it is a mapping.
 
     Raises YAMLError.
     """
@@ -83,7 +82,7 @@ def parse(text: str) -> tuple[Any, dict[str, int]]:
 
 
 def dump(values: Any) -> str:
-    """``values`` as YAML, which ``parse`` reads as equal ones."""
+    """Return ``values`` as YAML, which ``parse`` reads as equal values."""
     return yaml.dump(values, Dumper=_Dumper, sort_keys=False, allow_unicode=True)
 
 

@@ -1,8 +1,7 @@
-"""Every key of a run's configuration: its type, default and constraint, and what it is for.
+"""Every key of a run's configuration: its type, default, constraint and purpose.
 
-A section is a dataclass, a key is a field made by ``key``. Constraints on a single key stand
-here; constraints among keys stand in ``comas.preflight.conflicts``. What became of keys that were
-there before is in ``comas/config/former.yaml``.
+A section is a dataclass, a key a field made by ``key``. Constraints among several keys are in
+``comas.preflight.conflicts``, former keys in ``comas/config/former.yaml``.
 """
 
 from comas.config.schema.algorithm import Algorithm, Custom, Dpo, Grpo, PolicyGradient, ReinforcePP

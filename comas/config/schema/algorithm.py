@@ -1,5 +1,5 @@
-"""How rewarded responses become a loss: the method, one of a few types that ``algorithm.name``
-chooses. Each has the keys that it reads, so that what does not fit cannot be written."""
+"""The training algorithm: ``algorithm.name`` chooses one of these types, each of which has only the
+keys that it reads."""
 
 from dataclasses import dataclass
 from typing import Annotated, ClassVar, Literal
@@ -7,6 +7,7 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field
 
 from comas.config.keys import key, one_of
+from comas.types import ROLES
 
 GROUP_KEYS = ("agent_index", "question_id", "discussion_id", "round_index", "role")
 """Fields of a sample by which an estimator may group."""
@@ -14,12 +15,13 @@ GroupKey = Annotated[str, one_of(GROUP_KEYS)]
 AGGREGATIONS = ("token_mean", "sequence_mean", "constant_length")
 CORRECTIONS = ("none", "ratio", "tis", "icepop", "seq_mask_tis")
 Name = Literal["reinforce_pp", "grpo", "custom", "dpo"]
+Role = Annotated[str, one_of(ROLES)]
 Weight = Annotated[float, Field(ge=0)]
 
 
 @dataclass
 class AnyAlgorithm:
-    """The keys of every type."""
+    """The keys of all types."""
 
     name: Name = key("reinforce_pp")
     """The type: reinforce_pp, grpo, dpo, or custom for any estimator with any loss."""
@@ -28,32 +30,32 @@ class AnyAlgorithm:
 
     @property
     def uses_reference(self) -> bool:
-        """True if the update compares with a reference model."""
+        """True if the update needs a reference model."""
         raise NotImplementedError
 
 
 @dataclass
 class PolicyGradient(AnyAlgorithm):
-    """The keys of every type whose loss is over advantages."""
+    """The keys of all types with a loss over advantages."""
 
-    role_weights: dict[str, Weight] = key({}, example={"scoring": 0.1})
-    """Role -> what its advantages are multiplied with; 1 where it is not named. Below 1 an agent
-    learns more slowly in that role, at 0 not at all."""
+    role_weights: dict[Role, Weight] = key({}, example={"scoring": 0.1})
+    """Role -> factor of its advantages, by default 1. Below 1 an agent learns more slowly in that
+    role, at 0 not at all."""
     kl_coef: float = key(0.0, ge=0)
-    """beta of the KL penalty; a reference model is loaded only when it is above 0. The estimator
-    says whether the penalty is a part of the advantages or of the loss."""
+    """beta of the KL penalty; above 0 a reference model is loaded. The estimator decides whether
+    the penalty is part of the advantages or of the loss."""
     clip_epsilon: float = key(0.2, gt=0, le=1)
     """epsilon: importance ratios are clipped to [1 - epsilon, 1 + epsilon]."""
     clip_epsilon_high: float | None = key(None, gt=0, example=0.28)
-    """The epsilon above 1 alone (clip-higher); null: ``clip_epsilon`` on both sides."""
+    """The epsilon above 1 (clip-higher); null: ``clip_epsilon`` on both sides."""
     loss_aggregation: Annotated[str, one_of(AGGREGATIONS)] = key("token_mean")
-    """Mean of the loss over all tokens; over the means of the responses; or its sum by the number
-    of responses times ``rollout.max_response_tokens``."""
+    """Mean of the loss over all tokens; mean over responses of their means; or the sum divided by
+    the number of responses times ``rollout.max_response_tokens``."""
     rollout_correction: Annotated[str, one_of(CORRECTIONS)] = key("none")
-    """What becomes of differences between the policy before the update and the rollout engine.
-    none: nothing; ratio: the importance ratio is to the rollout engine's log-probs; the others
-    weigh each token's loss by pi_policy / pi_rollout: clipped to [0, 2] (tis), without tokens
-    (icepop) or responses (seq_mask_tis: by the geometric mean) beyond [0.5, 5]."""
+    """Correction of differences between the policy before the update and the rollout engine. ratio:
+    the importance ratio uses the rollout engine's log-probs; the others weigh each token's loss by
+    pi_policy / pi_rollout: clipped to [0, 2] (tis), without tokens (icepop) or responses
+    (seq_mask_tis: by their geometric mean) outside [0.5, 5]."""
 
     @property
     def uses_reference(self) -> bool:
@@ -63,7 +65,7 @@ class PolicyGradient(AnyAlgorithm):
 
 @dataclass
 class ReinforcePP(PolicyGradient):
-    """REINFORCE++, the paper's: equations 9 to 11."""
+    """REINFORCE++, as in the paper (equations 9 to 11)."""
 
     name: Name = key("reinforce_pp")
     """reinforce_pp: advantages are whitened over the policy's whole buffer."""
@@ -86,10 +88,10 @@ class Grpo(PolicyGradient):
 
 @dataclass
 class Custom(PolicyGradient):
-    """Any estimator with any loss, of one's own or shipped."""
+    """Any estimator with any loss, shipped or a plug-in."""
 
     name: Name = key("custom")
-    """custom: an estimator and a loss by their names."""
+    """custom: an estimator and a loss, by their names."""
     estimator: str = key("reinforce_pp", leads_to="plug-in")
     """Name in ``comas.policy_optimization.ADVANTAGE_ESTIMATORS``, or a plug-in."""
     loss: str = key("clipped_surrogate", leads_to="plug-in")
@@ -100,17 +102,17 @@ class Custom(PolicyGradient):
 
 @dataclass
 class Dpo(AnyAlgorithm):
-    """DPO (arXiv 2305.18290): the response of the highest reward against that of the lowest, among
-    an agent's responses to the same prompt."""
+    """DPO (arXiv 2305.18290): of an agent's responses to the same prompt, the one with the highest
+    reward against the one with the lowest."""
 
     name: Name = key("dpo")
-    """dpo: pairs of responses are compared."""
+    """dpo: compares pairs of responses."""
     beta: float = key(0.1, gt=0)
-    """beta: how close the policy stays to the reference model, which is its base model."""
+    """beta: how close the policy stays to its base model, the reference."""
 
     @property
     def uses_reference(self) -> bool:
-        """True: its loss is of likelihoods over those of the base model."""
+        """True: the loss divides by the base model's likelihoods."""
         return True
 
 

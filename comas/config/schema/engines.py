@@ -13,7 +13,7 @@ Length = Annotated[int, Field(ge=1)]
 
 
 def for_agent(value: Value | list[Value], agent_index: int) -> Value:
-    """Return what a key that takes one value, or one for each agent, says of an agent.
+    """Return an agent's value of a key that holds one value, or a list with one per agent.
 
     Example: ``for_agent([1.0, 0.7], 1) == 0.7``, and ``for_agent(1.0, 1) == 1.0``.
     """
@@ -24,99 +24,96 @@ def for_agent(value: Value | list[Value], agent_index: int) -> Value:
 
 @dataclass
 class Rollout:
-    """Sampling: one or more vLLM engines for each policy."""
+    """Sampling: one or more vLLM engines per policy."""
 
     batch_size: int = key(64, ge=1)
     """Questions per step; each is discussed ``interaction.prompt_reuse`` times."""
     temperature: Temperature | list[Temperature] = key(1.0)
-    """Sampling temperature in training, for all agents or a list with one for each, at which the
-    update computes log-probs as well; validation has its own. Below 0.01, vLLM would sample at
-    0.01."""
+    """Sampling temperature in training, for all agents or a list with one per agent. The update
+    computes log-probs at it, too; validation has its own. vLLM would raise lower ones to 0.01."""
     system_prompt: str | None = key(None, example="You are careful.")
-    """What every agent is told before every prompt, as the chat's system message, in training and
-    validation alike; null: nothing, where a chat template may say something of its own."""
+    """System message before every prompt, in training and validation; null: none (a chat template
+    may add its own)."""
     chat_template_kwargs: dict[str, Any] = key({}, example={"enable_thinking": False})
-    """Further variables of the models' chat templates, such as Qwen3's enable_thinking; see
+    """Variables of the models' chat templates, such as Qwen3's enable_thinking; see
     ``society.chat_template_kwargs``."""
     max_prompt_tokens: int = key(28672, ge=16)
-    """Longest prompt, in tokens: a longer one loses its oldest history until it fits."""
+    """Longest prompt, in tokens; a longer one drops its oldest history until it fits."""
     max_response_tokens: Length | list[Length] = key(4096)
-    """Longest response, in tokens, for all agents or a list with one for each; a longer one is cut
+    """Longest response, in tokens, for all agents or a list with one per agent; a longer one is cut
     off (``algorithm.mask_truncated``)."""
     min_response_tokens: int = key(0, ge=0)
-    """Shortest response: before it no stop token is drawn. What is drawn instead is not quite from
-    the distribution that is trained, which ``rollout_mismatch`` shows."""
+    """Shortest response, in tokens, before which no stop token is drawn. This changes the sampled
+    distribution slightly, which ``rollout_mismatch`` shows."""
     engines_per_policy: int = key(2, ge=1)
-    """vLLM engines, of ``tensor_parallel`` GPUs each."""
+    """vLLM engines with ``tensor_parallel`` GPUs each."""
     tensor_parallel: int = key(1, ge=1)
-    """GPUs over which each engine shards its model and KV cache (Megatron-LM, arXiv 1909.08053), on
-    a CPU worker processes: for models that one GPU cannot hold, or decodes too slowly."""
+    """GPUs (on a CPU, worker processes) over which an engine shards model and KV cache
+    (Megatron-LM, arXiv 1909.08053), for models that are too large or slow for one."""
     dtype: Literal["float32", "bfloat16", "float16"] = key("bfloat16")
     """Number format of weights and activations."""
     gpu_memory_utilization: float = key(0.6, gt=0, le=1)
     """Share of a GPU's memory that an engine may fill (ignored on CPU)."""
     cpu_kv_cache_mib: int = key(128, ge=16)
-    """KV cache of an engine on CPU, in MiB, all of its workers together (ignored on GPU)."""
+    """KV cache of an engine with all its workers on a CPU, in MiB (ignored on GPU)."""
     max_num_seqs: int = key(256, ge=1)
     """Sequences that an engine decodes at once."""
     vllm_options: dict[str, Any] = key({}, example={"enforce_eager": True})
-    """Further arguments of vLLM's ``EngineArgs``, over those that the other keys make; what the run
-    relies on is refused (comas/preflight/engine_options.py)."""
+    """Arguments of vLLM's ``EngineArgs`` that override those from other keys; some are refused
+    (comas/preflight/engine_options.py)."""
 
     @property
     def longest_response(self) -> int:
-        """The most that ``max_response_tokens`` allows any agent."""
+        """The highest ``max_response_tokens`` of any agent."""
         limits = self.max_response_tokens
         return max(limits) if isinstance(limits, list) else limits
 
     @property
     def max_model_len(self) -> int:
-        """Tokens that an engine reads at most, prompt and response together."""
+        """The most tokens of prompt and response together."""
         return self.max_prompt_tokens + self.longest_response
 
 
 @dataclass
 class Lora:
-    """Policies as LoRA adapters (arXiv 2106.09685) over their base models, which stay as they are.
+    """Policies as LoRA adapters (arXiv 2106.09685) of frozen base models.
 
-    Those of the same base model are a family: they share its rollout engines and its DeepSpeed
-    group, and whatever is said of the engines, ranks and GPUs of a policy is of the family.
+    Adapters of the same base model are a family, which shares rollout engines and a DeepSpeed
+    group; the engines, ranks and GPUs "per policy" are then per family.
     """
 
     rank: int | None = key(None, ge=1, le=512, example=16)
-    """r: the rank of each update B A; null: policies are whole models, and nothing else here is
-    read."""
+    """r: the rank of each update B A; null: whole models are trained, and the other keys here are
+    ignored."""
     alpha: int = key(32, ge=1)
-    """The update is weighed by alpha / rank."""
+    """The update is scaled by alpha / rank."""
     target_modules: list[str] | None = key(None, example=["q_proj", "v_proj"])
-    """Names of the linear layers that are adapted; null: all but the output layer."""
+    """Names of the adapted linear layers; null: all but the output layer."""
 
 
 @dataclass
 class Policy:
-    """Training: one DeepSpeed group for each policy."""
+    """Training: one DeepSpeed group per policy."""
 
     ranks_per_policy: int = key(2, ge=1)
     """Processes that train a policy together, one GPU each."""
     dtype: Literal["float32", "bfloat16"] = key("bfloat16")
     """Number format of weights and activations in the update."""
     zero_stage: int | None = key(None, ge=0, le=3, example=2)
-    """What DeepSpeed's ZeRO divides among the ranks: 0 nothing, 1 optimiser states, 2 also
-    gradients, 3 also weights; null: the cheapest that fits (comas/preflight/sharding.py)."""
+    """DeepSpeed's ZeRO shards 1 optimiser states, 2 also gradients, 3 also weights, 0 nothing;
+    null: the cheapest that fits (comas/preflight/sharding.py)."""
     adam_offload: bool | None = key(None, example=False)
-    """Keep the optimiser states in host memory (no effect on CPU); null: where nothing else
-    fits."""
+    """Keep optimiser states in host memory (no effect on CPU); null: if nothing else fits."""
     gradient_checkpointing: bool | None = key(None, example=True)
-    """Recompute activations in the backward pass: less memory, more time; null: only those of a
-    sample that is longer than ``micro_batch_tokens`` alone."""
+    """Recompute activations in the backward pass: less memory, more time; null: only for samples
+    longer than ``micro_batch_tokens``."""
     attn_implementation: Literal["sdpa", "flash_attention_2"] = key("sdpa")
-    """Kernels of attention: sdpa are PyTorch's own, flash_attention_2 has to be installed."""
+    """Attention kernels: PyTorch's own (sdpa), or flash_attention_2, which must be installed."""
     micro_batch_tokens: int = key(6144, ge=1)
-    """Tokens that a rank puts through the model at once; a longer sample (dpo: a pair) goes
-    alone."""
+    """Tokens in a rank's micro batch; a longer sample (dpo: pair) is one of its own."""
     deepspeed_options: dict[str, Any] = key({}, example={"wall_clock_breakdown": True})
-    """Further entries of DeepSpeed's configuration, over those that the other keys make; what the
-    run relies on is refused (comas/preflight/engine_options.py)."""
+    """Entries of DeepSpeed's configuration that override those from other keys; some are refused
+    (comas/preflight/engine_options.py)."""
     lora: Lora = field(default_factory=Lora)
 
 
@@ -125,24 +122,24 @@ class Cluster:
     """Where the engines run."""
 
     device: Literal["auto", "cpu", "cuda"] = key("auto")
-    """auto: cuda where there is a GPU, else cpu."""
+    """auto: cuda if there is a GPU, else cpu."""
     placement: Literal["colocated", "disaggregated"] = key("colocated")
-    """GPU: rollout and training of a policy share its GPUs, as many ranks as engines x
-    ``rollout.tensor_parallel``; or each has its own (disaggregated)."""
+    """Rollout and training of a policy share its GPUs, with as many ranks as engines x
+    ``rollout.tensor_parallel`` (colocated), or have their own (disaggregated)."""
     policies_per_gpu: int = key(1, ge=1)
-    """Policies that share each of their GPUs; above 1 for tiny models only."""
+    """Policies on each GPU; above 1 for tiny models only."""
     cpu_threads: int | None = key(None, ge=1, example=4)
-    """Threads of each rollout engine and each rank on a CPU; null: the cores that may be used,
-    divided among those that work at once, or 1 for small models (comas/preflight/sharding.py).
-    Log-probs of ranks depend on it in their last digits, so a run keeps the number it began with.
-    On GPUs: host threads of each rank; null: its part of its node's cores."""
+    """Threads of each rollout engine and rank on a CPU; null: the usable cores divided among those
+    that work at once, or 1 for small models (comas/preflight/sharding.py). The last digits of
+    log-probs depend on it, so a run keeps its number. On GPUs: host threads of each rank; null:
+    its share of the node's cores."""
     object_store_mib: int = key(512, ge=80)
-    """Memory of Ray's object store, in MiB: it holds the samples of an update."""
+    """Memory of Ray's object store, in MiB, which holds the samples of an update."""
     call_timeout_s: float = key(3600.0, gt=0)
-    """Limit on any single update, weight sync or checkpoint, in seconds; on the start of all
-    engines half an hour, where that is less."""
+    """Time limit of an update, weight sync or checkpoint, in seconds; the start of all engines has
+    at most half an hour."""
 
     @property
     def start_timeout_s(self) -> float:
-        """Limit on the start of all engines, in seconds; it includes the download of the model."""
+        """Time limit of the start of all engines with the model's download, in seconds."""
         return min(1800.0, self.call_timeout_s)

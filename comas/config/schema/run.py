@@ -1,4 +1,4 @@
-"""A whole run: all sections, its length, and what it writes."""
+"""The configuration of a run: all sections, its length, and what it writes."""
 
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, TypeVar
@@ -13,41 +13,40 @@ from comas.config.schema.questions import Data, Validation, Verification
 from comas.types import ALL_DOMAINS
 
 Entry = TypeVar("Entry", str, int, float, dict[str, Any])
-"""What a list of the society holds for each policy."""
+"""Type of an entry for each policy."""
 
 
 @dataclass
 class Training:
-    """Length of the run, and what is kept of it."""
+    """Length of the run, and its checkpoints."""
 
     num_epochs: int = key(1, ge=1)
     """Passes over the training questions."""
     num_steps: int | None = key(None, ge=1, example=10)
-    """Rollout steps; null: as many whole batches as ``num_epochs`` hold."""
+    """Rollout steps; null: all whole batches of ``num_epochs``."""
     max_staleness: int = key(0, ge=0)
-    """How many steps a batch is sampled ahead of the one that the policies train on meanwhile, so
-    that its agents lack as many updates; 0: sampling and training take turns. Above 0 GPUs have to
-    be disaggregated, and ``algorithm.rollout_correction`` weighs what is old
-    (comas/run/batches.py)."""
+    """Steps by which sampling runs ahead of training, so that agents lack as many updates; 0: they
+    take turns. Above 0, GPUs must be disaggregated, and ``algorithm.rollout_correction`` corrects
+    old samples (comas/run/batches.py)."""
     save_every: int = key(10, ge=1)
-    """Steps from one checkpoint to the next; the last step has one as well."""
+    """Steps between checkpoints; the last step has one, too."""
     keep_checkpoints: int = key(2, ge=1)
-    """Newest checkpoints that remain; older ones are removed."""
+    """Newest checkpoints to keep; older ones are removed."""
     validate_every: int = key(5, ge=1)
-    """Steps from one validation to the next; the first follows the start, the last the end."""
+    """Steps between validations; the start and the end have one, too."""
     keep_best: str | None = key(None, example="validation/greedy/accuracy")
-    """A metric of the validations: the checkpoint of its highest value is kept besides the newest,
-    and written where none is due; null: none is. --export-best writes its models."""
+    """A metric of validations: the checkpoint of its highest value is kept besides the newest (and
+    written even if none is due); null: none. --export-best writes its models."""
 
 
 @dataclass
 class Logging:
-    """Where metrics go besides metrics.jsonl."""
+    """Trackers of metrics besides metrics.jsonl."""
 
     trackers: list[str] = key([], leads_to="plug-in", example=["tensorboard", "wandb"])
-    """tensorboard (a folder tensorboard/ in the run directory), wandb (WANDB_MODE=offline in the
-    environment writes into the run directory, for `wandb sync`), or plug-ins: functions from the
-    configuration and the run's folder to a ``comas.run.trackers.Tracker``."""
+    """tensorboard (folder tensorboard/ of the run), wandb (with WANDB_MODE=offline it writes into
+    the run, for `wandb sync`), or plug-ins: functions from the configuration and the run's folder
+    to a ``comas.run.trackers.Tracker``."""
 
 
 @dataclass
@@ -55,21 +54,21 @@ class Config:
     """A whole run. ``configs/comas.yaml`` holds the paper's values, with their sources."""
 
     former: ClassVar = staticmethod(former)
-    """What to write for a key that was there before, or is one of the paper's released code."""
+    """Finds the remedy for a former key, or one of the paper's released code."""
 
     name: str = key("comas")
-    """Ends the name of the run directory: letters, digits and . _ - , at most 64."""
+    """End of the run directory's name: letters, digits and . _ - , at most 64."""
     seed: int = key(0, ge=0, le=2**32 - 1)
-    """The seed of everything that is drawn; vLLM takes 32 bits."""
+    """Seed of all random draws; vLLM takes 32 bits."""
     saves: str = key("saves", leads_to="new folder")
     """Folder of all run directories."""
     resume: str | None = key(None, leads_to="file", example="saves/latest")
     """Run directory to continue."""
     resume_changed: bool = key(False)
-    """Whether a resumed run may go on with settings, questions or base models that have changed."""
+    """Whether a run may be resumed with changed settings, questions or base models."""
     resume_foreign: bool = key(False)
-    """Whether a run that this user did not begin, or a checkpoint that this user did not write for
-    it, is trusted: going on acts on its config.yaml and runs code in the checkpoint."""
+    """Whether to trust a run or checkpoint that this user did not write: a resume acts on its
+    config.yaml and runs code in the checkpoint."""
     society: Society = field(default_factory=Society)
     data: Data = field(default_factory=Data)
     interaction: Interaction = field(default_factory=Interaction)
@@ -91,17 +90,17 @@ class Config:
 
     @property
     def num_policies(self) -> int:
-        """How many sets of weights there are, frozen ones included."""
+        """Number of sets of weights, including frozen ones."""
         return max(self.policy_of_agent) + 1
 
     @property
     def judge(self) -> Judge | None:
-        """The judge that is no agent. Raises pydantic's ValidationError where it cannot be one."""
+        """``society.judge``, checked. Raises pydantic's ValidationError."""
         return None if self.society.judge is None else Judge.model_validate(self.society.judge)
 
     @property
     def judged_roles(self) -> list[str]:
-        """The roles that are the judge's and no agent's."""
+        """The roles of ``society.judge``."""
         return [] if self.judge is None else [*self.judge.roles]
 
     @property
@@ -124,14 +123,14 @@ class Config:
 
     @property
     def gpus_per_policy(self) -> int:
-        """GPUs of a policy, where there are any."""
+        """GPUs of a policy, if there are any."""
         ranks = self.policy.ranks_per_policy
         engines = self.rollout.engines_per_policy * self.rollout.tensor_parallel
         return ranks if self.cluster.placement == "colocated" else ranks + engines
 
     @property
     def update_every(self) -> list[int]:
-        """Steps from one update of each policy to the next; 0: it is frozen."""
+        """Steps between updates of each policy; 0: it is frozen."""
         return self._for_every_policy(self.society.update_every)
 
     @property
@@ -149,7 +148,7 @@ class Config:
 
     @property
     def families(self) -> list[tuple[int, ...]]:
-        """The policies that share engines: adapters over one base model; else each alone.
+        """The policies that share engines: adapters of one base model, or else each alone.
 
         Example: LoRA policies of the models a, b, a are the families ``[(0, 2), (1,)]``.
         """
@@ -162,13 +161,13 @@ class Config:
 
     @property
     def trained_families(self) -> list[tuple[int, ...]]:
-        """The families that have a policy that is not frozen."""
+        """The families with a policy that is not frozen."""
         trained = set(self.trained_policies)
         return [family for family in self.families if not trained.isdisjoint(family)]
 
     @property
     def adapter_policies(self) -> list[int]:
-        """The policies that are LoRA adapters; one that is frozen is its base model."""
+        """The policies that are LoRA adapters; frozen ones are the base model."""
         return [] if self.policy.lora.rank is None else self.trained_policies
 
     def _for_every_policy(self, entries: list[Entry]) -> list[Entry]:
