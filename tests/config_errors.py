@@ -1,4 +1,4 @@
-"""What is wrong with a configuration."""
+"""The errors of a configuration."""
 
 from pathlib import Path
 
@@ -11,14 +11,14 @@ from comas.preflight.configuration import load_config
 
 
 def errors(*overrides: str, file: Path | None = None) -> list[str]:
-    """The errors that the overrides (on top of a file, or of the defaults) have."""
+    """The errors of the overrides, on top of a file or the defaults."""
     with pytest.raises(ConfigError) as caught:
         load_config(file, overrides)
     return [str(error) for error in caught.value.errors]
 
 
 def only_error(*overrides: str, file: Path | None = None) -> str:
-    """The one error that there is."""
+    """The only error of the overrides."""
     [error] = errors(*overrides, file=file)
     return error
 

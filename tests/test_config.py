@@ -1,4 +1,4 @@
-"""A configuration is read whole, and refused whole: every error at once, with its remedy."""
+"""A configuration is read as a whole; all its errors are reported at once, with remedies."""
 
 import re
 import subprocess
@@ -89,19 +89,10 @@ def test_no_two_shipped_configs_write_runs_of_the_same_name():
 def test_later_settings_win_and_values_are_typed_as_yaml(tmp_path):
     file = tmp_path / "a.yaml"
     file.write_text("seed: 1\nrollout:\n  batch_size: 8\n  temperature: 2\n")
-    config = load_config(
-        file,
-        [
-            "rollout.batch_size=16",
-            "society.models=[a,b/c]",
-            "society.num_agents=2",
-            "optimization.learning_rate=1e-5",
-            "training.num_steps=null",
-            "validation.discussions=true",
-            "seed=2",
-            "seed=3",
-        ],
-    )
+    overrides = ["rollout.batch_size=16", "society.models=[a,b/c]", "society.num_agents=2"]
+    overrides += ["optimization.learning_rate=1e-5", "training.num_steps=null"]
+    overrides += ["validation.discussions=true", "seed=2", "seed=3"]
+    config = load_config(file, overrides)
     assert (config.seed, config.rollout.batch_size, config.rollout.temperature) == (3, 16, 2.0)
     assert config.society.models == ["a", "b/c"]
     assert config.optimization.learning_rate == 1e-5
@@ -109,18 +100,8 @@ def test_later_settings_win_and_values_are_typed_as_yaml(tmp_path):
     assert config.validation.discussions is True
 
 
-ODD_TEXTS = [
-    "${seed}",
-    "${oc.env:HOME}",
-    "${",
-    "\\\\${a}",
-    "???",
-    "1e-5",
-    "on",
-    "2024-01-01",
-    "1:30",
-    "010",
-]
+ODD_TEXTS = ["${seed}", "${oc.env:HOME}", "${", "\\\\${a}", "???", "1e-5", "on", "2024-01-01"]
+ODD_TEXTS += ["1:30", "010"]
 ODD_TEXTS += ["a: b", "# a", "", " ", "~", "null", "<<", "=", ".5", "a\n b\n", "'", '"']
 ODD_TEXTS += ["\ufeff", "\x85", "\u2028"]
 TEXTS = st.text() | st.sampled_from(ODD_TEXTS)
@@ -167,7 +148,7 @@ print("torch" in sys.modules)
     assert said.strip() == "False"
 
 
-def test_another_algorithm_keeps_of_the_base_what_it_has_and_forgets_the_rest(tmp_path):
+def test_another_algorithm_keeps_the_keys_of_the_base_that_it_has(tmp_path):
     base = tmp_path / "base.yaml"
     base.write_text(
         "algorithm:\n  kl_coef: 0.02\n  clip_epsilon: 0.1\n  role_weights: {scoring: 0.5}\n"
@@ -188,7 +169,7 @@ def test_another_algorithm_keeps_of_the_base_what_it_has_and_forgets_the_rest(tm
     assert config.algorithm == ReinforcePP(kl_coef=0.02, clip_epsilon=0.1, role_weights=weights)
 
 
-def test_a_key_of_another_algorithm_is_refused_where_it_is_said(tmp_path):
+def test_a_key_of_another_algorithm_is_refused(tmp_path):
     file = tmp_path / "own.yaml"
     file.write_text("algorithm:\n  name: dpo\n  kl_coef: 0.1\n")
     error = only_error(file=file)
@@ -202,19 +183,14 @@ def test_all_errors_of_file_and_command_line_are_reported_at_once(tmp_path):
     file.write_text("rollout:\n  batch_size: 0\n  dtype: fp8\nsociety: 3\n")
     found = errors("seed=x", "nonsense", "rollout.temprature=1", file=file)
     assert len(found) == 6
-    text = "\n".join(found)
-    assert (
-        f"rollout.batch_size = 0  ({file}, line 2)\n   must be greater than or equal to 1" in text
-    )
-    assert "rollout.dtype = fp8" in text
-    assert "'float32', 'bfloat16' or 'float16'" in text
-    assert f"society = 3  ({file}, line 4)\n   is a section, not a key" in text
-    assert (
-        "seed = x  (command line)\n   must be a valid integer\n   -> write it like seed=0" in text
-    )
-    assert "nonsense" in text
-    assert "is not of the form key=value" in text
-    assert "did you mean rollout.temperature?" in text
+    said = [
+        f"rollout.batch_size = 0  ({file}, line 2)\n   must be greater than or equal to 1",
+        *("rollout.dtype = fp8", "'float32', 'bfloat16' or 'float16'"),
+        f"society = 3  ({file}, line 4)\n   is a section, not a key",
+        "seed = x  (command line)\n   must be a valid integer\n   -> write it like seed=0",
+        *("nonsense", "is not of the form key=value", "did you mean rollout.temperature?"),
+    ]
+    assert [each for each in said if each not in "\n".join(found)] == []
     with pytest.raises(ConfigError, match="6 errors"):
         load_config(file, ["seed=x", "nonsense", "rollout.temprature=1"])
 
@@ -235,9 +211,8 @@ TOO_LONG = [
 @cases("override, constraint", *pairs("config", "a value"), *TOO_LONG)
 def test_a_wrong_value_is_refused_with_its_constraint(override, constraint):
     error = only_error(override)
-    assert constraint in error
+    assert constraint in error and "\n   -> " in error
     assert override.partition("=")[0] in error
-    assert "\n   -> " in error
 
 
 @pytest.mark.parametrize("overrides", texts("config", "allowed"))
@@ -259,8 +234,8 @@ def test_keys_that_exclude_each_other_are_told_with_the_remedy(overrides, said):
 
 
 @pytest.mark.parametrize("text", ["7", "1e3", "yes"])
-def test_a_text_that_looks_like_a_number_needs_quotes_in_a_file_alone(tmp_path, text):
-    assert load_config(None, [f"name={text}"]).name == text  # a shell takes quotes away
+def test_a_text_that_looks_like_a_number_needs_quotes_only_in_a_file(tmp_path, text):
+    assert load_config(None, [f"name={text}"]).name == text  # a shell removes quotes
     file = tmp_path / "mine.yaml"
     file.write_text(f"name: {text}\n")
     assert "mine.yaml, line 1)\n   must be a valid string\n" in only_error(file=file)
@@ -281,5 +256,4 @@ def test_a_malformed_file_is_one_error_that_names_it(tmp_path, content, constrai
     file = tmp_path / "bad.yaml"
     file.write_bytes(content)
     [error] = errors(file=file)
-    assert error.startswith(f"CONFIG = {file}")
-    assert constraint in error
+    assert error.startswith(f"CONFIG = {file}") and constraint in error

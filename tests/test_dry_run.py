@@ -1,4 +1,4 @@
-"""What a dry run says, what a user may get wrong, and where programs cannot be isolated."""
+"""Dry runs, errors of users, and isolation of programs."""
 
 import json
 import logging
@@ -25,7 +25,7 @@ def arguments(tmp_path: Path) -> list[str]:
     return [str(QUICKSTART), *tiny_settings(tmp_path, families=FAMILIES)]
 
 
-def test_a_dry_run_says_everything_and_makes_nothing(arguments, tmp_path, caplog):
+def test_a_dry_run_reports_everything_and_writes_nothing(arguments, tmp_path, caplog):
     arguments = ["--dry-run", *arguments]
     assert main(arguments) == 0
     said = ["needed", "a step: 2 questions x 1 copies"]
@@ -46,7 +46,7 @@ def test_a_dry_run_says_everything_and_makes_nothing(arguments, tmp_path, caplog
     assert not (tmp_path / "saves").exists()
 
 
-def test_a_society_that_is_still_to_be_built_is_not_built_by_a_dry_run(tmp_path, caplog):
+def test_a_dry_run_does_not_build_the_society(tmp_path, caplog):
     config = load_config(QUICKSTART, [f"saves={tmp_path}"])
     found = check_run(config)
     assert not found.inputs.is_built and errors_of(found.checks) == []
@@ -61,14 +61,14 @@ def test_a_society_that_is_still_to_be_built_is_not_built_by_a_dry_run(tmp_path,
     assert "choose one of quickstart/models/qwen2, quickstart/models/llama" in error
 
 
-def test_nothing_is_built_where_the_key_that_seals_runs_has_no_place(tmp_path, monkeypatch):
+def test_nothing_is_built_if_the_key_that_seals_runs_cannot_be_written(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_STATE_HOME", "/proc/x")
     with pytest.raises(PreflightError, match=r"1 error:\n1\. the key .*Set XDG_STATE_HOME to a"):
         prepare(load_config(QUICKSTART, [f"saves={tmp_path}"]))
     assert not list(tmp_path.iterdir())
 
 
-def test_memory_is_planned_before_model_data_and_gpus_are_there(tmp_path, monkeypatch, caplog):
+def test_memory_is_checked_without_model_data_and_gpus(tmp_path, monkeypatch, caplog):
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     paper = str(REPOSITORY / "configs/comas_7b.yaml")
     missing = [f"data.train={tmp_path}/none.jsonl", f"saves={tmp_path / 'saves'}"]
@@ -79,14 +79,14 @@ def test_memory_is_planned_before_model_data_and_gpus_are_there(tmp_path, monkey
 
 
 def failure(arguments: list[str], caplog: pytest.LogCaptureFixture) -> str:
-    """What a run that must fail says; it must not have begun a run directory."""
+    """The log of a run that fails before it begins a run directory."""
     assert main(arguments) == EXIT_ERROR
     saves = Path(arguments[1].removeprefix("saves="))
     assert not (saves / "latest").exists()
     return caplog.text
 
 
-def test_what_cannot_be_is_told_at_once_before_a_run_begins(arguments, caplog):
+def test_all_errors_are_told_at_once_before_a_run_begins(arguments, caplog):
     text = failure([*arguments, "validation.num_questions=3", "rollout.batch_size=7"], caplog)
     said = ("holds 2 questions", "validation.num_questions = 3", "rollout.batch_size")
     assert [part for part in said if part not in text] == []
@@ -118,7 +118,7 @@ def has_namespaces(request, monkeypatch):
     return request.param
 
 
-def test_isolation_is_required_wherever_the_machine_can_and_nothing_runs_without(has_namespaces):
+def test_isolation_is_required_wherever_the_machine_has_it(has_namespaces):
     expected = "require_namespaces" if has_namespaces else "allow_degraded"
     assert settle_isolation(None, key=KEY) == expected
     assert settle_isolation("allow_degraded", key=KEY) == "allow_degraded"
@@ -143,7 +143,7 @@ def test_a_run_without_coding_questions_asks_for_no_isolation(tmp_path, monkeypa
     assert check_run(config).isolation == expected
 
 
-def test_what_landlock_does_not_cover_is_said_and_nothing_where_nothing_is_missing(caplog):
+def test_only_what_landlock_does_not_cover_is_warned_of(caplog):
     with caplog.at_level(logging.WARNING):
         _warn_of_what_is_missing({}, landlock=None, isolated=True)
         assert caplog.text == ""

@@ -1,4 +1,4 @@
-"""Where names and relative paths lead, and that a run goes on with what it began with."""
+"""Where names and relative paths lead, and that a resumed run keeps its models and questions."""
 
 import dataclasses
 import os
@@ -45,14 +45,14 @@ QWEN = "quickstart/models/qwen2"
 
 
 def todays_society(saves: Path) -> Path:
-    """Where today's recipe has its society; as the folder is there, nothing is built."""
+    """The society folder of today's recipe, which makes a build needless."""
     folder = saves / "quickstart" / build.fingerprint(build.recipe_sources(), seed=0)
     (folder / "models/qwen2").mkdir(parents=True, exist_ok=True)
     return folder
 
 
 def earlier_society(saves: Path) -> Path:
-    """That of an earlier recipe: whole, with two models and questions."""
+    """A complete society of an earlier recipe, with two models and questions."""
     folder = saves / "quickstart/0123456789ab"
     for name, family in (("qwen2", "tied"), ("llama", "untied")):
         save_tiny_model(folder / "models" / name, family)
@@ -70,7 +70,7 @@ def config(tmp_path: Path) -> Config:
 
 @pytest.fixture
 def run(tmp_path: Path, config: Config) -> Path:
-    """A run that began with the society of an earlier recipe, and was stopped."""
+    """A stopped run that began with the society of an earlier recipe."""
     society = earlier_society(tmp_path / "saves")
     folder = tmp_path / "saves/20260101-000000-quickstart"
     folder.mkdir()
@@ -82,7 +82,7 @@ def run(tmp_path: Path, config: Config) -> Path:
     return folder
 
 
-def test_a_resumed_run_goes_on_with_the_society_that_it_began_with(run, config):
+def test_a_resumed_run_keeps_its_society(run, config):
     prepared = prepare(dataclasses.replace(config, resume=str(run), resume_changed=True))
     society = run.parent / "quickstart/0123456789ab"
     assert prepared.models == [str(society / "models/qwen2"), str(society / "models/llama")]
@@ -91,7 +91,7 @@ def test_a_resumed_run_goes_on_with_the_society_that_it_began_with(run, config):
     assert [path.name for path in (run.parent / "quickstart").iterdir()] == ["0123456789ab"]
 
 
-def test_an_evaluation_asks_the_models_and_questions_that_a_run_began_with(run):
+def test_an_evaluation_uses_the_models_and_questions_that_the_run_began_with(run):
     target = find_target(str(run), weights="untrained")
     society = run.parent / "quickstart/0123456789ab"
     assert [model.folder for model in target.models] == [
@@ -141,7 +141,7 @@ def test_a_runs_questions_and_system_prompt_are_those_of_its_evaluation(tmp_path
     assert task.form == "science"  # its own task, math, is not read
 
 
-def test_an_evaluation_says_that_it_does_not_judge_by_a_runs_own_verifier(tmp_path):
+def test_an_evaluation_notes_that_it_does_not_use_the_runs_verifier(tmp_path):
     run = make_run(tmp_path, "verification.verifiers.math=comas.verification.math:verify_math")
     plan = make_plan(read_command(["mine", str(run), "benchmarks=[held_out]"]))
     assert "the run's own verifiers (comas.verification.math:verify_math of math)" in " ".join(
@@ -154,7 +154,7 @@ def test_an_evaluation_says_that_it_does_not_judge_by_a_runs_own_verifier(tmp_pa
     ("saves/models/smollm3", r"To get it, .*: bash scripts/get_model\.sh smollm3\."),
     ("./smollm3", "Give a folder in Hugging Face format, or a hub name"),
 )
-def test_a_model_that_is_not_here_is_told_how_to_be_had(model, remedy):
+def test_the_error_for_a_missing_model_says_how_to_get_it(model, remedy):
     with pytest.raises(ValueError, match=f"neither a folder here nor a hub name.*{remedy}"):
         check_model(model, is_embedded=False, rollout=Rollout())
 
@@ -163,7 +163,7 @@ NAME = "somebody/model"
 
 
 def hub_that(monkeypatch: pytest.MonkeyPatch, result: Path | Exception) -> list[object]:
-    """Let the hub give a folder, or raise; returns the names that are asked for."""
+    """Make the hub return a folder or raise; returns the list of requested names."""
     asked: list[object] = []
 
     def snapshot_download(name: str, *, allow_patterns: list[str]) -> str:
@@ -178,7 +178,7 @@ def hub_that(monkeypatch: pytest.MonkeyPatch, result: Path | Exception) -> list[
     return asked
 
 
-def test_a_folder_is_itself_and_a_hub_name_leads_to_what_was_downloaded(tmp_path, monkeypatch):
+def test_a_folder_leads_to_itself_and_a_hub_name_to_the_download(tmp_path, monkeypatch):
     save_tiny_model(tmp_path / "model", "qwen2")
     asked = hub_that(monkeypatch, tmp_path / "model")
     assert folder_of(str(tmp_path)) == tmp_path
@@ -201,7 +201,7 @@ NOT_FOUND = httpx.Response(404, request=httpx.Request("GET", "https://huggingfac
         f"{NAME} is no folder .* 404: no such thing$",
     ),
 )
-def test_a_hub_that_does_not_give_the_model_is_told(monkeypatch, error, said):
+def test_the_error_of_the_hub_is_reported(monkeypatch, error, said):
     hub_that(monkeypatch, error)
     with pytest.raises(ValueError, match=said):
         folder_of(NAME)
@@ -215,7 +215,7 @@ MISSING = "my/own"
 
 @pytest.fixture
 def places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Path]:
-    """The folder of a YAML file, where the user stands, and what stands for the repository."""
+    """The folders of a YAML file, of the user, and a stand-in for the repository."""
     folders = [tmp_path / name for name in ("yaml", "here", "repository")]
     for folder in folders:
         (folder / "my").mkdir(parents=True)
@@ -226,7 +226,7 @@ def places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Path]:
 
 
 def as_value(name: str, path: str) -> Any:
-    """What a key of ``FOUND`` holds that names a file."""
+    """The value of a key of ``FOUND`` that names the file ``path``."""
     text = f"{path}.py:thing" if FOUND[name].leads_to == "plug-in" else path
     return [text] if isinstance(FOUND[name].default, list) else text
 
@@ -259,7 +259,9 @@ def test_a_path_leads_to_the_first_of_three_places_that_has_it(places, name):
     file = write_yaml(places[0] / "mine.yaml", name, as_value(name, MISSING))
     based = places[1] / "based.yaml"
     based.write_text("base: ../yaml/mine.yaml\n")
-    for last in reversed(range(3)):  # found later and later, until nothing is before it
+    for last in reversed(
+        range(3)
+    ):  # a later place first, so that each new file is found before the old ones
         suffix = ".py" if FOUND[name].leads_to == "plug-in" else ""
         (places[last] / f"{MISSING}{suffix}").touch()
         for path in (file, based):
@@ -271,7 +273,7 @@ def test_a_path_leads_to_the_first_of_three_places_that_has_it(places, name):
 @cases(
     "name", "quickstart/models/qwen2", "Qwen/Qwen2.5-3B-Instruct", "hub:a/b", "reasoning_gym", ""
 )
-def test_a_name_that_is_no_path_stays(places, name):
+def test_a_name_that_is_no_path_is_kept(places, name):
     (places[1] / "reasoning_gym").mkdir()
     config, _ = read(Config, None, [f"society.models=['{name}']", f"data.train='{name}'"])
     assert config.society.models == [name] and config.data.train == name
@@ -291,7 +293,7 @@ def test_a_path_that_cannot_be_followed_is_an_error_of_its_key(places, name, pat
     assert error.settings[0].key == name and said in error.constraint
 
 
-def test_a_base_and_a_config_are_looked_for_likewise(places):
+def test_a_base_and_a_config_are_found_in_the_same_way(places):
     for number, place in enumerate(places):
         (place / "base.yaml").write_text(f"seed: {number}\n")
     mine = places[0] / "mine.yaml"
@@ -309,7 +311,7 @@ def test_a_base_and_a_config_are_looked_for_likewise(places):
         assert error.settings[0].key == "CONFIG"
 
 
-def test_what_is_found_nowhere_is_refused_with_all_places(places):
+def test_the_error_for_a_missing_file_names_all_places(places):
     mine = places[0] / "mine.yaml"
     mine.write_text(
         "data: {train: ./my/own}\nreward: {scheme: 'my/own.py:x'}\nsociety: {models: [my/own/m]}\n"
@@ -341,7 +343,7 @@ def test_a_file_that_exists_is_no_override(places, caplog):
 
 
 def test_a_script_says_where_it_was_started(tmp_path):
-    """From the repository, where scripts go, and from nowhere else."""
+    """This holds only in the repository, to which scripts change."""
     said = "from comas.config.paths import here; print(here())"
     environment = os.environ | {paths.STARTED_IN: str(tmp_path), "PYTHONPATH": str(REPOSITORY)}
     for folder, expected in ((REPOSITORY, tmp_path), (tmp_path.parent, tmp_path.parent)):

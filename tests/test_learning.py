@@ -1,4 +1,4 @@
-"""Settings under which a run would go through and teach nothing, and those that are warned of."""
+"""Settings under which a run would learn nothing, and those that are warned of."""
 
 import pytest
 from small_runs import QUICKSTART, tiny_settings
@@ -31,13 +31,13 @@ def said(*settings: str) -> tuple[list[str], list[str]]:
     (["algorithm.name=grpo", GROUPS, ONCE[0], "interaction.prompt_reuse=8"], "alone in its"),
     (["rollout.batch_size=1", *ONCE, JUDGE], "reinforce_pp compares responses, and each is alone"),
 )
-def test_what_teaches_nothing_is_an_error(settings, error):
+def test_settings_that_teach_nothing_are_errors(settings, error):
     [found], _ = said(*settings)
     assert error in found
 
 
 @cases("settings, warning")
-def test_what_can_hardly_be_meant_is_warned_of(settings, warning):
+def test_settings_that_are_hardly_meant_are_warned_of(settings, warning):
     errors, [found] = said(*settings)
     assert errors == [] and warning in found
 
@@ -53,11 +53,11 @@ def test_what_can_hardly_be_meant_is_warned_of(settings, warning):
         ["algorithm.name=grpo", "algorithm.group_by=[]", *ONCE],
     ],
 )
-def test_what_teaches_is_neither(settings):
+def test_settings_that_teach_are_neither(settings):
     assert said(*settings) == ([], [])
 
 
-def test_a_dry_run_looks_for_the_layers_that_adapters_are_of(tmp_path):
+def test_a_dry_run_looks_for_the_adapted_layers(tmp_path):
     settings = tiny_settings(tmp_path, "policy.lora.rank=4", "policy.lora.target_modules=[q_prj]")
     checks = check_run(load_config(QUICKSTART, settings)).checks
     [error] = [check.error for check in checks if check.error]

@@ -20,7 +20,7 @@ class Run:
         self.schedule = create_schedule(self._optimizer, optimization, num_steps=num_steps)
 
     def rates(self, count: int) -> list[float]:
-        """Of the next ``count`` optimiser steps."""
+        """The rates of the next ``count`` optimiser steps."""
         found = []
         for _ in range(count):
             found.append(self._optimizer.param_groups[0]["lr"] / LEARNING_RATE)
@@ -60,7 +60,7 @@ def test_cosine_falls_along_half_a_wave_to_its_share():
 
 @pytest.mark.parametrize("lr_schedule", ["cosine", "linear"])
 def test_a_rate_that_has_fallen_never_rises_again(lr_schedule):
-    # 125 steps, of which 744 are made: here a cosine that goes on would rise to 1 once more.
+    # 744 steps instead of the expected 125, where a plain cosine would rise to 1 again.
     run = Run(lr_schedule=lr_schedule, warmup_steps=4, num_steps=125)
     rates = run.rates(744)
     assert rates[3] == 1

@@ -1,4 +1,4 @@
-"""What a run needs beside what is there: every line of the table, from readings given as data."""
+"""The checks of the preflight, from readings given as data."""
 
 import dataclasses
 import json
@@ -42,7 +42,7 @@ def paper(**policy: object) -> Config:
     return dataclasses.replace(config, policy=dataclasses.replace(config.policy, **values))
 
 
-def test_the_table_numbers_errors_and_what_two_lines_have_in_common_is_one():
+def test_the_table_numbers_errors_and_counts_a_shared_one_once():
     checks = [
         Check("GPUs", "8", "2", error="old"),
         Check("host memory", "277.6 GiB", "280.0 GiB", warning="tight"),
@@ -88,13 +88,13 @@ def test_a_run_that_asks_for_cuda_never_takes_the_cpu():
     [error] = errors_of(checks)
     assert "too old for CUDA 13" in error and "cluster.device=cpu" in error
     assert checks[2].present == "0 (the driver lists 8)"
-    # A driver that works is none, however old: as with NVIDIA's package for compatibility.
+    # An old driver that works is no error, as with NVIDIA's compatibility package.
     assert errors_of(check_device(paper(), "cuda", Gpus("535.104.05", 8, 8, 13))) == []
     [error] = errors_of(check_device(paper(), "cuda", Gpus("580.65.06", 3, 3, 13)))
     assert "4 policies need 2 GPUs each" in error
 
 
-def test_auto_takes_the_cpu_and_says_why_where_a_driver_is_too_old():
+def test_auto_takes_the_cpu_and_says_why_if_the_driver_is_too_old():
     assert choose_device("auto", num_gpus=0) == choose_device("cpu", num_gpus=8) == "cpu"
     assert choose_device("auto", num_gpus=8) == "cuda"
     assert "535.104.05 is too old" in str(why_on_cpu("auto", OLD))
@@ -115,7 +115,7 @@ def test_bfloat16_is_warned_of_on_a_cpu_without_instructions_for_it(
     assert len(check_device(load_config(QUICKSTART, []), "cpu", GOOD)) == 1
 
 
-def test_a_survey_plans_for_the_gpus_that_are_here(monkeypatch, tmp_path):
+def test_memory_is_checked_for_the_gpus_that_are_here(monkeypatch, tmp_path):
     monkeypatch.setattr(preparation, "read_gpus", lambda: GOOD)
     monkeypatch.setattr(preparation, "describe_machine", lambda device: EIGHT_A100)
     settings = ["cluster.device=cuda", f"saves={tmp_path}"]
@@ -126,14 +126,14 @@ def test_a_survey_plans_for_the_gpus_that_are_here(monkeypatch, tmp_path):
 
 
 @cases("changes, tokens")
-def test_the_context_of_a_model_is_read_where_it_is_not_stretched(tmp_path, changes, tokens):
+def test_the_context_of_a_model_is_read_unless_it_is_stretched(tmp_path, changes, tokens):
     config = {"max_position_embeddings": 512, "rope_parameters": {"rope_type": "default"}}
     (tmp_path / "config.json").write_text(json.dumps(config | changes))
     assert context_length(tmp_path) == tokens
 
 
 def lengths_of(tmp_path: Path, *overrides: str) -> list[Check]:
-    """Of a model of 512 tokens, one a byte, with a question of some 400 and one of some 700."""
+    """The checks of a model with 512 tokens, one per byte, for questions of 400 and 700 tokens."""
     folder, family = tmp_path / FAMILIES[0], FAMILIES[0]
     model = Path(save_tiny_model(folder, family, max_position_embeddings=512))
     config = load_config(QUICKSTART, overrides)
@@ -142,7 +142,7 @@ def lengths_of(tmp_path: Path, *overrides: str) -> list[Check]:
     return list(check_lengths(config, folders={"mine": model}, questions=questions))
 
 
-def test_what_a_model_cannot_read_is_an_error_with_its_length(tmp_path):
+def test_too_long_prompts_and_responses_are_errors_with_their_length(tmp_path):
     [context, prompts] = lengths_of(tmp_path, "rollout.max_prompt_tokens=464")
     assert (context.needed, context.present, context.error) == ("512 tokens", "512", None)
     assert prompts.error is None
@@ -158,7 +158,7 @@ def test_what_a_model_cannot_read_is_an_error_with_its_length(tmp_path):
 
 
 def gpu_memory(machine: Machine, config: Config | None = None, *, host_gib: int = 1000):
-    """What the paper's four policies need of GPUs in an update, in sampling, and of the host."""
+    """The checks of GPU memory in updates and sampling, and host memory, for the paper's run."""
     machine = dataclasses.replace(machine, host_bytes=host_gib * GIB)
     return check_memory(config or paper(), [QWEN_3B] * 4, machine)
 
@@ -179,7 +179,7 @@ def test_an_update_is_shown_part_by_part():
     assert check_memory(paper(), [no_cache] * 4, EIGHT_A100)[1].present == "47.4 GiB"
 
 
-def test_each_gpu_of_a_sharded_engine_has_its_part_of_weights_and_cache():
+def test_each_gpu_of_a_sharded_engine_has_its_shard_of_weights_and_cache():
     config = paper()
     config.rollout.engines_per_policy, config.rollout.tensor_parallel = 1, 2
     _, sampling, _ = gpu_memory(EIGHT_A100, config)
@@ -268,7 +268,7 @@ def test_frozen_shared_and_kept_policies_are_counted_as_they_are_saved():
     assert check_disk(config, sizes={0: 10**9}, free=0).needed.startswith("41.5 GiB")  # 4 models
 
 
-def test_ones_own_questions_are_read_by_their_columns_and_asked_with_a_system_prompt(tmp_path):
+def test_a_users_questions_are_read_by_their_columns_with_a_system_prompt(tmp_path):
     model = save_tiny_model(tmp_path / FAMILIES[0], FAMILIES[0])
     (tmp_path / "mine.csv").write_text("question,answer\n1 + 1?,2\n2 + 2?,4\n")
     overrides = [

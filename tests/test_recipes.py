@@ -1,4 +1,4 @@
-"""Recipes and their bases, options of engines, and what no longer fits and is refused."""
+"""Configuration files based on others, options of the engines, former keys."""
 
 import ast
 import fnmatch
@@ -57,26 +57,24 @@ def test_errors_name_the_file_in_which_the_key_stands(tmp_path):
     assert f"policy.zero_stage = 9  ({file}, line 4)" in stage
     assert f"rollout.batch_size = 0  ({base}, line 4)" in batch
     assert f"rollout.vllm_options.seed = 3  ({base}, line 3)" in option
-    assert "every request has a seed of its own" in option
+    assert "every request has its own seed" in option
 
 
 @cases("base, constraint, remedy")
-def test_a_base_that_cannot_be_is_one_error_with_its_line(tmp_path, base, constraint, remedy):
+def test_an_invalid_base_is_one_error_with_its_line(tmp_path, base, constraint, remedy):
     paths = {"own": str(tmp_path / "own.yaml"), "other": str(tmp_path / "other.yaml")}
     recipe(tmp_path, "other", f"base: {paths['own']}\n")
     own = recipe(tmp_path, "own", f"seed: 1\nbase: {base.format(**paths)}\n")
     [error] = errors(file=own)
-    assert error.startswith("base = ")
-    assert ", line " in error
-    assert constraint.format(**paths) in error
-    assert remedy in error
+    assert error.startswith("base = ") and ", line " in error
+    assert constraint.format(**paths) in error and remedy in error
 
 
-def test_what_cannot_be_read_is_one_error(tmp_path):
+def test_an_unreadable_source_is_one_error(tmp_path):
     base = recipe(tmp_path, "base", "seed: [1\n")
     [error] = errors(file=recipe(tmp_path, "own", f"base: {base}\n"))
     assert error.startswith(f"base = {base}  ({tmp_path}/own.yaml, line 1)\n   is not YAML")
-    # Keys are not compared with those that it would have.
+    # Without the file, keys are not checked against each other.
     [error] = errors("policy.micro_batch_tokens=9", file=tmp_path / "missing.yaml")
     assert "No such file" in error
     [error] = errors("base=configs/a.yaml")
@@ -84,7 +82,7 @@ def test_what_cannot_be_read_is_one_error(tmp_path):
 
 
 @pytest.mark.parametrize(("num_gpus", "is_here"), [(1, False), (8, True)])
-def test_a_run_without_config_is_the_papers_if_it_can_be(tmp_path, monkeypatch, num_gpus, is_here):
+def test_a_run_without_config_is_the_papers_if_possible(tmp_path, monkeypatch, num_gpus, is_here):
     questions = tmp_path / "q.jsonl"
     paper = recipe(tmp_path, "paper", f"data: {{train: {questions}, validation: {questions}}}\n")
     monkeypatch.setattr(
@@ -104,8 +102,7 @@ def test_a_run_without_config_is_the_papers_if_it_can_be(tmp_path, monkeypatch, 
 @cases("former, present", *pairs("config", "a former name"))
 def test_a_former_name_gets_an_error_that_says_the_present_one(former, present):
     [error] = errors(former)
-    assert f"was renamed {present}" in error
-    assert "-> write " in error
+    assert f"was renamed {present}" in error and "-> write " in error
 
 
 def test_a_key_that_is_gone_is_refused_with_the_reason():
@@ -119,7 +116,7 @@ def test_a_key_that_is_gone_is_refused_with_the_reason():
 def test_a_key_of_the_released_code_is_refused_with_ours(key, remedy):
     [error] = errors(f"{key}=1")
     assert f"-> a key of the paper's released code: here {remedy}" in error
-    [error] = errors("optimization.actor_learning_rate=1")  # no section of its
+    [error] = errors("optimization.actor_learning_rate=1")  # in none of its sections
     assert "did you mean optimization.learning_rate?" in error
 
 
@@ -148,7 +145,7 @@ def test_every_key_says_what_it_is_for(path):
 
 
 def test_no_key_is_dead():
-    """Some code outside the configuration reads each."""
+    """Each is read by code outside the configuration."""
     comas = REPOSITORY / "comas"
     code = "".join(
         path.read_text()
@@ -168,7 +165,7 @@ def test_an_example_fits_its_key():
                 assert all(f"{other}.".startswith(f"{name}.") for other in changed)
 
 
-def test_options_come_over_what_the_keys_make_entry_by_entry():
+def test_options_override_single_entries_that_the_keys_make():
     rollout = Rollout(vllm_options={"enforce_eager": False, "async_scheduling": True})
     arguments = engine_arguments(
         "m", rollout=rollout, device="cpu", weight_transfer="shared_memory", seed=0
@@ -197,12 +194,12 @@ def test_options_are_set_whole_or_one_by_one_and_kept_with_the_run(tmp_path):
 
 
 @cases("override, said", *pairs("config", "an option"))
-def test_what_a_run_relies_on_and_what_nobody_knows_is_refused(override, said):
+def test_options_that_break_a_run_and_unknown_ones_are_refused(override, said):
     assert said in only_error(override)
 
 
 @pytest.mark.stack
-def test_the_arguments_of_vllm_are_read_and_every_refused_pattern_is_of_one():
+def test_the_arguments_of_vllm_are_read_and_each_refused_pattern_matches_one():
     from vllm import EngineArgs
 
     names = names_of_vllm()

@@ -1,4 +1,4 @@
-"""``comas train --trial``: what it computes, and its way through a society."""
+"""``comas train --trial``: its statistics, and a trial of a whole society."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_the_interval_draws_questions_and_not_solutions():
             for value, right in ((high, True), (low, False))
         )
     )
-    # Ten times the same says no more of other questions.
+    # Ten copies say no more about other questions.
     repeated = alone * 10
     first, second = auc(alone, seed=3), auc(repeated, seed=3)
     assert first == pytest.approx(second)
@@ -89,7 +89,7 @@ def test_the_interval_draws_questions_and_not_solutions():
 
 
 def test_the_interval_of_an_auc_is_that_of_all_samples_of_questions():
-    """All samples of 7 questions, drawn with replacement, each with its AUC pair by pair."""
+    """All samples of 7 questions with replacement, each with its AUC counted pair by pair."""
     values = [(9, 3), (8, 2), (7, 5), (4, 1), (0, 13), (10, 6), (12, 11)]
     chances = Counter[float]()
     for drawn in combinations_with_replacement(values, 7):
@@ -115,7 +115,7 @@ def test_balanced_accuracy_takes_a_score_of_2_for_right_and_without_a_threshold_
     assert found.balanced_accuracy == pytest.approx(0.7)
 
 
-def test_what_cannot_be_said_is_not_a_number():
+def test_too_few_opinions_give_no_number():
     few = opinions(*((str(i), 1.0, i < 4) for i in range(40)))
     assert (
         assess("x", few, seed=0).untold
@@ -139,7 +139,7 @@ def said(text: str, *, finish_reason: Any = "stop", tokens: tuple[int, ...] = (7
     return Generation((5,), tokens, text, (-0.5,) * len(tokens), finish_reason, 0)
 
 
-def test_who_judges_is_who_scores_or_evaluates():
+def test_judges_are_the_agents_that_score_or_evaluate():
     held = discussion(
         turn("r0.s0", r"\boxed{4}"),
         turn("r0.s0.e0", "<judgment>correct</judgment>", agent=1),
@@ -196,13 +196,13 @@ def test_a_vote_is_compared_with_one_answer_to_the_same_questions():
     assert (vote_over_one(votes), vote_over_one([])) == ([said], [])
 
 
-def test_what_could_be_found_is_of_so_many_right_and_wrong_solutions():
+def test_the_detectable_distance_follows_the_numbers_of_right_and_wrong_solutions():
     assert detectable(48, 48) == pytest.approx(2.8 * (97 / (12 * 48 * 48)) ** 0.5)  # 0.166
     assert detectable(132, 132) < 0.1 < detectable(131, 131)
     assert detectable(9, 0) == 0.5  # nothing could be
 
 
-def test_of_what_sees_the_best_is_to_be_tried():
+def test_the_best_source_that_sees_is_advised():
     found = {"reward": source("reward", 0.5, 0.4, 0.6), "vote": source("vote", 0.7, 0.6, 0.8)}
     found |= {"weighed vote": source("w", 0.8, 0.7, 0.9), "likelihood": source("l", 0.9, 0.8, 1)}
     assert advice(found).startswith("reward.scheme=comas.ideas.scored_majority:scored_majority, as")
@@ -281,7 +281,7 @@ def test_the_spread_of_a_mean_is_that_of_its_interval():
 
 
 class TimedTrial(Trial):
-    """Every discussion takes half a second on a clock of its own, right or wrong in turns."""
+    """A trial on its own clock, whose discussions take 0.5 s and are right and wrong by turns."""
 
     def sample(self, questions, *, step):
         num = len(questions) * self.prepared.config.interaction.prompt_reuse
@@ -297,11 +297,11 @@ class Clock:
 
 @cases(
     "seconds, batch_size, copies, held",
-    # The 30 questions begin anew; 260 discussions would find an AUC of 0.6.
+    # The 30 questions start again; with 260 discussions an AUC of 0.6 is detectable.
     (1000.0, 8, 1, [4, 8, 18] + [30] * 8),
     (10.0, 8, 1, [4, 8, 8]),  # 4 discussions take 2 s, 8 more 4 s, so 8 of 18 fit into 4 s
-    (30.0, 24, 1, [4, 24, 2, 30]),  # as many as in the run, then of the next epoch
-    (1.0, 8, 1, [4]),  # these are held in any case
+    (30.0, 24, 1, [4, 24, 2, 30]),  # as many as in the run, then the next epoch
+    (1.0, 8, 1, [4]),  # the small start is always made
     (1000.0, 8, 16, [16] + [48] * 9 + [32]),  # 30 questions, though 17 make 260 discussions
 )
 def test_as_many_discussions_are_held_as_there_is_time_for(
@@ -340,8 +340,8 @@ def test_an_update_on_a_part_of_a_batch_comes_with_the_verdicts_of_that_part(mon
 
 
 class SeeingAgents(ScriptedAgents):
-    """Two agents that solve half of the questions, of which the first sees what is right as a
-    judge and the second says the same of all."""
+    """Two agents that solve half of the questions; the first judges correctly, the second gives all
+    the same score."""
 
     async def generate(self, request: Request) -> Generation:
         [number] = re.findall(r"What is (\d+) \+ 1\?", request.prompt)
@@ -437,7 +437,7 @@ def test_a_batch_is_tried_in_part(arguments):
 
 
 @cases("time", "10", "0m", "m", "1.5h", "10 m", "-5m")
-def test_a_time_that_is_none_is_refused_with_how_to_write_it(time, capsys):
+def test_an_invalid_time_is_refused_with_examples(time, capsys):
     with pytest.raises(SystemExit):
         command.main([f"--trial={time}", str(QUICKSTART)])
     assert f"{time} is no time: write it like 90s, 10m or 2h" in capsys.readouterr().err
