@@ -128,6 +128,6 @@ def test_a_process_that_dies_is_an_error_and_another_one_starts():
 
 def test_a_run_has_one_verifier_of_reasoning():
     both = ("data.train=verifiers:x", "data.validation=reasoning_gym")
-    assert "an environment judges the answers to its own" in only_error(*both, file=QUICKSTART)
+    assert "an environment judges only answers to its own" in only_error(*both, file=QUICKSTART)
     config = load_config(QUICKSTART, ["data.validation=verifiers:x"])
     assert config.verifiers["reasoning"] == "rubric"

@@ -400,7 +400,7 @@ def test_societies_without_judges_of_their_own_are_told_what_can_be_told(
     assert command.main(["--trial", *arguments, *(o.format(model=model) for o in overrides)]) == 0
     [told] = [line for line in caplog.messages if line.startswith("verdict on ")]
     assert says in told
-    assert ("to another number in bfloat16" in caplog.text) == (
+    assert ("in bfloat16; the others are rounded back" in caplog.text) == (
         "policy.dtype=bfloat16" in overrides
     )
 

@@ -60,7 +60,7 @@ def read_token(path: Path) -> str | None:
 
 
 def least_of(machines: Sequence[Machine]) -> Machine:
-    """Return the machine to plan for if an engine may get any of these: the least of each resource,
+    """Return the machine to assume if an engine may get any of these: the least of each resource,
     but the most GPUs, since they share a host's memory."""
     first = machines[0]
     return dataclasses.replace(

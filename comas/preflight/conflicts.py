@@ -80,7 +80,7 @@ def _generated_questions(config: Config) -> Iterator[Conflict]:
     if makers >= {"verifiers", "reasoning_gym"}:
         yield Conflict(
             ("data.train", "data.validation"),
-            "an environment judges the answers to its own questions alone, and not reasoning_gym's",
+            "an environment judges only answers to its own questions, and not to reasoning_gym's",
             "take both from one of them",
         )
     for name, options in config.data.reasoning_gym.tasks.items():
@@ -249,13 +249,13 @@ def _criticism(config: Config) -> Iterator[Conflict]:
     if scheme and "judge_logprobs" in scheme.needs and not config.society.judge:
         yield Conflict(
             ("reward.scheme", "society.judge"),
-            f"{config.reward.scheme} is made of the judge's log-probs, and there is no judge",
+            f"{config.reward.scheme} needs the judge's log-probs, and there is no judge",
             "set society.judge to its base_url and model, or choose another reward.scheme",
         )
     if scheme and "response_logprobs" in scheme.needs and 0 in config.update_every:
         yield Conflict(
             ("reward.scheme", "society.update_every"),
-            f"{config.reward.scheme} is made of log-probs, which a frozen policy (0) does not give",
+            f"{config.reward.scheme} needs log-probs, which a frozen policy (0) does not give",
             "write 1 for every policy, or choose another reward.scheme",
         )
     if scheme and scheme.compares_policies and config.num_policies < config.society.num_agents:
@@ -351,7 +351,7 @@ def _excluded(config: Config) -> Iterator[Conflict]:
             and isinstance(algorithm, PolicyGradient)
             and algorithm.rollout_correction == "none",
             ("training.max_staleness", "algorithm.rollout_correction"),
-            "nothing would weigh what agents said before their latest updates",
+            "nothing would correct for samples from before the latest updates",
             "set algorithm.rollout_correction to ratio, tis or icepop, or training.max_staleness "
             "to 0",
         ),

@@ -67,7 +67,7 @@ def _warnings(config: Config, sizes: Sizes | None) -> Iterator[tuple[str, object
     if not isinstance(algorithm, Dpo):
         low, high = algorithm.clip_epsilon, algorithm.clip_epsilon_high
         if high is not None and high < low:
-            said = f"it is below algorithm.clip_epsilon={low}, and is meant to be above, as 0.28 is"
+            said = f"it is below algorithm.clip_epsilon={low}; set it higher, such as 0.28"
             yield "algorithm.clip_epsilon_high", high, said
         if algorithm.group_by and algorithm.estimator == "reinforce_pp":
             said = "reinforce_pp compares no groups; leave it out, or name another estimator"

@@ -66,8 +66,8 @@ def _check_prompts(config: Config, lengths: Mapping[str, Sequence[int]]) -> Chec
     num_over, longest = sum(length > limit for length in worst), max(worst)
     said = (
         f"rollout.max_prompt_tokens={limit}: of {len(worst)} questions {num_over} have longer "
-        f"prompts for {name}, and are never asked; the longest has {longest} tokens and those of "
-        "the chat template: set it to more"
+        f"prompts for {name}, and are never asked; the longest has {longest} tokens, without the "
+        "chat template's: raise it"
     )
     is_hopeless = num_over == len(worst)
     is_warning = not is_hopeless and num_over > WARNED_SHARE * len(worst)

@@ -186,7 +186,7 @@ def describe_run(found: CheckedRun) -> list[str]:
 
 
 def _find_machine(config: Config, checks: Checks) -> Machine:
-    """Return the machine to plan for: this one, the nodes of a Ray cluster, or one like the paper's
+    """Return the machine of the run: this one, the nodes of a Ray cluster, or one like the paper's
     if "cuda" is wanted and there are no GPUs."""
     in_all = gpus_in_all(plan_policy(config, device="cuda"), len(config.families))
     address = cluster_address()
@@ -298,7 +298,7 @@ def _settle(
     gpus = f", on GPUs of {machine.gpu_bytes / GIB:.0f} GiB" * (machine.device == "cuda")
     found = checks.find(
         "update",
-        "a plan that fits",
+        "a sharding that fits",
         settle,
         show=lambda found: found[1].removeprefix("update: ").partition(" (")[0] + gpus,
     )

@@ -87,10 +87,10 @@ def settle_sharding(
     choice, numbers = possible[0], ""
     if machine.device == "cuda":
         trained = [shapes[policy] for policy in config.trained_policies]
-        plans = [update_memory(config, trained, each, machine) for each in possible]
-        plan = next((plan for plan in plans if plan.fits), plans[0])
-        if not plan.fits and len(plans) > 1:
-            tried = "; ".join(f"{each.choice}: {each}" for each in plans)
+        estimates = [update_memory(config, trained, each, machine) for each in possible]
+        found = next((each for each in estimates if each.fits), estimates[0])
+        if not found.fits and len(estimates) > 1:
+            tried = "; ".join(f"{each.choice}: {each}" for each in estimates)
             raise ValueError(
                 f"an update does not fit into memory by estimate ({tried}). Lower "
                 "rollout.max_prompt_tokens, rollout.max_response_tokens or "
@@ -98,7 +98,7 @@ def settle_sharding(
                 "GPUs per policy (policy.ranks_per_policy and rollout.engines_per_policy), or set "
                 "policy.zero_stage and policy.adam_offload, which are then taken as they are"
             )
-        choice, numbers = plan.choice, f"; {plan}{'' if plan.fits else ': perhaps too much'}"
+        choice, numbers = found.choice, f"; {found}{'' if found.fits else ': perhaps too much'}"
     why = "the cheapest that fits"
     if config.policy.zero_stage is not None:
         why = "as configured"
@@ -186,10 +186,10 @@ def check_memory(config: Config, shapes: Sequence[ModelShape], machine: Machine)
     stage, offload = config.policy.zero_stage, config.policy.adam_offload
     assert stage is not None and offload is not None, "settled before"
     trained = [shapes[policy] for policy in config.trained_policies]
-    plan = update_memory(config, trained, Sharding(stage, offload), machine)
+    estimate = update_memory(config, trained, Sharding(stage, offload), machine)
     largest = max(shapes, key=lambda shape: shape.num_parameters)
     sampling = _check_sampling(config, largest, machine)
-    return [_check_update(plan), sampling, _check_host(plan.host + store, machine)]
+    return [_check_update(estimate), sampling, _check_host(estimate.host + store, machine)]
 
 
 def _cpu_bytes(config: Config, shapes: Sequence[ModelShape]) -> float:
@@ -247,11 +247,11 @@ def _check_host(needed: float, machine: Machine) -> Check:
     return Check("host memory", f"{gib(needed)} GiB", f"{gib(present)} GiB", error, warning)
 
 
-def _check_update(plan: UpdateMemory) -> Check:
-    need, states, peak, free = plan.rank, plan.gpu_states, plan.gpu_peak, plan.gpu_free
+def _check_update(found: UpdateMemory) -> Check:
+    rank, states, peak, free = found.rank, found.gpu_states, found.gpu_peak, found.gpu_free
     words = (
-        f"{gib(peak)} GiB (weights {gib(need.weights)}, optimiser {gib(need.optimizer)}, "
-        f"gradients {gib(need.gradients)}, activations and buffers {gib(need.peak - need.states)})"
+        f"{gib(peak)} GiB (weights {gib(rank.weights)}, optimiser {gib(rank.optimizer)}, "
+        f"gradients {gib(rank.gradients)}, activations and buffers {gib(rank.peak - rank.states)})"
     )
     error = warning = None
     if states > free:

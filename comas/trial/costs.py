@@ -81,7 +81,7 @@ def describe_costs(
     rollout = f"{rollout_s:.1f} s, {rate:,.0f} sampled tokens a second"
     if num_measured != num_held:
         rollout += f" (by {num_measured} of {num_held} discussions)"
-    update, at_least = "not measured, as nothing that was said is learnt from", "more than "
+    update, at_least = "not measured: there was nothing to train on", "more than "
     if costs.trained_tokens:
         rate = costs.trained_tokens / costs.update_s
         update = f"{costs.update_s:.1f} s, {rate:,.0f} tokens of samples a second"

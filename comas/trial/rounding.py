@@ -25,8 +25,8 @@ def describe_rounding(prepared: Prepared) -> list[str]:
         for policy in config.trained_policies
     }
     return [
-        f"a change by the learning rate, {rate:g}, takes {share_moved(folder_of(model), rate):.1%} "
-        f"of the weights of {Path(model).name} to another number in bfloat16"
+        f"a change by the learning rate, {rate:g}, alters {share_moved(folder_of(model), rate):.1%}"
+        f" of the weights of {Path(model).name} in bfloat16; the others are rounded back"
         for model, rate in sorted(rates)
     ]
 
