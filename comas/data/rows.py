@@ -48,7 +48,7 @@ def read_rows(name: str) -> Iterator[tuple[str, Any]]:
     """(location, row) of a CSV, Parquet, JSON or JSONL file, or of a dataset on the hub, such as
     ``("row 1", {"question": "Janet's ducks ...", "answer": "... #### 18"})``.
 
-    A row is a mapping, ``Invalid``, or any other JSON value. Cells of a CSV stay text ("007", "NA").
+    A row is a mapping, ``Invalid``, or any other JSON value. Cells of a CSV stay text ("007").
     Raises DataError if it cannot be read.
     """
     if name.startswith(HUB):
@@ -71,7 +71,7 @@ def source_of(name: str) -> str:
 
 
 def json_rows(path: Path) -> Iterator[tuple[str, Any]]:
-    """(location, row) of each record of a JSON list or JSONL; ``Invalid`` for a line that is invalid
+    """(location, row) of each record of a JSON list or JSONL; ``Invalid`` for a line that is broken
     or repeats a key.
 
     Raises DataError if the file cannot be read, or begins like a JSON list and is none.
