@@ -232,18 +232,18 @@ def test_the_quick_start_needs_a_few_gib_on_a_cpu(num_parameters, fits):
     assert found[1] - found[0] == pytest.approx(2 * 4 * num_parameters / GIB, abs=0.11)
 
 
-def test_a_kv_cache_that_holds_no_whole_sequence_is_a_fault_on_a_cpu():
+def test_a_kv_cache_that_holds_no_whole_sequence_is_an_error_on_a_cpu():
     machine = Machine("cpu", 0, 0, 640 * GIB, has_cuda_compiler=False)
 
-    def faults(prompt: int) -> list[str]:
+    def errors(prompt: int) -> list[str]:
         lengths = [f"rollout.max_prompt_tokens={prompt}", "rollout.max_response_tokens=48"]
-        return faults_of(memory_needs(load_config(QUICKSTART, lengths), [QWEN_3B] * 2, machine))
+        return errors_of(check_memory(load_config(QUICKSTART, lengths), [QWEN_3B] * 2, machine))
 
     # 36 layers x 2 x 256 x 4 bytes are 72 KiB a token, so 128 MiB hold 1820.4
-    assert faults(1820 - 48) == []
-    [fault] = faults(1821 - 48)
-    assert fault.startswith("rollout.cpu_kv_cache_mib=128 does not hold a sequence of 1821 tokens")
-    assert "takes 129 MiB; set it to 129 or more, or lower rollout.max_prompt_tokens" in fault
+    assert errors(1820 - 48) == []
+    [error] = errors(1821 - 48)
+    assert error.startswith("rollout.cpu_kv_cache_mib=128 does not hold a sequence of 1821 tokens")
+    assert "takes 129 MiB; set it to 129 or more, or lower rollout.max_prompt_tokens" in error
 
 
 @cases("policy, needed")

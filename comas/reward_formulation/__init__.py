@@ -126,7 +126,7 @@ def _as_scheme(found: Any) -> RewardScheme | None:
         return None
     if not isinstance(found, RewardScheme):
         found = RewardScheme(found)
-    check_call(found.formulate, "discussions", named=found.checks)
+    check_call(found.formulate, "discussions", named=found.needs)
     return found
 
 
