@@ -7,7 +7,6 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field
 
 from comas.config.keys import key, one_of
-from comas.types import ROLES
 
 GROUP_KEYS = ("agent_index", "question_id", "discussion_id", "round_index", "role")
 """Fields of a sample by which an estimator may group."""
@@ -15,7 +14,6 @@ GroupKey = Annotated[str, one_of(GROUP_KEYS)]
 AGGREGATIONS = ("token_mean", "sequence_mean", "constant_length")
 CORRECTIONS = ("none", "ratio", "tis", "icepop", "seq_mask_tis")
 Name = Literal["reinforce_pp", "grpo", "custom", "dpo"]
-Role = Annotated[str, one_of(ROLES)]
 Weight = Annotated[float, Field(ge=0)]
 
 
@@ -38,7 +36,7 @@ class AnyAlgorithm:
 class PolicyGradient(AnyAlgorithm):
     """The keys of all types with a loss over advantages."""
 
-    role_weights: dict[Role, Weight] = key({}, example={"scoring": 0.1})
+    role_weights: dict[str, Weight] = key({}, example={"scoring": 0.1})
     """Role -> factor of its advantages, by default 1. Below 1 an agent learns more slowly in that
     role, at 0 not at all."""
     kl_coef: float = key(0.0, ge=0)

@@ -1,7 +1,7 @@
 """The society, its discussions and their rewards."""
 
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from pydantic import BaseModel, Field
 
@@ -17,8 +17,8 @@ class Judge(BaseModel, extra="forbid", frozen=True, strict=True):
     """The model's name on that server."""
     api_key_env: str | None = Field(None, pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")
     """Environment variable with the server's key, which is never written; null: no key."""
-    roles: list[Literal["evaluation", "scoring"]] = Field(["evaluation", "scoring"], min_length=1)
-    """The roles that it takes over from the agents."""
+    roles: list[str] = Field(["evaluation", "scoring"], min_length=1)
+    """The roles that it takes over from agents; each has to judge or score."""
     max_tokens: int | None = Field(None, ge=1)
     """Tokens of an answer, including its thinking; null: as many as the agents have."""
     extra_body: dict[str, Any] = {}
