@@ -240,8 +240,8 @@ def fitting(config: Config, *, model: str, machine: Machine, what: str) -> tuple
     except ValueError as error:
         raise NotRunError(str(error)) from error
     need = check_memory(config, shapes, machine)[0]
-    if need.fault is not None:
-        raise NotRunError(need.fault)
+    if need.error is not None:
+        raise NotRunError(need.error)
     sys.stderr.write(f"{what}: {line}\n")
     return config, need.needed
 
