@@ -16,6 +16,7 @@ MAINS = {
     "evaluate": "evaluation.__main__:main",
     "view": "comas.commands.view:main",
     "discuss": "comas.commands.discuss:main",
+    "serve": "comas.commands.serve:main",
     "check-data": "comas.data.preparation.check:main",
 }
 """Subcommand -> function, imported when called: vLLM and Ray take seconds."""

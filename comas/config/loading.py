@@ -162,11 +162,13 @@ def _accepted(setting: Setting, key: Key, entry: Sequence[str]) -> Any:
     for name in reversed(entry):
         value = {name: value}
     value = reduce(operator.getitem, entry, typed(value, key))
-    if (leads_to := key.leads_to) is None or isinstance(value, dict) or value is None:
+    if (leads_to := key.leads_to) is None:
         return value
-    if isinstance(value, list):
-        return [whole(each, leads_to, setting.folder) for each in value]
-    return whole(value, leads_to, setting.folder)
+
+    def made_whole(each: Any) -> Any:
+        return whole(each, leads_to, setting.folder) if isinstance(each, str) else each
+
+    return [*map(made_whole, value)] if isinstance(value, list) else made_whole(value)
 
 
 def _why_unknown(name: str, schema: type, keys: Mapping[str, Key]) -> tuple[str, str]:

@@ -12,7 +12,7 @@ STARTED_IN = "COMAS_STARTED_IN"
 """Environment variable in which a script keeps the user's folder before it changes directory."""
 NO_PATH = re.compile(r"\s*\Z|hub:|verifiers:|quickstart/|reasoning_gym\Z")
 """Names of data and models that are not files of the user."""
-PREFIX = re.compile(r"(trl|verl):")
+PREFIX = re.compile(r"(trl|verl|program):")
 """Prefix of a plug-in's path that says how to call it (comas/reward_formulation/foreign.py)."""
 
 _named_in: dict[Path, Path | None] = {}

@@ -172,8 +172,8 @@ class Registry(dict[str, Entry]):
             return location, attribute
         for point in entry_points(group=self.group, name=name):
             return point.module, point.attr
-        remedy = f"choose one of: {self.known()}; or {HOW_TO_NAME_ONE}"
-        raise PluginError("is not a known name", remedy)
+        choose = f"choose one of: {known}; or " if (known := self.known()) else ""
+        raise PluginError("is not a known name", choose + HOW_TO_NAME_ONE)
 
 
 def digest_of(text: str) -> str:

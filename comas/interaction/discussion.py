@@ -17,6 +17,7 @@ from comas.types import (
     Discussion,
     Generate,
     Generation,
+    Outcome,
     Question,
     Request,
     Turn,
@@ -56,11 +57,12 @@ class OpenDiscussion:
         self.tasks: asyncio.TaskGroup | None = None
         """Runs the scorings; set by ``schedules.hold``."""
         self._wording = wording_of(rules.prompts)
-        self._discussion_id = discussion_id
-        self._seed_text = seed_text
+        self.discussion_id = discussion_id
+        self.seed_text = seed_text
         self._turns: dict[str, Turn] = {}
         self._was_asked: defaultdict[str, asyncio.Event] = defaultdict(asyncio.Event)
-        self._num_overlong_prompts = 0
+        self.num_overlong_prompts = 0
+        self.outcome: Outcome | None = None
 
     async def ask(
         self,
@@ -84,7 +86,7 @@ class OpenDiscussion:
         """
         round_index = round_index if parent is None else parent.round_index
         turn_id = self._turn_id(role, index, parent=parent, round_index=round_index)
-        key, seed = (self._discussion_id, turn_id), sampling_seed(self._seed_text, turn_id)
+        key, seed = (self.discussion_id, turn_id), sampling_seed(self.seed_text, turn_id)
         quoted = {"question": self.question.text, **self._texts_above(parent)}
         for first in range(len(history) + 1):  # an overlong prompt loses its oldest history
             prompt = fill(
@@ -97,10 +99,9 @@ class OpenDiscussion:
             generation = await self.generate(Request(agent, prompt, key, role, seed))
             if generation is not None:
                 parent_id = None if parent is None else parent.turn_id
-                turn = Turn(turn_id, parent_id, round_index, role, agent, prompt, generation)
-                self._turns[turn_id] = turn
+                self.keep(Turn(turn_id, parent_id, round_index, role, agent, prompt, generation))
                 break
-            self._num_overlong_prompts += first == 0
+            self.num_overlong_prompts += first == 0
         self._was_asked[turn_id].set()
         return self._turns.get(turn_id)
 
@@ -108,8 +109,13 @@ class OpenDiscussion:
         """Add a turn with that text, without asking ``agent`` for it."""
         turn_id = self._turn_id(role, index, parent=parent)
         generation = Generation((), (), text, (), "given", policy_version=0)
-        turn = Turn(turn_id, parent.turn_id, parent.round_index, role, agent, "", generation)
-        self._turns[turn_id] = turn
+        return self.keep(
+            Turn(turn_id, parent.turn_id, parent.round_index, role, agent, "", generation)
+        )
+
+    def keep(self, turn: Turn) -> Turn:
+        """Add a turn."""
+        self._turns[turn.turn_id] = turn
         return turn
 
     async def hear(self, turn_id: str) -> Turn | None:
@@ -123,8 +129,8 @@ class OpenDiscussion:
     def close(self) -> Discussion:
         """Return the finished discussion, its turns depth first."""
         turns = tuple(self._turns[turn_id] for turn_id in sorted(self._turns, key=_path))
-        num_overlong, roles = self._num_overlong_prompts, self.roles
-        return Discussion(self._discussion_id, self.question, turns, num_overlong, roles)
+        overlong, roles, outcome = self.num_overlong_prompts, self.roles, self.outcome
+        return Discussion(self.discussion_id, self.question, turns, overlong, roles, outcome)
 
     def _turn_id(self, role: str, index: int, *, parent: Turn | None, round_index: int = 0) -> str:
         """Name a turn, such as "r0.s1.e0". Raises ValueError for a role that is not declared."""

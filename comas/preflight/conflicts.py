@@ -10,13 +10,13 @@ from operator import attrgetter
 from pathlib import Path
 from typing import get_args
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
 from comas.config.errors import Conflict
 from comas.config.keys import FOLDER_NAME, FOLDER_NAME_IN_WORDS
 from comas.config.paths import tried
 from comas.config.plugins import PluginError
-from comas.config.schema import Config, Dpo, Judge, PolicyGradient
+from comas.config.schema import Config, Dpo, Judge, PolicyGradient, Program
 from comas.interaction.criticism import CRITICISMS
 from comas.interaction.schedules import SCHEDULES, UNCRITICISED_SCHEDULES, roles_of
 from comas.interaction.wording import WordingError, quoted_in, wording_of
@@ -200,17 +200,43 @@ def _judge(config: Config) -> Iterator[Conflict]:
     """A judge with missing, unknown or invalid entries."""
     try:
         judge = config.judge
-    except ValidationError as invalid:
-        for error in invalid.errors():
-            name = "" if error["type"] == "missing" else f".{error['loc'][0]}"
-            said = f"{error['msg'][:1].lower()}{error['msg'][1:]}"
-            lacks = f"{error['loc'][0]}: " * (not name)
-            names = ", ".join(Judge.model_fields)
-            remedy = f"it holds {names} (comas/config/schema/interaction.py)"
-            yield Conflict((f"society.judge{name}",), f"{lacks}{said}", remedy)
+    except ValidationError as error:
+        yield from _faults_of(error, "society.judge", Judge)
     else:
         judged = () if judge is None else judge.roles
         yield from _unknown_roles(config, "society.judge.roles", judged, ("judges", "scores"))
+
+
+def _program(config: Config) -> Iterator[Conflict]:
+    """A program that is none, or that nobody rewards, or whose rewards nobody reads."""
+    try:
+        program = config.interaction.chosen_program
+    except ValidationError as error:
+        yield from _faults_of(error, "interaction.program", Program)
+        return
+    if program is not None and config.interaction.criticism == "exchanged":
+        yield Conflict(
+            ("interaction.program", "interaction.criticism"),
+            "the solutions of two programs do not correspond, so nothing can be exchanged",
+            "choose another interaction.criticism",
+        )
+    if program is None and config.reward.scheme == "program":
+        yield Conflict(
+            ("reward.scheme", "interaction.program"),
+            "program pays what a program returns, and there is none",
+            "set interaction.program, or choose another reward.scheme",
+        )
+
+
+def _faults_of(error: ValidationError, key: str, kind: type[BaseModel]) -> Iterator[Conflict]:
+    """What is wrong with the entries of a key that holds a mapping."""
+    for fault in error.errors():
+        entry = "" if fault["type"] == "missing" or not fault["loc"] else f".{fault['loc'][0]}"
+        said = f"{fault['msg'][:1].lower()}{fault['msg'][1:]}"
+        lacks = f"{fault['loc'][0]}: " if fault["loc"] and not entry else ""
+        names = ", ".join(kind.model_fields)
+        remedy = f"it holds {names} (comas/config/schema/interaction.py)"
+        yield Conflict((f"{key}{entry}",), f"{lacks}{said}", remedy)
 
 
 def _role_weights(config: Config) -> Iterator[Conflict]:
@@ -223,6 +249,8 @@ def _unknown_roles(
 ) -> Iterator[Conflict]:
     """Names that are no roles of these discussions, or whose roles have another purpose."""
     rules = config.interaction
+    if any(_program(config)):
+        return
     if CRITICISMS.find(rules.criticism) and SCHEDULES.find(rules.schedule):
         known = [name for name, role in roles_of(rules).items() if role.purpose in purposes]
         for name in names:
@@ -368,6 +396,7 @@ CHECKS: tuple[Callable[[Config], Iterator[Conflict]], ...] = (
     _updates,
     _keep_best,
     _judge,
+    _program,
     _role_weights,
     _chats,
     _criticism,

@@ -13,13 +13,14 @@ from comas.config.schema import Config, Custom
 from comas.data import QuestionSet
 from comas.engines.policy.optimizers import OPTIMIZERS
 from comas.interaction.criticism import CRITICISMS
+from comas.interaction.program import PROGRAMS
 from comas.interaction.schedules import SCHEDULES
 from comas.interaction.wording import location_of
 from comas.policy_optimization import ADVANTAGE_ESTIMATORS, LOSSES
 from comas.policy_optimization.advantages import compute_advantages
 from comas.policy_optimization.losses import LossInputs
 from comas.preflight.checks import Check, Checks
-from comas.preflight.sizes import MADE_UP, silent_discussions, silent_rewards
+from comas.preflight.sizes import MADE_UP, READABLE, silent_discussions, silent_rewards
 from comas.reward_formulation import REWARD_SCHEMES
 from comas.run.guards import check_paid
 from comas.run.trackers import TRACKERS
@@ -39,13 +40,13 @@ PLUGIN_KEYS: dict[str, Registry[Any]] = {
 }
 """Key -> registry of the names in its value, list or mapping."""
 
-READABLE = r"\boxed{1} <score>2</score> <judgment>correct</judgment> <rating>3</rating>"
-"""A response that every reward can read."""
-
 
 def named_plugins(config: Config) -> Iterator[tuple[str, Registry[Any], str]]:
     """Yield (key, registry, name) for every name in a configuration, including shipped ones."""
     values = leaves(asdict(config))
+    program = values.get("interaction.program", values.get("interaction.program.function"))
+    if isinstance(program, str):
+        yield "interaction.program", PROGRAMS, program
     for key, registry in PLUGIN_KEYS.items():
         for name, value in values.items():
             if f"{name}.".startswith(f"{key}."):
@@ -81,6 +82,10 @@ def check_plugins(config: Config, train: QuestionSet | None) -> list[Check]:
             if checks.find(subject, "a plug-in", find, show=show) and key not in TRIED_BY_A_RUN:
                 warning = None if why is None else f"{key}={name} was not tried: {why}"
                 checks[-1] = replace(checks[-1], warning=warning)
+    program = config.interaction.chosen_program
+    if program is not None and program.command is not None:
+        find = partial(_try_program, config, train)
+        checks.find("interaction.program", program.command[0], find)
     return checks
 
 
@@ -103,7 +108,9 @@ def _try(
     which all agents say the same, a verifier on the first gold answer of its domain, an estimator
     or loss on two samples."""
     section, _, domain = key.rpartition(".")
-    if section in ("interaction", "reward"):
+    if key == "interaction.program":
+        _try_program(config, train)
+    elif section in ("interaction", "reward"):
         questions = _asked_in_trial(config.reward.scheme, train)
         rewards = silent_rewards(config, silent_discussions(config, questions, said=READABLE))
         check_paid(config, rewards.discussions, is_dry_run=True)
@@ -133,6 +140,27 @@ def _try(
         _try_loss(name)
     source = registry.source_of(name)
     return name if source is None else f"{source}, sha256 {source.digest[:12]}"
+
+
+def _try_program(config: Config, train: QuestionSet | None) -> str:
+    """Run the program with agents that all say the same. Raises ValueError where it fails, or
+    returns rewards that are not read, or where nothing that it has said is rewarded."""
+    questions = _asked_in_trial(config.reward.scheme, train)
+    discussions = silent_discussions(config, questions, said=READABLE)
+    scheme = config.reward.scheme
+    for outcome in (d.outcome for d in discussions if d.outcome is not None):
+        if outcome.error:
+            said = f"with agents that say {READABLE!r}, {outcome.error}"
+            raise ValueError(f"interaction.program: {said}")
+        if bool(outcome.rewards) != (scheme == "program"):
+            returns = "rewards" if outcome.rewards else "no rewards"
+            other = "program" if outcome.rewards else "interaction, for example"
+            raise ValueError(
+                f"interaction.program returns {returns}, and reward.scheme={scheme} reads "
+                f"{'the programs' if scheme == 'program' else 'others'}; set reward.scheme={other}"
+            )
+    check_paid(config, silent_rewards(config, discussions).discussions, is_dry_run=True)
+    return "it asks agents, and its turns are rewarded"
 
 
 def _try_loss(name: str) -> None:

@@ -3,6 +3,7 @@
 import math
 from collections import Counter
 from collections.abc import Collection, Sequence
+from dataclasses import replace
 from functools import partial
 
 from comas.config.schema import Config, Dpo
@@ -14,7 +15,9 @@ from comas.run.prepared import Sizes
 from comas.types import Discussion, Generation, Question, Request, Rewards
 from comas.verification.solutions import Verdicts
 
-MADE_UP = tuple(Question(str(number), "math", "") for number in range(2))
+MADE_UP = tuple(Question(str(number), "math", "What is 1 + 1?") for number in range(2))
+READABLE = r"\boxed{1} <score>2</score> <judgment>correct</judgment> <rating>3</rating>"
+"""A response in which every reward finds what it reads."""
 
 
 def derive_sizes(config: Config, *, num_questions: int) -> Sizes:
@@ -81,7 +84,7 @@ def describe_sizes(config: Config, sizes: Sizes) -> list[str]:
         f"a step: {config.rollout.batch_size} questions x {config.interaction.prompt_reuse} "
         f"copies = {sizes.num_discussions} discussions",
         f"a discussion: {', '.join(f'{num} {role}s' for role, num in turns.items())} "
-        f"({config.interaction.schedule})",
+        f"({'program' if config.interaction.program else config.interaction.schedule})",
         *_describe_judge(config, sizes),
         f"a policy: about {_each(sizes.samples_per_policy)} samples per step; optimiser steps: "
         f"{_each(sizes.optimizer_steps_per_policy)} of {batch}, "
@@ -100,13 +103,16 @@ def describe_sizes(config: Config, sizes: Sizes) -> list[str]:
 def silent_discussions(
     config: Config, questions: Sequence[Question] = MADE_UP, *, said: str = ""
 ) -> list[Discussion]:
-    """Return discussions of the questions in which every agent says ``said``. Must not be called
-    while an event loop runs."""
+    """Return discussions of the questions in which every agent says ``said``, one of each question
+    by a program. Must not be called while an event loop runs."""
+    rules = config.interaction
+    if rules.program is not None:
+        rules, said = replace(rules, prompt_reuse=1), said or READABLE
     return run_discussions(
         questions,
         generate=partial(_say, said, judged=config.judged_roles),
         num_agents=config.society.num_agents,
-        rules=config.interaction,
+        rules=rules,
         seed=config.seed,
         step=0,
     )

@@ -22,6 +22,7 @@ from comas.reward_formulation.interaction_reward import interaction_reward
 from comas.reward_formulation.judgment_reward import judgment_reward
 from comas.reward_formulation.majority_reward import majority_reward
 from comas.reward_formulation.maporl_reward import maporl_reward, margin, outcome, plain, quality
+from comas.reward_formulation.program_reward import program_reward
 from comas.reward_formulation.reading import as_number
 from comas.reward_formulation.self_rewarding import mean_rating
 from comas.types import Discussion, Generation, RewardedDiscussion, Rewards, TrainingSample
@@ -149,6 +150,7 @@ REWARD_SCHEMES: Registry[RewardScheme] = Registry(
         "maporl_outcome": _by_verdicts(partial(maporl_reward, shaping=outcome)),
         "mean_rating": RewardScheme(mean_rating, reads="ratings", pays_some=True),
         "majority": RewardScheme(majority_reward, pays_some=True),
+        "program": RewardScheme(program_reward, pays_some=True),
     },
     group="comas.rewards",
     wanted="a function from discussions to Rewards, or a RewardScheme",

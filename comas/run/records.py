@@ -8,6 +8,7 @@ import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import asdict
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -120,6 +121,7 @@ def discussion_record(
         "num_overlong_prompts": discussion.num_overlong_prompts,
         **({"columns": columns} if columns else {}),
         **({"gold": gold} if gold else {}),
+        **({"program": asdict(outcome)} if (outcome := discussion.outcome) else {}),
         **({"roles": added} if added else {}),
         "turns": [
             _turn_record(turn, reward, verdicts.get((key, turn.turn_id)))

@@ -106,11 +106,7 @@ class ChatEncoder:
             return []  # the tokenizer would read it as one empty chat
         told = tools_in_words(tools) if tools and not self._takes_tools else ""
         cut = [
-            [
-                {**each, "content": told * (each is chat[-1]) + self._cut(each["content"])}
-                for each in chat
-            ]
-            for chat in chats
+            [self._as_read(each, told=told * (each is chat[-1])) for each in chat] for chat in chats
         ]
         given = list(tools) if tools and not told else None
         encoded = self._apply(cut, add_generation_prompt=True, tools=given)
@@ -121,11 +117,14 @@ class ChatEncoder:
     ) -> list[int]:
         """Return the token ids that follow a complete ``response``: those of a user's message or a
         tool's answer, up to the start of the model's next message."""
-        role = "tool" if by_tool and self._takes_tools else "user"
-        said = quoted_answer(answer) if by_tool and role == "user" else answer
-        following = self._after_response(
-            {"role": role, "content": self._cut(said)}, add_generation_prompt=True
+        return self.encode_following(
+            response, [{"role": "tool" if by_tool else "user", "content": answer}]
         )
+
+    def encode_following(self, response: Sequence[int], messages: Sequence[Message]) -> list[int]:
+        """Return the token ids of ``messages`` that follow a complete ``response``, up to the start
+        of the model's next message."""
+        following = self._after_response(*map(self._as_read, messages), add_generation_prompt=True)
         if response[-1] in following[:2]:  # its end-of-turn token
             following = following[following.index(response[-1]) + 1 :]
         return self._without_cuts(following)
@@ -154,6 +153,13 @@ class ChatEncoder:
             )
             for response in responses
         ]
+
+    def _as_read(self, message: Message, *, told: str = "") -> Message:
+        """A message as the chat template takes it, whose text can make no mark."""
+        role, text = message["role"], message["content"]
+        if role == "tool" and not self._takes_tools:
+            role, text = "user", quoted_answer(text)
+        return {"role": role, "content": told + self._cut(text)}
 
     def _apply(self, chat: Any, **options: Any) -> Any:
         return self._tokenizer.apply_chat_template(

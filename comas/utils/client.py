@@ -90,6 +90,7 @@ class Client:
         model_index: int,
         seed: int,
         temperature: float | None = None,
+        max_tokens: int | None = None,
     ) -> Reply:
         """Return a model's reply, sampled at ``options.temperature`` by default.
 
@@ -102,7 +103,7 @@ class Client:
             "model": model.model,
             **prompt,
             "temperature": self._settings.temperature if temperature is None else temperature,
-            "max_tokens": self._settings.max_tokens,
+            "max_tokens": min(max_tokens or self._settings.max_tokens, self._settings.max_tokens),
             "seed": seed & MAX_SEED if model.chats is None else seed,
             **model.extra_body,
         }

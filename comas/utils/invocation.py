@@ -13,6 +13,7 @@ SCRIPTS = {
     "evaluate": "evaluate_model.sh",
     "view": "view.sh",
     "discuss": "discuss.sh",
+    "serve": "serve.sh",
     "check-data": "check_data.sh",
 }
 """Subcommands of ``comas``, and the scripts of a checkout that start them."""

@@ -6,6 +6,7 @@ By default, a setup sends the task as a single user message without a system pro
 from comas.config.plugins import Registry, check_call
 from evaluation.setups.discussion import DISCUSSION
 from evaluation.setups.paper import AUTOGEN, CONSISTENCY, DEBATE, VANILLA
+from evaluation.setups.program import setup_of
 from evaluation.types import Setup
 
 
@@ -27,4 +28,5 @@ SETUPS: Registry[Setup] = Registry(
     group="comas.setups",
     wanted="a Setup",
     adapt=_as_setup,
+    prefixes={"program": setup_of},
 )

@@ -1,11 +1,12 @@
 """The society, its discussions and their rewards."""
 
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated, Any, Self
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, Field, model_validator
 
 from comas.config.keys import key
+from comas.types import ROLES, Purpose, Role
 
 
 class Judge(BaseModel, extra="forbid", frozen=True, strict=True):
@@ -60,9 +61,42 @@ class Society:
     ``Judge`` above); null: agents judge."""
 
 
+class Program(BaseModel, extra="forbid", frozen=True, strict=True):
+    """What ``interaction.program`` may hold: a function or a command, and its limits."""
+
+    function: str | None = None
+    """``path/to/file.py:solve``: a function of a ``Question`` and the address at which it asks the
+    agents (``comas.interaction.program.Solve``), with the rights of any plug-in."""
+    command: list[str] | None = Field(None, min_length=1)
+    """A program and its arguments. It reads the question from its standard input and asks at
+    OPENAI_BASE_URL with OPENAI_API_KEY; it prints the answer or, as the last line, rewards."""
+    roles: dict[str, Purpose] = {}
+    """Further roles that its requests may name, such as ``{plan: helps}``."""
+    timeout_s: float = Field(600.0, gt=0)
+    """Seconds after which it is ended."""
+    max_tokens: int = Field(65536, ge=1)
+    """Tokens that the agents may say, all requests of a discussion together."""
+    concurrency: int = Field(64, ge=1)
+    """Discussions that are held at a time."""
+
+    @model_validator(mode="after")
+    def _one(self) -> Self:
+        if (self.function is None) == (self.command is None):
+            raise ValueError("give either a function or a command")
+        for name, purpose in self.roles.items():
+            Role(name, purpose)
+            if name in ROLES:
+                raise ValueError(f"roles: {name} is one of the paper's, and has a purpose already")
+        return self
+
+
 @dataclass
 class Interaction:
     """The form of a discussion."""
+
+    program: str | dict[str, Any] | None = key(None, leads_to="plug-in", example="my_team.py:solve")
+    """A program of your own that asks the agents in place of ``schedule``: a function, or what
+    ``Program`` above names, such as ``{command: [python, team.py], timeout_s: 60}``; null: none."""
 
     schedule: str = key("sequential", leads_to="plug-in")
     """Name in ``comas.interaction.schedules.SCHEDULES``, or a plug-in."""
@@ -81,6 +115,14 @@ class Interaction:
     prompts: str | None = key(None, leads_to="file", example="prompts.yaml")
     """File that replaces some prompts of comas/interaction/prompts.yaml, such as
     configs/prompts/small.yaml for small models; null: none."""
+
+    @property
+    def chosen_program(self) -> Program | None:
+        """The program. Raises pydantic's ValidationError where it cannot be one."""
+        if self.program is None:
+            return None
+        is_name = isinstance(self.program, str)
+        return Program.model_validate({"function": self.program} if is_name else self.program)
 
 
 @dataclass

@@ -12,6 +12,7 @@ from operator import attrgetter
 from typing import Any, Literal, NamedTuple
 
 import torch
+from jinja2 import TemplateError
 from vllm import CompletionOutput, EngineArgs, RequestOutput, SamplingParams
 from vllm.inputs import tokens_input
 from vllm.sampling_params import RequestOutputKind
@@ -24,7 +25,15 @@ from comas.engines.rollout.engine_thread import EngineThread, RolloutEngineError
 from comas.engines.rollout.vllm_options import Adapters, WeightTransfer, engine_arguments
 from comas.engines.rollout.workers import end_together
 from comas.interaction.tool_calls import first_call
-from comas.types import Continuation, Device, Generation, Request, ToolCall
+from comas.types import (
+    Chat,
+    Continuation,
+    Device,
+    Generation,
+    Request,
+    ToolCall,
+    ToolDescription,
+)
 from comas.utils.chat import CALL_END, ChatEncoder, chat_messages, quoted_answer
 from comas.utils.concurrency import run_all
 from comas.utils.model_folder import adapted_layers, folder_of, has_recurrent_layers, load_tokenizer
@@ -209,14 +218,16 @@ class RolloutEngine:
         for (key, request), prompt in zip(requests.items(), prompts, strict=True):
             asked = _Asked(request, prompt, self._said_before(request))
             has_room = len(asked.before) < self._response_limit(request)
-            if has_room and len(prompt) <= self._rollout.max_prompt_tokens:
+            if has_room and 0 < len(prompt) <= self._rollout.max_prompt_tokens:
                 fitting[key] = asked
         self._asked |= fitting
         self._thread.add({str(key): self._engine_request(asked) for key, asked in fitting.items()})
         return list(requests.keys() - fitting.keys())
 
     def _response_limit(self, request: Request) -> int:
-        return for_agent(self._rollout.max_response_tokens, request.agent_index)
+        limit = for_agent(self._rollout.max_response_tokens, request.agent_index)
+        asked = request.chat and request.chat.max_tokens
+        return limit if asked is None else min(limit, asked)
 
     def _said_before(self, request: Request) -> list[int]:
         if request.after is None:
@@ -234,11 +245,13 @@ class RolloutEngine:
         request, temperature = asked.request, asked.request.temperature
         if temperature is None:
             temperature = for_agent(self._rollout.temperature, request.agent_index)
+        max_tokens = self._response_limit(request) - len(asked.before)
+        min_tokens = max(self._rollout.min_response_tokens - len(asked.before), 0)
         params = _sampling_params(
             temperature=temperature,
             seed=request.seed,
-            max_tokens=self._response_limit(request) - len(asked.before),
-            min_tokens=max(self._rollout.min_response_tokens - len(asked.before), 0),
+            max_tokens=max_tokens,
+            min_tokens=min(min_tokens, max_tokens),
         )
         return {
             "prompt": tokens_input([*asked.prompt, *asked.before]),
@@ -255,22 +268,36 @@ class RolloutEngine:
         }
 
     def _encode(self, requests: Collection[Request]) -> list[list[int]]:
-        """Return the token ids of every prompt, as a chat of one user message."""
+        """Return the token ids of every prompt, as a chat of one user message, or of its ``chat``;
+        empty if the chat template refuses it."""
         system_prompt = self._rollout.system_prompt
-        return [
-            token_ids
-            for tools, those in groupby(requests, key=attrgetter("tools"))
-            for token_ids in self._chats.encode(
-                [chat_messages(request.prompt, system_prompt=system_prompt) for request in those],
-                tools=tools,
-            )
-        ]
+        encoded: list[list[int]] = []
+        for (tools, chat), those in groupby(requests, key=attrgetter("tools", "chat")):
+            if chat is None:
+                prompts = [chat_messages(r.prompt, system_prompt=system_prompt) for r in those]
+                encoded += self._chats.encode(prompts, tools=tools)
+            else:
+                encoded += [self._encode_chat(chat, tools)] * len(list(those))
+        return encoded
+
+    def _encode_chat(self, chat: Chat, tools: Sequence[ToolDescription]) -> list[int]:
+        messages, system_prompt = chat.messages, self._rollout.system_prompt
+        if system_prompt is not None and messages[0]["role"] != "system":
+            messages = [{"role": "system", "content": system_prompt}, *messages]
+        try:
+            if (said := chat.follows) is None:
+                return self._chats.encode([messages], tools=tools)[0]
+            new = chat.messages[len(chat.messages) - chat.num_following :]
+            following = self._chats.encode_following(said.response_token_ids, new)
+            return [*said.prompt_token_ids, *said.response_token_ids, *following]
+        except TemplateError:
+            return []
 
     def _as_generation(self, completion: CompletionOutput, text: str, asked: _Asked) -> Generation:
         assert completion.finish_reason in ("stop", "length"), completion.finish_reason
         assert len(completion.logprobs.logprobs) == len(completion.token_ids)
         token_ids, finish_reason = completion.token_ids, completion.finish_reason
-        if asked.request.tools and (num_kept := self._num_up_to_call(token_ids, text)):
+        if num_kept := self._num_up_to_end(asked.request, token_ids, text):
             token_ids, finish_reason = token_ids[:num_kept], "stop"
             [text] = self._chats.decode([token_ids])
         thinking, answer = self._chats.split(text)
@@ -288,6 +315,15 @@ class RolloutEngine:
         )
         after = asked.request.after
         return generation if after is None else _joined(after, asked.before, generation)
+
+    def _num_up_to_end(self, request: Request, token_ids: Sequence[int], text: str) -> int | None:
+        """Return how many tokens of a response there are up to its first tool call or, in a chat,
+        stop sequence; None: it has none, or nothing follows."""
+        stops = () if request.chat is None else request.chat.stop
+        if found := [stop for stop in stops if stop in text]:
+            first = min(found, key=text.index)
+            return self._chats.num_tokens_up_to(first, token_ids, count=1)
+        return self._num_up_to_call(token_ids, text) if request.tools else None
 
     def _num_up_to_call(self, token_ids: Sequence[int], text: str) -> int | None:
         """Return the number of tokens up to the end of the first tool call, after which an agent

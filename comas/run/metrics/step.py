@@ -107,6 +107,11 @@ def rollout_metrics(rewarded: Sequence[RewardedDiscussion], *, num_agents: int) 
         "tokens/prompt": sum(len(turn.generation.prompt_token_ids) for turn in said),
         "tokens/response": sum(turn.generation.num_sampled_tokens for turn in said),
     }
+    outcomes = [i.discussion.outcome for i in rewarded if i.discussion.outcome is not None]
+    if outcomes:
+        metrics["program/failed"] = sum(outcome.error != "" for outcome in outcomes)
+        metrics["program/rewritten"] = sum(outcome.num_rewritten for outcome in outcomes)
+        metrics["program/concurrent"] = sum(outcome.num_concurrent for outcome in outcomes)
     for role in roles:
         its = [turn for turn in said if turn.role == role]
         metrics[f"truncated_rate/{role}"] = _truncated_rate(its)

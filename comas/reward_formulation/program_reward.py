@@ -1,0 +1,16 @@
+"""Rewards that the program of a discussion returned (``interaction.program``)."""
+
+from collections.abc import Sequence
+
+from comas.types import Discussion, RewardedDiscussion, Rewards
+
+
+def program_reward(discussions: Sequence[Discussion]) -> Rewards:
+    """Pay each turn what its program returned for it; None, where that is nothing."""
+    rewards = [{} if d.outcome is None else d.outcome.rewards for d in discussions]
+    return Rewards(
+        [
+            RewardedDiscussion(discussion, tuple(paid.get(t.turn_id) for t in discussion.turns))
+            for discussion, paid in zip(discussions, rewards, strict=True)
+        ]
+    )

@@ -1,0 +1,40 @@
+"""A team of three plain ``openai`` calls: a planner, a coder, and a tester who is asked where the
+coder's program fails in the sandbox. ``team.yaml`` trains it."""
+
+from openai import AsyncOpenAI
+
+from comas.ideas.python_tool import python
+from comas.ideas.tools import ToolError
+from comas.interaction.prompts import EVALUATION, SOLUTION, HistoryItem, fill
+
+PLANNER, CODER, TESTER = "agent_0", "agent_1", "agent_2"
+
+
+async def solve(question, base_url):
+    async with AsyncOpenAI(base_url=base_url, api_key="none is needed") as client:
+
+        async def ask(agent, role, template, **quoted):
+            # The tiny agents only know the shipped wording.
+            prompt = fill(template, question.domain, question=question.text, **quoted)
+            chat = [{"role": "user", "content": prompt}]
+            reply = await client.chat.completions.create(
+                model=agent, messages=chat, metadata={"role": role}
+            )
+            return reply.choices[0].message.content
+
+        plan = await ask(PLANNER, "plan", SOLUTION)
+        answer = await ask(CODER, "solution", SOLUTION, history=[HistoryItem(plan, None)])
+        if question.domain == "coding" and (failure := what_fails(answer)):
+            remark = await ask(TESTER, "test", EVALUATION, solution=f"{answer}\n{failure}")
+        else:
+            remark = await ask(TESTER, "test", EVALUATION, solution=answer)
+        return await ask(CODER, "solution", SOLUTION, history=[HistoryItem(answer, remark)])
+
+
+def what_fails(program):
+    """What the sandbox says of a program; empty where it runs."""
+    try:
+        python(program.replace("```python", "").replace("```", ""))
+    except ToolError as error:
+        return str(error)[-100:]
+    return ""

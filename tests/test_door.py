@@ -1,0 +1,204 @@
+"""The door: OpenAI's protocol, as clients of it see it."""
+
+import asyncio
+import json
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import httpx
+import openai
+import pytest
+
+from comas.interaction.door import (
+    MAX_BODY_BYTES,
+    Asked,
+    Choice,
+    Door,
+    RefusalError,
+    choice_of,
+)
+from comas.types import Generation
+
+CALL = '<tool_call>{"name": "add", "arguments": {"a": 48, "b": 23}}</tool_call>'
+ADD = {"type": "function", "function": {"name": "add", "parameters": {"type": "object"}}}
+
+
+class Parrot:
+    """A guest that answers a message with itself."""
+
+    models: Sequence[str] = ("agent_0", "agent_1")
+
+    def __init__(self) -> None:
+        self.asked: list[Asked] = []
+
+    async def complete(self, asked: Asked) -> list[Choice]:
+        self.asked.append(asked)
+        if asked.model not in self.models:
+            raise RefusalError(404, "model_not_found", "no such model")
+        said = Generation((5, 8), (7, 9), asked.messages[-1].content, (-0.5, -0.25), "stop", 3)
+        return [choice_of(f"r{number}.s0", said, asked) for number in range(asked.n)]
+
+
+@contextmanager
+def visited(guest: Any) -> Iterator[tuple[str, str]]:
+    """Let a guest be asked, in the event loop of another thread; gives the address and the key."""
+    door, loop, is_open, is_over = Door(), asyncio.new_event_loop(), threading.Event(), []
+    keys: list[str] = []
+
+    async def stay() -> None:
+        over = asyncio.Event()
+        is_over.append(over)
+        with door.open(guest) as key:
+            keys.append(key)
+            is_open.set()
+            await over.wait()
+
+    thread = threading.Thread(target=loop.run_until_complete, args=(stay(),), daemon=True)
+    thread.start()
+    is_open.wait()
+    try:
+        yield f"{door.url}/{keys[0]}/v1", keys[0]
+    finally:
+        loop.call_soon_threadsafe(is_over[0].set)
+        thread.join()
+        loop.close()
+
+
+@pytest.fixture(scope="module")
+def parrot() -> Iterator[tuple[Parrot, openai.OpenAI, str, str]]:
+    guest = Parrot()
+    with visited(guest) as (url, key), httpx.Client(trust_env=False) as http:
+        client = openai.OpenAI(base_url=url, api_key="any", http_client=http, max_retries=0)
+        yield guest, client, url, key
+
+
+def chat(text: str, **body: Any) -> dict[str, Any]:
+    return {"model": "agent_0", "messages": [{"role": "user", "content": text}], **body}
+
+
+def test_a_completion_has_each_choice_its_log_probs_and_what_was_used(parrot):
+    _, client, *_ = parrot
+    said = client.chat.completions.create(**chat("71", n=2, logprobs=True))
+    assert [choice.message.content for choice in said.choices] == ["71", "71"]
+    assert (said.id, said.choices[1].index, said.choices[0].finish_reason) == ("r0.s0", 1, "stop")
+    tokens = said.choices[0].logprobs.content
+    assert [(t.token, t.logprob) for t in tokens] == [("token_id:7", -0.5), ("token_id:9", -0.25)]
+    assert said.usage.prompt_tokens == 2 and said.usage.total_tokens == 2 + 2 * 2
+    ids = client.chat.completions.create(**chat("71"), extra_body={"return_token_ids": True})
+    assert ids.prompt_token_ids == [5, 8] and ids.choices[0].token_ids == [7, 9]
+
+
+def test_a_streamed_completion_is_the_same(parrot):
+    _, client, *_ = parrot
+    options = {"include_usage": True}
+    chunks = [*client.chat.completions.create(**chat("71", stream=True, stream_options=options))]
+    assert "".join(c.choices[0].delta.content or "" for c in chunks if c.choices) == "71"
+    ends = [c.choices[0].finish_reason for c in chunks if c.choices]
+    assert ends == [None, "stop"] and chunks[-1].usage.completion_tokens == 2
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_tool_call_in_an_answer_is_one_of_the_protocol(parrot, stream):
+    _, client, *_ = parrot
+    said = client.chat.completions.create(**chat(f"Sum: {CALL}", tools=[ADD], stream=stream))
+    choices = [c.choices[0] for c in said] if stream else said.choices
+    content = (choices[0].delta if stream else choices[0].message).content
+    [call] = choices[1].delta.tool_calls if stream else choices[0].message.tool_calls
+    assert content == "Sum: " and choices[-1].finish_reason == "tool_calls"
+    assert call.function.name == "add" and json.loads(call.function.arguments) == {"a": 48, "b": 23}
+
+
+def test_without_tools_a_call_is_text_and_so_is_one_that_cannot_be_read(parrot):
+    _, client, *_ = parrot
+    broken = CALL.replace("}}", "}")
+    for text, options in ((CALL, {}), (CALL, {"tools": [ADD], "tool_choice": "none"})):
+        said = client.chat.completions.create(**chat(text, **options))
+        assert said.choices[0].message.content == text
+    said = client.chat.completions.create(**chat(broken, tools=[ADD]))
+    assert said.choices[0].message.content == broken and not said.choices[0].message.tool_calls
+
+
+def test_an_answer_ends_before_the_first_stop_sequence(parrot):
+    _, client, *_ = parrot
+    said = client.chat.completions.create(**chat("one END two STOP", stop=["STOP", " END", "?"]))
+    assert said.choices[0].message.content == "one"
+
+
+def test_contents_may_be_parts_and_calls_become_what_agents_write(parrot):
+    guest, client, *_ = parrot
+    function = {"name": "add", "arguments": '{"a": 48, "b": 23}'}
+    messages = [
+        {"role": "developer", "content": [{"type": "text", "text": "Add."}]},
+        {
+            "role": "assistant",
+            "content": None,
+            "tool_calls": [{"id": "1", "type": "function", "function": function}],
+        },
+        {"role": "tool", "content": "71", "tool_call_id": "1"},
+    ]
+    client.chat.completions.create(model="agent_0", messages=messages)
+    words = [message.in_words() for message in guest.asked[-1].messages]
+    assert words == [
+        {"role": "system", "content": "Add."},
+        {"role": "assistant", "content": CALL},
+        {"role": "tool", "content": "71"},
+    ]
+
+
+def test_the_role_of_a_turn_stands_in_the_metadata_or_in_a_header(parrot):
+    guest, client, *_ = parrot
+    client.chat.completions.create(**chat("x", metadata={"role": "plan"}))
+    client.chat.completions.create(**chat("x"), extra_headers={"X-Comas-Role": "check"})
+    client.chat.completions.create(**chat("x"))
+    assert [asked.role for asked in guest.asked[-3:]] == ["plan", "check", None]
+
+
+def test_the_key_may_stand_in_the_address_or_be_the_api_key(parrot):
+    _, client, url, key = parrot
+    assert [model.id for model in client.models.list()] == ["agent_0", "agent_1"]
+    bare = url.replace(f"/{key}", "")
+    assert client.with_options(base_url=bare, api_key=key).models.list().data
+
+
+IMAGE = [{"type": "image_url", "image_url": {"url": "data:"}}]
+REFUSED: dict[str, tuple[Any, int, str]] = {
+    "no JSON": (b"{", 400, "Invalid JSON"),
+    "no messages": (chat("x", messages=[]), 400, "messages"),
+    "an image": (chat("x", messages=[{"role": "user", "content": IMAGE}]), 400, "type text"),
+    "an unknown speaker": (chat("x", messages=[{"role": "boss", "content": ""}]), 400, "role"),
+    "a call of nothing": (
+        chat("x", messages=[{"role": "assistant", "tool_calls": [{"id": "1"}]}]),
+        400,
+        "cannot be read",
+    ),
+    "too many choices": (chat("x", n=65), 400, "n: "),
+    "no tokens": (chat("x", max_tokens=0), 400, "max_"),
+    "a form": (chat("x", response_format={"type": "json_object"}), 400, "response_format"),
+    "depth": (b'{"model":' + b"[" * 10**5, 400, ""),
+    "a long body": (b" " * (MAX_BODY_BYTES + 1), 413, "at most"),
+    "an unknown model": (chat("x", model="gpt-5"), 404, "no such model"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_a_request_that_cannot_be_answered_is_refused_in_the_protocols_form(parrot, case):
+    *_, url, _ = parrot
+    body, status, said = REFUSED[case]
+    content = body if isinstance(body, bytes) else json.dumps(body).encode()
+    reply = httpx.post(f"{url}/chat/completions", content=content, trust_env=False)
+    error = reply.json()["error"]
+    assert reply.status_code == status and said in error["message"]
+    assert set(error) == {"message", "type", "param", "code"}
+
+
+def test_whoever_has_no_key_is_refused_before_the_body_is_read(parrot):
+    _, client, url, key = parrot
+    for other in (url.replace(key, "x" * len(key)), url.replace(f"/{key}", "")):
+        with pytest.raises(openai.AuthenticationError, match="no discussion has this key"):
+            client.with_options(base_url=other).chat.completions.create(**chat("x"))
+        lengthy = httpx.post(f"{other}/chat/completions", content=b" ", trust_env=False)
+        assert lengthy.status_code == 401
+    unknown = httpx.post(f"{url}/embeddings", json={}, trust_env=False)
+    assert unknown.status_code == 404 and unknown.json()["error"]["code"] == "not_found"

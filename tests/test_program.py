@@ -1,0 +1,530 @@
+"""Programs that hold discussions: what they ask becomes turns, and none harms another."""
+
+import asyncio
+import json
+import sys
+import threading
+import time
+import urllib.request
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+from urllib.error import HTTPError, URLError
+
+import openai
+import pytest
+from config_errors import only_error
+from scripted_agents import KilledAgents, play
+from small_runs import QUICKSTART, record, rows_of, scripted_settings, write_records
+
+from comas.config.schema import Interaction
+from comas.interaction import program as programs
+from comas.interaction.door import MAX_IN_FLIGHT, the_door
+from comas.interaction.program import PROGRAMS, ProgramError, read_result
+from comas.interaction.schedules import run_discussions
+from comas.preflight.configuration import load_config
+from comas.preflight.plugins import check_plugins
+from comas.reward_formulation import REWARD_SCHEMES
+from comas.run import bookkeeping
+from comas.run.records import discussion_record
+from comas.types import (
+    Discussion,
+    Generate,
+    Generation,
+    Question,
+    Request,
+    RewardedDiscussion,
+)
+from evaluation.setups import SETUPS
+from evaluation.types import BenchmarkTask
+
+OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+QUESTIONS = [Question(f"q{i}", "math", f"What is {i} + 1?", {"gold": "SECRET"}) for i in range(2)]
+
+
+class Society:
+    """Agents that answer with what they are asked for and their seed; scorings give 3."""
+
+    def __init__(self, answer: Callable[[Request], str] | None = None) -> None:
+        self.requests: list[Request] = []
+        self._answer = answer or (lambda r: f"{r.turn[1]}:{r.seed % 997}")
+
+    async def __call__(self, request: Request) -> Generation:
+        self.requests.append(request)
+        await asyncio.sleep(0)
+        text = "<score>3</score>" if request.role == "scoring" else self._answer(request)
+        number = len(self.requests)
+        return Generation((number,), (number, 0), text, (-0.5, -0.1), "stop", 7)
+
+
+def hold(
+    monkeypatch: pytest.MonkeyPatch,
+    solve: Callable[..., Any] | Sequence[str],
+    generate: Generate | None = None,
+    *,
+    questions: Sequence[Question] = QUESTIONS[:1],
+    **settings: Any,
+) -> list[Discussion]:
+    """Let two agents be asked by a program."""
+    if callable(solve):
+        monkeypatch.setitem(PROGRAMS, "test", solve)
+        program: dict[str, Any] = {"function": "test"}
+    else:
+        program = {"command": list(solve)}
+    return run_discussions(
+        questions,
+        generate=generate or Society(),
+        num_agents=2,
+        rules=Interaction(program=program | settings, prompt_reuse=1),
+        seed=0,
+        step=1,
+    )
+
+
+def ask(url: str, *messages: str, agent: int = 0, **body: Any) -> str:
+    """Ask an agent, as the protocol says; users and assistants take turns."""
+    chat = [{"role": ("user", "assistant")[i % 2], "content": m} for i, m in enumerate(messages)]
+    body = {"model": f"agent_{agent}", "messages": chat} | body
+    request = urllib.request.Request(f"{url}/chat/completions", json.dumps(body).encode())
+    with OPENER.open(request, timeout=60) as reply:
+        return json.load(reply)["choices"][0]["message"]["content"]
+
+
+# ---------------------------------------------------------------- what becomes of it
+
+
+def test_a_team_of_openai_calls_becomes_a_chain_of_turns_that_the_score_rewards(monkeypatch):
+    async def solve(question: Question, base_url: str) -> str:
+        async with openai.AsyncOpenAI(base_url=base_url, api_key="any") as client:
+            said = "Plan: "
+            for agent, role in ((0, "plan"), (1, "solution")):
+                reply = await client.chat.completions.create(
+                    model=f"agent_{agent}",
+                    messages=[{"role": "user", "content": said + question.text}],
+                    metadata={"role": role},
+                )
+                said = reply.choices[0].message.content or ""
+            return said
+
+    [held] = hold(monkeypatch, solve, roles={"plan": "helps"})
+    plan, solution, evaluation, _ = held.turns
+    assert [turn.turn_id for turn in held.turns] == ["r0.plan0", "r0.s1", "r0.s1.e0", "r0.s1.e0.t0"]
+    assert (plan.parent_turn_id, solution.parent_turn_id) == (None, "r0.plan0")
+    assert plan.prompt == "Plan: What is 0 + 1?" and solution.prompt.startswith("r0.plan0:")
+    assert held.solutions() == [solution] and evaluation.role == "evaluation"
+    said = solution.generation
+    assert (said.response_token_ids, said.rollout_logprobs, said.policy_version) == (
+        (2, 0),
+        (-0.5, -0.1),
+        7,
+    )
+    # Score 3: r(s) = 1 of all that led to the solution, r(e) = 0, r(t) = 0.
+    [rewarded] = REWARD_SCHEMES["interaction"]([held], evidence={}).discussions
+    assert rewarded.rewards == (1.0, 1.0, 0.0, 0.0)
+
+
+def test_an_answer_that_no_completion_is_stands_as_a_given_turn_that_is_judged(monkeypatch):
+    def solve(question: Question, base_url: str) -> str:
+        ask(base_url, "One", metadata={"role": "plan"})
+        return "composed"
+
+    [held] = hold(monkeypatch, solve, roles={"plan": "helps"})
+    plan, given, *_ = held.turns
+    assert (given.turn_id, given.text, given.is_given) == ("r0.plan0.s0", "composed", True)
+    [rewarded] = REWARD_SCHEMES["interaction"]([held], evidence={}).discussions
+    assert rewarded.rewards == (1.0, None, 0.0, 0.0) and plan.role == "plan"
+
+
+def test_a_chat_that_goes_on_keeps_the_ids_and_one_that_was_changed_begins_anew(monkeypatch):
+    def solve(question: Question, base_url: str) -> None:
+        first = ask(base_url, "One")
+        second = ask(base_url, "One", f" {first}\n", "Two")  # white space around it does not count
+        ask(base_url, "One", first, "Two", second, "Three")
+        ask(base_url, "One", f"not {first}", "Two")
+        ask(base_url, "One", first, "Two", agent=1)  # which did not say it
+
+    society = Society()
+    [held] = hold(monkeypatch, solve, society)
+    chats = [request.chat for request in society.requests[:5]]
+    answers = {turn.turn_id: turn.generation for turn in held.turns}
+    follows = [chat.follows for chat in chats if chat is not None]
+    assert follows == [None, answers["r0.s0"], answers["r1.s0"], None, None]
+    assert [chat.num_following for chat in chats if chat is not None and chat.follows] == [1, 1]
+    assert [t.prompt for t in held.turns if t.turn_id == "r2.s0"] == ["Three"]
+    assert held.outcome is not None and held.outcome.num_rewritten == 2
+
+
+def test_a_repeat_is_equal_digit_by_digit_and_a_clients_seed_changes_it(monkeypatch):
+    def solver(seed: int | None) -> Callable[..., None]:
+        def solve(question: Question, base_url: str) -> None:
+            askers = [
+                threading.Thread(target=ask, args=(base_url, "One"), kwargs={"agent": a, "n": 3})
+                for a in range(2)
+            ]
+            for asker in askers:
+                asker.start()
+            for asker in askers:
+                asker.join()
+            ask(base_url, "Two", seed=seed)
+
+        return solve
+
+    def texts(seed: int | None) -> list[tuple[str, str]]:
+        held = hold(monkeypatch, solver(seed), questions=QUESTIONS)
+        return [(turn.turn_id, turn.text) for each in held for turn in each.turns]
+
+    first = texts(None)
+    assert texts(None) == first and len({text for _, text in first if "score" not in text}) == 16
+    changed = [a[0] for a, b in zip(first, texts(5), strict=True) if a != b]
+    assert set(changed) >= {"r3.s0"} and not {"r0.s0", "r2.s1"} & set(changed)
+
+
+def test_rewards_that_a_program_returns_are_paid_by_turn_then_agent_then_all(monkeypatch):
+    def solve(question: Question, base_url: str) -> dict[str, float]:
+        for agent in (0, 0, 1):
+            ask(base_url, "Play", agent=agent)
+        return {"r1.s0": 0.25, "agent_0": 1, "*": -1}
+
+    rules = {"roles": {}}
+    [held] = hold(monkeypatch, solve, **rules)
+    [rewarded] = REWARD_SCHEMES["program"]([held], evidence={}).discussions
+    paid = dict(zip((t.turn_id for t in held.turns), rewarded.rewards, strict=True))
+    assert {name: paid[name] for name in ("r0.s0", "r1.s0", "r0.s1")} == {
+        "r0.s0": 1.0,
+        "r1.s0": 0.25,
+        "r0.s1": -1.0,
+    }
+
+
+@pytest.mark.parametrize(
+    ("returned", "read"),
+    [
+        (None, (None, {})),
+        ("71", ("71", {})),
+        (1, (None, {"*": 1.0})),
+        ({"agent_0": 1, "answer": 71}, ("71", {"agent_0": 1.0})),
+    ],
+)
+def test_what_a_program_returns_is_an_answer_or_rewards(returned, read):
+    assert read_result(returned) == read
+
+
+@pytest.mark.parametrize("returned", [{"agent_0": "x"}, float("nan"), [1], object(), {"a": None}])
+def test_what_is_neither_answer_nor_reward_is_an_error_of_the_program(returned):
+    with pytest.raises(ProgramError):
+        read_result(returned)
+
+
+# ---------------------------------------------------------------- harm to its own discussion
+
+
+def spin(url: str) -> None:
+    end = time.monotonic() + 4
+    while time.monotonic() < end:
+        pass
+
+
+def catch_all(url: str) -> None:
+    end = time.monotonic() + 4
+    while time.monotonic() < end:
+        try:
+            ask(url, "Again")
+        except BaseException:
+            time.sleep(0.05)
+
+
+def flood(url: str) -> None:
+    def one() -> None:
+        with suppress(URLError, ConnectionError):
+            ask(url, "Flood")
+
+    threads = [threading.Thread(target=one) for _ in range(1000)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    raise RuntimeError("flooded")
+
+
+def gorge(url: str) -> None:
+    for _ in range(100):
+        ask(url, "More", max_tokens=100_000)
+
+
+HOSTILE: dict[str, tuple[Callable[[str], Any], str]] = {
+    "sleeps": (lambda url: time.sleep(4), "did not end within 2 s"),
+    "spins": (spin, "did not end within 2 s"),
+    "catches everything": (catch_all, "did not end within 2 s"),
+    "floods": (flood, "RuntimeError: flooded"),
+    "gorges": (gorge, "HTTP Error 403: Forbidden"),
+    "dies": (lambda url: 1 / 0, "ZeroDivisionError"),
+    "exits": (lambda url: sys.exit(3), "SystemExit: 3"),
+    "names nobody": (lambda url: ask(url, "x", agent=2), "HTTP Error 404: Not Found"),
+    "returns nonsense": (lambda url: {"agent_7": 1.0}, "agent_7, which is no turn or agent"),
+}
+
+
+@pytest.mark.parametrize("harm", HOSTILE)
+def test_a_program_harms_its_own_discussion_and_what_it_wrote_stands(monkeypatch, caplog, harm):
+    do, fault = HOSTILE[harm]
+
+    def solve(question: Question, base_url: str) -> Any:
+        ask(base_url, "First")
+        return do(base_url) if question.question_id == "q0" else None
+
+    monkeypatch.setattr(programs, "GRACE_S", 0.1)
+    timeout_s = 2.0 if "within 2 s" in fault else 60.0
+    harmed, other = hold(
+        monkeypatch, solve, questions=QUESTIONS, timeout_s=timeout_s, max_tokens=40
+    )
+    assert harmed.outcome and other.outcome
+    assert fault in harmed.outcome.error and not other.outcome.error
+    kept = discussion_record(RewardedDiscussion(harmed, (None,) * len(harmed.turns)), verdicts={})
+    assert kept["program"]["error"] == harmed.outcome.error
+    assert kept["turns"][0]["response"].startswith("r0.s0") and harmed.solutions() == []
+    assert [turn.turn_id for turn in other.turns] == ["r0.s0", "r0.s0.e0", "r0.s0.e0.t0"]
+    rewarded = REWARD_SCHEMES["interaction"]([harmed, other], evidence={}).discussions
+    assert set(rewarded[0].rewards) == {None} and rewarded[1].rewards == (1.0, 0.0, 0.0)
+    [said] = caplog.messages[:1]
+    assert said.startswith("interaction.program, in step1/q0/copy0, ") or "goes on beyond" in said
+    if harm == "gorges":  # 2 tokens an answer: the 20th uses up the 40
+        assert len(harmed.turns) == 20
+
+
+def test_no_more_requests_are_answered_at_a_time_than_a_key_may_have(monkeypatch):
+    at_once = most = 0
+
+    async def generate(request: Request) -> Generation:
+        nonlocal at_once, most
+        at_once += 1
+        most = max(most, at_once)
+        await asyncio.sleep(0.2)
+        at_once -= 1
+        return Generation((1,), (2,), "x", (-0.1,), "stop", 0)
+
+    [held] = hold(monkeypatch, lambda question, base_url: flood(base_url), generate, timeout_s=60.0)
+    assert held.outcome and 1 < most <= MAX_IN_FLIGHT
+
+
+def test_a_request_that_is_not_answered_when_the_program_ends_is_cancelled(monkeypatch):
+    cancelled, asked = [], threading.Event()
+
+    async def generate(request: Request) -> Generation:
+        asked.set()
+        try:
+            await asyncio.sleep(60)
+        except asyncio.CancelledError:
+            cancelled.append(request.turn[1])
+            raise
+        raise AssertionError
+
+    def solve(question: Question, base_url: str) -> None:
+        threading.Thread(target=ask_in_vain, args=(base_url,), daemon=True).start()
+        asked.wait()
+
+    def ask_in_vain(url: str) -> None:
+        with pytest.raises(HTTPError, match="403"):
+            ask(url, "x")
+
+    [held] = hold(monkeypatch, solve, generate)
+    assert cancelled == ["r0.s0"] and held.turns == ()
+    assert held.outcome and held.outcome.error == "it asked no agent for anything"
+
+
+def test_an_engines_error_is_the_runs_and_no_programs(monkeypatch):
+    async def generate(request: Request) -> Generation:
+        raise RuntimeError("the engine is lost")
+
+    def solve(question: Question, base_url: str) -> None:
+        with suppress(HTTPError):
+            ask(base_url, "x")
+
+    with pytest.raises(RuntimeError, match="the engine is lost"):
+        hold(monkeypatch, solve, generate, questions=QUESTIONS)
+
+
+def test_a_program_sees_no_answer_and_a_key_ends_with_its_discussion(monkeypatch):
+    seen = []
+
+    def solve(question: Question, base_url: str) -> str:
+        seen.append((question, base_url))
+        return ask(base_url, "x")
+
+    hold(monkeypatch, solve)
+    [(question, url)] = seen
+    assert question.columns == {} and "SECRET" not in str(question)
+    with pytest.raises(HTTPError, match="401"):
+        ask(url, "x")
+    with pytest.raises(HTTPError, match="401"):
+        ask(f"{the_door().url}/v1", "x")
+
+
+# ---------------------------------------------------------------- commands
+
+PROGRAM = """
+import json, os, sys, urllib.request
+question = sys.stdin.read()
+def ask(text):
+    body = {"model": "agent_1", "messages": [{"role": "user", "content": text}]}
+    request = urllib.request.Request(
+        os.environ["OPENAI_BASE_URL"] + "/chat/completions", json.dumps(body).encode(),
+        {"Authorization": "Bearer " + os.environ["OPENAI_API_KEY"], "X-Comas-Role": "solution"},
+    )
+    said = json.load(urllib.request.build_opener(urllib.request.ProxyHandler({})).open(request))
+    return said["choices"][0]["message"]["content"]
+"""
+
+
+def command(tmp_path: Path, text: str) -> list[str]:
+    path = tmp_path / "program.py"
+    path.write_text(PROGRAM + text)
+    return [sys.executable, str(path)]
+
+
+def test_a_command_has_the_question_and_its_key_and_not_the_runs_environment(monkeypatch, tmp_path):
+    monkeypatch.setenv("WANDB_API_KEY", "secret of the run")
+    told = "ask(question); print(json.dumps(sorted(os.environ))); print('{\"agent_1\": 0.5}')"
+    [held] = hold(monkeypatch, command(tmp_path, told))
+    assert held.outcome and not held.outcome.error and held.outcome.rewards == {"r0.s1": 0.5}
+    assert held.turns[0].prompt == "What is 0 + 1?"
+    variables = json.loads(held.solutions()[0].text)
+    assert "OPENAI_API_KEY" in variables and "WANDB_API_KEY" not in variables
+    assert set(variables) <= {
+        *programs.KEPT_VARIABLES,
+        *("OPENAI_BASE_URL", "OPENAI_API_KEY", "COMAS_QUESTION_ID", programs.MARK_VARIABLE),
+        "LC_CTYPE",  # Python's own
+    }
+
+
+@pytest.mark.parametrize(
+    ("text", "fault"),
+    [
+        ("ask('x'); raise SystemExit('no more')", "it ended with status 1: no more"),
+        ("ask('x'); os.kill(os.getpid(), 9)", "it ended with status -9: it says nothing"),
+        ("ask('x'); import time; time.sleep(60)", "it did not end within 2 s"),
+        ("ask('x')\nwhile True: print('flood' * 1000)", "it printed more than"),
+        ("ask('x'); print('{\"agent_1\": Infinity}')", "rewards that are not finite"),
+    ],
+)
+def test_a_command_harms_its_own_discussion_alone(monkeypatch, tmp_path, text, fault):
+    [held] = hold(monkeypatch, command(tmp_path, text), timeout_s=2.0)
+    assert held.outcome and fault in held.outcome.error
+    assert [turn.turn_id for turn in held.turns] == ["r0.s1"]
+
+
+def test_a_command_is_killed_with_all_that_it_started(monkeypatch, tmp_path):
+    pid = tmp_path / "pid"
+    text = (
+        "import subprocess\n"
+        "child = subprocess.Popen(['sleep', '60'], start_new_session=True)\n"
+        f"open({str(pid)!r}, 'w').write(str(child.pid))\n"
+        "print(ask('x'))"
+    )
+    [held] = hold(monkeypatch, command(tmp_path, text))
+    assert held.outcome and not held.outcome.error
+    assert not Path(f"/proc/{pid.read_text()}/exe").exists()
+
+
+def test_a_command_that_is_not_there_is_an_error_of_its_discussion(monkeypatch):
+    [held] = hold(monkeypatch, ["/nowhere/program"])
+    assert held.outcome and "cannot be started: No such file" in held.outcome.error
+
+
+# ---------------------------------------------------------------- a run, an evaluation
+
+TEAM = """
+import json, urllib.request
+
+OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+
+
+def solve(question, base_url):
+    said = question.text
+    for agent in (0, 1):
+        chat = [{"role": "user", "content": said}]
+        body = {"model": f"agent_{agent}", "messages": chat, "metadata": {"role": "plan"}}
+        request = urllib.request.Request(f"{base_url}/chat/completions", json.dumps(body).encode())
+        said = json.load(OPENER.open(request))["choices"][0]["message"]["content"]
+    return said
+"""
+
+
+@pytest.mark.stack
+def test_a_run_that_was_killed_repeats_a_step_of_its_program_digit_by_digit(
+    saves, monkeypatch, tmp_path
+):
+    monkeypatch.setattr(bookkeeping, "validate_agents", lambda *_, **__: {})
+    team, questions = tmp_path / "team.py", [record(i) for i in range(6)]
+    team.write_text(TEAM)
+    settings = scripted_settings(
+        saves,
+        write_records(tmp_path / "questions.jsonl", questions),
+        f"interaction.program={{function: {team}:solve, roles: {{plan: helps}}}}",
+        *("training.num_steps=4", "training.save_every=2"),
+    )
+
+    def kept(path: Path) -> dict[str, bytes]:
+        folders = [path / "discussions", path / "tokens"]
+        return {file.name: file.read_bytes() for folder in folders for file in folder.iterdir()}
+
+    whole = play(monkeypatch, load_config(QUICKSTART, [*settings, "name=whole"]), KilledAgents())
+    killed = play(monkeypatch, load_config(QUICKSTART, [*settings, "name=killed"]), KilledAgents(4))
+    assert len(kept(killed)) == 6
+    play(monkeypatch, load_config(None, [f"resume={killed}"]), KilledAgents())
+    assert kept(killed) == kept(whole) and len(kept(whole)) == 8
+    rows = rows_of(whole)
+    assert [row["program/failed"] for row in rows[-4:]] == [0] * 4
+    assert rows[-1]["reward/plan"] is not None
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        (
+            ["interaction.program={timeout_s: 5}"],
+            "either a function or a command",
+        ),
+        (["interaction.program={command: [x], timeout_s: 0}"], "greater than 0"),
+        (["interaction.program={command: [x], roles: {scoring: helps}}"], "one of the paper's"),
+        (["interaction.program={command: [x], roles: {s1: helps}}"], "two or more"),
+        (["interaction.program=nowhere.py:solve"], "cannot be read"),
+        (["interaction.program={command: [x]}", "interaction.criticism=exchanged"], "exchanged"),
+        (["reward.scheme=program"], "there is none"),
+    ],
+)
+def test_a_program_that_cannot_be_one_is_refused(settings, said):
+    assert said in only_error(*settings, file=QUICKSTART)
+
+
+def test_a_program_whose_rewards_nobody_reads_or_that_fails_is_an_error_of_the_dry_run(tmp_path):
+    def fault(text: str, *settings: str) -> str:
+        path = tmp_path / f"team{len([*tmp_path.iterdir()])}.py"
+        path.write_text(f"{TEAM}\n{text}")
+        rules = f"interaction.program={{function: {path}:own, roles: {{plan: helps}}}}"
+        [check] = check_plugins(load_config(QUICKSTART, [rules, *settings]), None)
+        return check.error or ""
+
+    own = "def own(question, base_url):\n    "
+    paid = f"{own}solve(question, base_url); return 1"
+    assert fault(f"{own}return solve(question, base_url)") == ""
+    assert "ZeroDivisionError" in fault(f"{own}1 / 0")
+    assert "returns rewards, and reward.scheme=interaction" in fault(paid)
+    assert fault(paid, "reward.scheme=program") == ""
+
+
+def test_a_program_is_a_setup_of_an_evaluation_and_asks_its_models(tmp_path):
+    path = tmp_path / "team.py"
+    path.write_text(TEAM)
+    asked = []
+
+    class Models:
+        num_models = 2
+
+        async def __call__(self, messages: Any, *, label: str, speaker: int = 0) -> str:
+            asked.append((label, speaker, messages[-1]["content"]))
+            return f"{messages[-1]['content']}!"
+
+    task = BenchmarkTask("t", "math", "Why?", "Why? Box it.", "42")
+    answer = asyncio.run(SETUPS[f"program:{path}:solve"].flow(task, Models()))
+    assert answer == "Why?!!" and asked == [("r0.s0", 0, "Why?"), ("r0.s1", 1, "Why?!")]
