@@ -454,7 +454,9 @@ def solve(question, base_url):
 def test_a_run_that_was_killed_repeats_a_step_of_its_program_digit_by_digit(
     saves, monkeypatch, tmp_path
 ):
-    monkeypatch.setattr(bookkeeping, "validate_agents", lambda *_, **__: {})
+    names = ("validation/accuracy", *(f"agent_{i}/validation/accuracy" for i in range(2)))
+    measured = dict.fromkeys(names, 0.5)
+    monkeypatch.setattr(bookkeeping, "validate_agents", lambda *_, **__: measured)
     team, questions = tmp_path / "team.py", [record(i) for i in range(6)]
     team.write_text(TEAM)
     settings = scripted_settings(
