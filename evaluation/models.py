@@ -180,8 +180,8 @@ def find_remote(
     Raises ValueError when the address is invalid or holds a password, or when no model is named and
     the endpoint does not list exactly one.
     """
-    if (fault := error_in_address(base_url)) is not None:
-        constraint, remedy = fault
+    if (error := error_in_address(base_url)) is not None:
+        constraint, remedy = error
         raise ValueError(f"base_url {constraint}: {remedy}")
     api_key = os.environ.get("OPENAI_API_KEY", "none")
     try:

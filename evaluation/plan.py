@@ -9,7 +9,7 @@ from typing import Any
 from comas.config.plugins import blaming_plugins
 from comas.preflight.machine import settle_isolation
 from comas.types import Message
-from comas.utils.chat import ChatEncoder, template_fault
+from comas.utils.chat import ChatEncoder, template_error
 from comas.utils.client import RequestOptions, with_system_prompt
 from comas.utils.interrupts import run
 from comas.utils.model_folder import load_tokenizer
@@ -210,12 +210,12 @@ def _check_templates(plan: EvaluationPlan) -> None:
                 if isinstance(model, LocalModel):
                     told = with_system_prompt(chat, plan.target.system_prompt)
                     tokenizer, kwargs = tokenizer_of(model.folder), model.template_kwargs
-                    if (fault := template_fault(tokenizer, told, kwargs)) is not None:
-                        yield f"{model.folder}: {fault}"
+                    if (error := template_error(tokenizer, told, kwargs)) is not None:
+                        yield f"{model.folder}: {error}"
 
     found = {label: next(errors_of(setup), None) for label, setup in plan.setups.items()}
-    if reasons := [f"{label} (of {fault})" for label, fault in found.items() if fault is not None]:
-        others = ",".join(label for label, fault in found.items() if fault is None)
+    if reasons := [f"{label} (of {error})" for label, error in found.items() if error is not None]:
+        others = ",".join(label for label, error in found.items() if error is None)
         remedy = f"Choose setups=[{others}] or another model" if others else "Choose another model"
         raise ValueError(f"setups: a chat template cannot express {'; '.join(reasons)}. {remedy}")
 

@@ -36,11 +36,11 @@ def main(arguments: Sequence[str]) -> int:
     outcome = build(job)
     if outcome.entries:
         sys.stdout.write(_table(job, outcome))
-    for fault in outcome.faults:
-        log.error("error: %s", fault)
-    if outcome.faults:
+    for error in outcome.errors:
+        log.error("error: %s", error)
+    if outcome.errors:
         log.error("What is built stays. Rerun the command to build the rest.")
-    return EXIT_ERROR if outcome.faults else 0
+    return EXIT_ERROR if outcome.errors else 0
 
 
 def _job(arguments: Sequence[str]) -> Job:

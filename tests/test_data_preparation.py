@@ -221,7 +221,7 @@ def verifier() -> Iterator[Verifier]:
 
 
 def reasons(path: Path, verifier: Verifier) -> dict[str, str]:
-    return check_questions(str(path), RECORDS, verifier=verifier).faults
+    return check_questions(str(path), RECORDS, verifier=verifier).errors
 
 
 def test_a_good_file_is_counted_and_gives_the_command_that_trains_on_it(tmp_path, capsys):
@@ -294,10 +294,10 @@ def test_every_faulty_line_is_listed_and_not_the_first_twenty_alone(tmp_path, ve
     poems = [{"id": f"{n}", "task": "poetry", "prompt": "?", "answer": "-"} for n in range(40)]
     path = write_records(tmp_path / "own.jsonl", ['{"id": ', *GOOD, *GOOD, *poems])
     report = check_questions(str(path), RECORDS, verifier=verifier)
-    assert len(report.faults) == 44  # the cut line, the 3 repeated ids, the 40 poems
-    assert list(report.faults)[:4] == ["line 1", "line 5", "line 6", "line 7"]
-    assert report.faults["line 5"] == "id 'm' is already used in line 2"
-    assert "task: Input should be" in report.faults["line 47"]
+    assert len(report.errors) == 44  # the cut line, the 3 repeated ids, the 40 poems
+    assert list(report.errors)[:4] == ["line 1", "line 5", "line 6", "line 7"]
+    assert report.errors["line 5"] == "id 'm' is already used in line 2"
+    assert "task: Input should be" in report.errors["line 47"]
     assert len(report.sound) == 3
 
 

@@ -52,8 +52,8 @@ def find_judge(judge: Judge, config: Config) -> str:
 
     Raises ValueError when the address is invalid, does not serve the model, or does not answer.
     """
-    if fault := error_in_address(judge.base_url, key_in="what society.judge.api_key_env names"):
-        raise ValueError(f"society.judge.base_url {fault[0]}: {fault[1]}")
+    if error := error_in_address(judge.base_url, key_in="what society.judge.api_key_env names"):
+        raise ValueError(f"society.judge.base_url {error[0]}: {error[1]}")
     where = "the variable that society.judge.api_key_env names"
     models = list_models(judge.base_url, _api_key(judge), key_in=where)
     if judge.model not in models:

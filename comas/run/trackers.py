@@ -38,8 +38,8 @@ def open_trackers(config: Config, run: Path) -> list[Tracker]:
         trackers = [TRACKERS[name](config, run) for name in config.logging.trackers]
     for name, tracker in zip(config.logging.trackers, trackers, strict=True):
         if not isinstance(tracker, Tracker):
-            fault = f"logging.trackers: {name} lacks a method of a Tracker"
-            raise PluginError(fault, "make it a Tracker of comas/run/trackers.py")
+            error = f"logging.trackers: {name} lacks a method of a Tracker"
+            raise PluginError(error, "make it a Tracker of comas/run/trackers.py")
     return trackers
 
 

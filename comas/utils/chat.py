@@ -264,14 +264,14 @@ def quoted_answer(answer: str) -> str:
 def check_system_prompt(tokenizer: Any, system_prompt: str, *, folder: Path) -> None:
     """Raise ValueError unless the chat template of ``folder`` supports system messages."""
     messages = chat_messages("?", system_prompt=system_prompt)
-    if (fault := template_fault(tokenizer, messages)) is not None:
+    if (error := template_error(tokenizer, messages)) is not None:
         raise ValueError(
             f"rollout.system_prompt: the chat template in {folder} takes no system message "
-            f"({fault}): write null, or choose another model"
+            f"({error}): write null, or choose another model"
         )
 
 
-def template_fault(
+def template_error(
     tokenizer: Any, chat: Sequence[Message], template_kwargs: Mapping[str, Any] | None = None
 ) -> str | None:
     """Return why the chat template cannot render ``chat``: its own error, or the message that it

@@ -200,8 +200,8 @@ def read_lines(path: Path, parse: Callable[[bytes], T], *, remedy: str) -> list[
         try:
             items.append(parse(line))
         except ValueError as error:
-            faults = errors_in_words(error)
-            raise FileError(f"{path}, line {number} is damaged: {faults}. {remedy}") from error
+            errors = errors_in_words(error)
+            raise FileError(f"{path}, line {number} is damaged: {errors}. {remedy}") from error
     return items
 
 
@@ -218,13 +218,13 @@ def errors_in_words(error: ValueError) -> str:
     ``"seeds.0: Input should be a valid integer, not 'x'; num_tasks: Field required"``."""
     if not isinstance(error, ValidationError):
         return str(error)
-    faults = []
-    for fault in error.errors():
-        at = "".join(f"{key}." for key in fault["loc"])
-        given = f", not {reprlib.repr(fault['input'])}" * fault["msg"].startswith("Input should")
-        faults.append(f"{at[:-1]}: {fault['msg']}{given}".removeprefix(": "))
-    more = f" (and {len(faults) - MAX_LISTED_ERRORS} more)" * (len(faults) > MAX_LISTED_ERRORS)
-    return "; ".join(faults[:MAX_LISTED_ERRORS]) + more
+    errors = []
+    for each in error.errors():
+        at = "".join(f"{key}." for key in each["loc"])
+        given = f", not {reprlib.repr(each['input'])}" * each["msg"].startswith("Input should")
+        errors.append(f"{at[:-1]}: {each['msg']}{given}".removeprefix(": "))
+    more = f" (and {len(errors) - MAX_LISTED_ERRORS} more)" * (len(errors) > MAX_LISTED_ERRORS)
+    return "; ".join(errors[:MAX_LISTED_ERRORS]) + more
 
 
 def _drop_torn_line(file: FileIO) -> None:

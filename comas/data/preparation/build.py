@@ -68,13 +68,13 @@ class Outcome:
     entries: dict[str, Entry] = field(default_factory=dict)
     kept: set[str] = field(default_factory=set)
     """Files of ``entries`` that existed before with valid checksums."""
-    faults: list[str] = field(default_factory=list)
+    errors: list[str] = field(default_factory=list)
 
 
 def build(job: Job) -> Outcome:
     """Build every missing file of ``job``; all of them with ``job.rebuild``.
 
-    A missing dataset, or a file that differs from the job, is a fault of the outcome, and the
+    A missing dataset, or a file that differs from the job, is an error of the outcome, and the
     others are built; but the blend waits until it can be compared with all benchmarks.
 
     Raises DataError, before anything is read, if a local copy is missing; FileError if another
@@ -87,8 +87,8 @@ def build(job: Job) -> Outcome:
         for name, record_set in job.benchmarks.items():
             make = partial(_benchmark, job, record_set)
             _provide(job, manifest, outcome, [benchmark_file(name)], _recipe(record_set), make)
-        if job.with_blend and outcome.faults:
-            outcome.faults.append(
+        if job.with_blend and outcome.errors:
+            outcome.errors.append(
                 f"{TRAIN_FILE} and {VALIDATION_FILE} wait for the benchmarks above, with which "
                 "they must be compared (--skip NAME leaves one out)"
             )
@@ -123,9 +123,9 @@ def _provide(
     make: Callable[[dict[str, Any]], Contents],
 ) -> None:
     """Keep ``files`` that match ``recipe``, make missing ones, or report why neither can be."""
-    if not job.rebuild and (faults := manifest.faults(files, recipe)):
+    if not job.rebuild and (errors := manifest.errors(files, recipe)):
         remedy = "--rebuild replaces it; or name another folder with --output"
-        outcome.faults.extend(f"{fault}. {remedy}" for fault in faults)
+        outcome.errors.extend(f"{error}. {remedy}" for error in errors)
         return
     if not job.rebuild and all(map(manifest.is_built, files)):
         outcome.kept.update(files)
@@ -133,7 +133,7 @@ def _provide(
         try:
             manifest.store(make(recipe))
         except DataError as error:
-            outcome.faults.append(str(error))
+            outcome.errors.append(str(error))
             return
     outcome.entries.update({file: manifest[file] for file in files})
 

@@ -1,6 +1,6 @@
 """``comas check-data NAME ... [key=value ...]``.
 
-Finds all faults in your own questions before a run, and shows how they will be asked.
+Finds all errors in your own questions before a run, and shows how they will be asked.
 """
 
 import shlex
@@ -33,9 +33,9 @@ NUM_OF_A_STREAM = 100
 
 
 class Report(NamedTuple):
-    """Faults by location ("line 17" or "record 17"), and the sound records."""
+    """Errors by location ("line 17" or "record 17"), and the sound records."""
 
-    faults: dict[str, str]
+    errors: dict[str, str]
     sound: list[Record]
 
 
@@ -47,18 +47,18 @@ def check_questions(name: str, rules: Data, *, verifier: Verifier) -> Report:
         load_questions(name, rules)  # for its error
     records = {location: one for location, one in read.items() if not isinstance(one, Invalid)}
     reasons = {location: one.reason for location, one in read.items() if isinstance(one, Invalid)}
-    reasons |= _faults_of_answers(records, verifier)
-    faults = {location: reasons[location] for location in read if location in reasons}
-    return Report(faults, [one for location, one in records.items() if location not in faults])
+    reasons |= _errors_of_answers(records, verifier)
+    errors = {location: reasons[location] for location in read if location in reasons}
+    return Report(errors, [one for location, one in records.items() if location not in errors])
 
 
-def _faults_of_answers(records: dict[str, Record], verifier: Verifier) -> dict[str, str]:
+def _errors_of_answers(records: dict[str, Record], verifier: Verifier) -> dict[str, str]:
     """location -> why its gold answer cannot judge a response."""
-    faults: dict[str, str] = {}
+    errors: dict[str, str] = {}
     asked: dict[str, tuple[str, str]] = {}
     for location, record in records.items():
-        if fault := _fault_of_text(record.task, record.answer):
-            faults[location] = fault
+        if error := _error_in_text(record.task, record.answer):
+            errors[location] = error
         elif responses := _responses(record):
             asked[location] = responses
     items = [
@@ -69,9 +69,9 @@ def _faults_of_answers(records: dict[str, Record], verifier: Verifier) -> dict[s
     verdicts = iter(verifier.verify_batch(items))
     for location in asked:
         record = records[location]
-        if fault := _fault_of_verdicts(record.task, record.gold, next(verdicts), next(verdicts)):
-            faults[location] = fault
-    return faults
+        if error := _error_in_verdicts(record.task, record.gold, next(verdicts), next(verdicts)):
+            errors[location] = error
+    return errors
 
 
 def _responses(record: Record) -> tuple[str, str] | None:
@@ -84,7 +84,7 @@ def _responses(record: Record) -> tuple[str, str] | None:
     return None if answer is None else (f"\\boxed{{{answer}}}", "")
 
 
-def _fault_of_text(domain: Domain, answer: str) -> str | None:
+def _error_in_text(domain: Domain, answer: str) -> str | None:
     try:
         if domain == "coding":
             examine_checker(answer)
@@ -99,7 +99,7 @@ def _fault_of_text(domain: Domain, answer: str) -> str | None:
     return None
 
 
-def _fault_of_verdicts(domain: Domain, answer: str, verdict: Verdict, other: Verdict) -> str | None:
+def _error_in_verdicts(domain: Domain, answer: str, verdict: Verdict, other: Verdict) -> str | None:
     """Why the answer cannot judge, by the verdicts on ``_responses``."""
     if domain == "coding":
         if "failed" in (verdict, other):
@@ -123,7 +123,7 @@ def _fault_of_verdicts(domain: Domain, answer: str, verdict: Verdict, other: Ver
 
 @command()
 def main(arguments: Sequence[str]) -> int:
-    """Check the named files and datasets; returns 1 if there is a fault."""
+    """Check the named files and datasets; returns 1 if there is an error."""
     parser = CommandParser("check-data")
     parser.add_argument("arguments", nargs="+")
     given = parser.parse_args(arguments).arguments
@@ -137,7 +137,7 @@ def main(arguments: Sequence[str]) -> int:
         return EXIT_ERROR
     if not names:
         parser.error("name a FILE, or hub:OWNER/NAME/CONFIG/SPLIT: there are only settings")
-    num_faulty = 0
+    num_invalid = 0
     rules = reasoning_gym.endless_rules(config.data, num_questions=NUM_OF_A_STREAM)
     with Verifier(chosen=config.verifiers) as verifier:
         for name in names:
@@ -145,24 +145,24 @@ def main(arguments: Sequence[str]) -> int:
                 report = check_questions(name, rules, verifier=verifier)
             except DataError as error:
                 sys.stdout.write(f"{error}\n")
-                num_faulty += 1
+                num_invalid += 1
                 continue
             lines = _lines_of(name, report, settings, config)
             sys.stdout.write("\n".join(lines) + "\n")
-            num_faulty += bool(report.faults)
-    return EXIT_ERROR if num_faulty else 0
+            num_invalid += bool(report.errors)
+    return EXIT_ERROR if num_invalid else 0
 
 
 def _lines_of(name: str, report: Report, settings: Sequence[str], config: Config) -> Iterator[str]:
-    num_records = len(report.faults) + len(report.sound)
-    yield f"{name}: {num_records} records, {len(report.faults)} of them invalid"
-    yield from (f"  {fault}" for fault in grouped(report.faults))
+    num_records = len(report.errors) + len(report.sound)
+    yield f"{name}: {num_records} records, {len(report.errors)} of them invalid"
+    yield from (f"  {error}" for error in grouped(report.errors))
     counts = Counter((record.task, record.source) for record in report.sound)
     for (domain, source), count in sorted(counts.items()):
         yield f"  {count:>7} {domain}, source {source}"
     for record in report.sound[:NUM_SHOWN]:
         yield from _as_asked(record, config)
-    if not report.faults and report.sound:
+    if not report.errors and report.sound:
         words = ["configs/comas.yaml", f"data.train={name}"]
         if config.data.columns and not any(s.startswith("data.validation=") for s in settings):
             words.append("data.validation=HELD_OUT")  # is read by the same columns

@@ -55,12 +55,12 @@ class Manifest:
         """True if the file has an entry and exists, whatever its content."""
         return name in self._entries and (self._folder / name).is_file()
 
-    def faults(self, names: Iterable[str], recipe: Mapping[str, Any]) -> list[str]:
+    def errors(self, names: Iterable[str], recipe: Mapping[str, Any]) -> list[str]:
         """Why existing files do not match ``recipe``."""
-        faults = (self._fault(name, recipe) for name in names if (self._folder / name).is_file())
-        return [fault for fault in faults if fault is not None]
+        errors = (self._error(name, recipe) for name in names if (self._folder / name).is_file())
+        return [error for error in errors if error is not None]
 
-    def _fault(self, name: str, recipe: Mapping[str, Any]) -> str | None:
+    def _error(self, name: str, recipe: Mapping[str, Any]) -> str | None:
         path = self._folder / name
         if name not in self._entries:
             return f"{path} exists, but was not built by this command"
