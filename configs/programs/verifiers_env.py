@@ -2,7 +2,8 @@
 program of a discussion. Its own client asks agent_0, and its rubric is the reward::
 
     python verifiers_env.py ENV --questions > questions.jsonl
-    data.train=questions.jsonl  reward.scheme=program  interaction.criticism=none
+    data.train=questions.jsonl  verification.verifiers.reasoning=math_verify
+    reward.scheme=program  interaction.criticism=none
     interaction.program={command: [/venv/bin/python, configs/programs/verifiers_env.py, ENV]}
 """
 
