@@ -10,7 +10,6 @@ from comas.data import RECORD, RECORDS, Invalid, load_questions, read_records
 from comas.interaction.prompts import SOLUTION, fill
 from comas.interaction.wording import wording_of
 from comas.utils.invocation import of_checkout
-from comas.verification.environments import PREFIX
 from evaluation.benchmarks import BENCHMARKS
 from evaluation.types import BenchmarkTask
 
@@ -52,10 +51,6 @@ def held_out_tasks(
 
     Raises DataError when ``questions`` cannot be read or has invalid records.
     """
-    if str(questions).startswith(PREFIX):
-        raise ValueError(
-            f"{questions} are judged by a rubric, which evaluations cannot ask: name benchmarks"
-        )
     held_out = load_questions(questions, rules)
     wording = wording_of(prompts)
     tasks = [

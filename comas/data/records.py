@@ -20,7 +20,6 @@ from comas.data.choices import gold_with_options, with_choices
 from comas.data.rows import DataError, Invalid, json_rows, read_rows, source_of
 from comas.types import AnswerKey, Domain, Question
 from comas.utils.files import errors_in_words
-from comas.verification import environments
 from comas.verification.forms import join_columns
 
 MAX_LISTED_ERRORS = 20
@@ -164,11 +163,6 @@ def read_questions(
     name = str(name)
     if name == reasoning_gym.NAME:
         return _validated(reasoning_gym.generated_rows(rules), kind)
-    if name.startswith(environments.PREFIX):
-        try:
-            return _validated(environments.questions_of(name), kind)
-        except environments.EnvironmentUseError as error:
-            raise DataError(str(error)) from error
     source = source_of(name)
     records = (
         (location, _as_record(row, f"{source}/{number}", source=source, rules=rules))

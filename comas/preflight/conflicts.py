@@ -47,6 +47,10 @@ def _names(config: Config) -> Iterator[Conflict]:
             f"must be the folder of a run: one that holds config.yaml{tried(config.resume)}",
             f"name a folder of {config.saves}/, for example resume={config.saves}/latest",
         )
+    for key in ("data.train", "data.validation"):
+        if attrgetter(key)(config).startswith("verifiers:"):
+            remedy = "set interaction.program, as configs/programs/verifiers_env.py shows"
+            yield Conflict((key,), "an environment of verifiers is run as a program", remedy)
     for key, registry, name in named_plugins(config):
         try:
             registry[name]
@@ -74,15 +78,7 @@ def _prompts(config: Config) -> Iterator[Conflict]:
 
 
 def _generated_questions(config: Config) -> Iterator[Conflict]:
-    """Questions of two kinds with one verifier, and impossible numbers of generated questions (the
-    package checks all other options itself)."""
-    makers = {name.partition(":")[0] for name in (config.data.train, config.data.validation)}
-    if makers >= {"verifiers", "reasoning_gym"}:
-        yield Conflict(
-            ("data.train", "data.validation"),
-            "an environment judges only answers to its own questions, and not to reasoning_gym's",
-            "take both from one of them",
-        )
+    """Impossible numbers of generated questions (the package checks all other options itself)."""
     for name, options in config.data.reasoning_gym.tasks.items():
         if not isinstance(options, dict):
             said, remedy = "must be a mapping of the task's options", f"write {TASKS}.{name}={{}}"

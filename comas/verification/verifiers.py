@@ -7,7 +7,6 @@ from typing import Any, get_args
 from comas.config.plugins import Registry, check_call
 from comas.verification.choice import verify_choice
 from comas.verification.coding import verify_coding, verify_coding_published
-from comas.verification.environments import verify_by_rubric
 from comas.verification.forms import ANSWER_FORMS, Grader, Verdict, parted
 from comas.verification.math import verify_math
 from comas.verification.published import (
@@ -46,14 +45,13 @@ VERIFIERS: Registry[Verify] = Registry(
         "choice": verify_choice,
         "reasoning": verify_reasoning_gym,
         "math_verify": verify_math_by_library,
-        "rubric": verify_by_rubric,
     },
     group="comas.verifiers",
     wanted="a function from a response and its gold answer to a Verdict",
     adapt=_as_verifier,
 )
-"""By the names that the keys of ``verification`` give them: strict verifiers by their forms,
-math_verify, and the rubric of an environment (``data.train: verifiers:ENV``)."""
+"""By the names that the keys of ``verification`` give them: strict verifiers by their forms, and
+math_verify."""
 
 GRADERS: dict[Grader, Mapping[str, Verify]] = {
     "strict": VERIFIERS,

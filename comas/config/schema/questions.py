@@ -38,10 +38,9 @@ class Data:
 
     train: str = key("data/train.jsonl", leads_to="file")
     """Training questions: a JSONL, JSON, CSV or Parquet file, a dataset on the hub such as
-    hub:openai/gsm8k/main/train, reasoning_gym (data/README.md), or verifiers:ENV, an environment
-    of that library (comas/verification/environments.py)."""
+    hub:openai/gsm8k/main/train, or reasoning_gym (data/README.md)."""
     validation: str = key("data/validation.jsonl", leads_to="file")
-    """Held-out questions, read in the same way; verifiers:ENV/eval are an environment's own."""
+    """Held-out questions, read in the same way."""
     probe: str | None = key(None, leads_to="file", example="quickstart/probe.jsonl")
     """Planted solutions with known mistakes, which every agent judges at each validation
     (comas/data/probe.py has the format); null: none."""
@@ -77,8 +76,8 @@ class Verification:
 
     verifiers: dict[Domain, str] = key({}, leads_to="plug-in", example={"math": "math_verify"})
     """Domain -> name in ``comas.verification.verifiers.VERIFIERS``, or a plug-in; by default the
-    domain's name, and rubric for questions of verifiers:ENV (domain reasoning). math_verify is
-    math-verify on the whole response, the usual grader of the field."""
+    domain's name. math_verify is math-verify on the whole response, the usual grader of the
+    field."""
     sandbox: Literal["require_namespaces", "allow_degraded"] | None = key(
         None, example="require_namespaces"
     )

@@ -141,10 +141,8 @@ class Config:
     @property
     def verifiers(self) -> dict[str, str]:
         """Domain -> the name of its verifier."""
-        known: dict[str, str] = {domain: domain for domain in ALL_DOMAINS}
-        if any(name.startswith("verifiers:") for name in (self.data.train, self.data.validation)):
-            known["reasoning"] = "rubric"
-        return known | self.verification.verifiers
+        chosen = self.verification.verifiers
+        return {domain: chosen.get(domain, domain) for domain in ALL_DOMAINS}
 
     @property
     def families(self) -> list[tuple[int, ...]]:
