@@ -152,13 +152,12 @@ class Continuation(NamedTuple):
 
 
 class Chat(NamedTuple):
-    """A chat that a program sends to an agent."""
+    """A chat for an agent to answer."""
 
     messages: Sequence[Message]
-    follows: Generation | None = None
-    """An answer of the agent, whose token ids, prompt included, begin the prompt of this."""
-    num_following: int = 0
-    """How many of the last messages come after it."""
+    """Those after ``follows``."""
+    follows: Sequence[int] = ()
+    """Token ids of an earlier chat with its answer, which this continues."""
     max_tokens: int | None = None
     stop: Sequence[str] = ()
 
@@ -218,21 +217,6 @@ class Turn:
 
 
 @dataclass(frozen=True)
-class Outcome:
-    """How the program of a discussion ended (``interaction.program``)."""
-
-    answer: str | None
-    """The turn id of the final answer; None if the program failed."""
-    rewards: Mapping[str, float] = field(default_factory=dict)
-    """Rewards that the program returned, by turn id."""
-    error: str = ""
-    num_rewritten: int = 0
-    """Chats whose last assistant message is not an earlier answer of the agent."""
-    num_concurrent: int = 0
-    """Chats that began while the same agent was answering another, so their order may vary."""
-
-
-@dataclass(frozen=True)
 class Discussion:
     """Everything said about one question in one copy of the discussion, depth first:
     ``r0.s0, r0.s0.e0, r0.s0.e0.t0, r1.s0, r1.s0.e0, r1.s0.e0.t0``."""
@@ -243,17 +227,13 @@ class Discussion:
     num_overlong_prompts: int = 0
     """Number of prompts over the limit, which were shortened or skipped."""
     roles: Roles = field(default_factory=lambda: ROLES, hash=False)
-    outcome: Outcome | None = None
-    """None unless a program held the discussion."""
 
     def turns_that(self, purpose: Purpose) -> list[Turn]:
         """Return the turns whose role has that purpose, in order."""
         return [turn for turn in self.turns if self.roles[turn.role].purpose == purpose]
 
     def solutions(self) -> list[Turn]:
-        """Return the answers to the question, in order: of a program its final one alone."""
-        if self.outcome is not None:
-            return [turn for turn in self.turns if turn.turn_id == self.outcome.answer]
+        """Return the answers to the question, in order."""
         return self.turns_that("solves")
 
     def children(self, parent: Turn, purpose: Purpose) -> list[Turn]:
@@ -262,11 +242,8 @@ class Discussion:
 
     def path_to(self, turn: Turn) -> list[Turn]:
         """Return the turn, its parent, and so on up to the first turn."""
-        turns = {each.turn_id: each for each in self.turns}
-        path = [turn]
-        while (parent := turns.get(path[-1].parent_turn_id or "")) is not None:
-            path.append(parent)
-        return path
+        own = f"{turn.turn_id}."
+        return [t for t in reversed(self.turns) if own.startswith(f"{t.turn_id}.")]
 
     def solution_of(self, turn: Turn) -> Turn | None:
         """Return the solution that a turn is, or else the nearest above it."""

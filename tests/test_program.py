@@ -19,23 +19,17 @@ from scripted_agents import KilledAgents, play
 from small_runs import QUICKSTART, record, rows_of, scripted_settings, write_records
 
 from comas.config.schema import Interaction
-from comas.interaction import program as programs
+from comas.interaction import program_runs as programs
 from comas.interaction.door import MAX_IN_FLIGHT, the_door
-from comas.interaction.program import PROGRAMS, ProgramError, read_result
+from comas.interaction.held import HeldDiscussion
+from comas.interaction.program_runs import PROGRAMS, ProgramError, read_result
 from comas.interaction.schedules import run_discussions
 from comas.preflight.configuration import load_config
 from comas.preflight.plugins import check_plugins
 from comas.reward_formulation import REWARD_SCHEMES
 from comas.run import bookkeeping
 from comas.run.records import discussion_record
-from comas.types import (
-    Discussion,
-    Generate,
-    Generation,
-    Question,
-    Request,
-    RewardedDiscussion,
-)
+from comas.types import Generate, Generation, Question, Request, RewardedDiscussion
 from evaluation.setups import SETUPS
 from evaluation.types import BenchmarkTask
 
@@ -65,14 +59,14 @@ def hold(
     *,
     questions: Sequence[Question] = QUESTIONS[:1],
     **settings: Any,
-) -> list[Discussion]:
+) -> list[HeldDiscussion]:
     """Let two agents be asked by a program."""
     if callable(solve):
         monkeypatch.setitem(PROGRAMS, "test", solve)
         program: dict[str, Any] = {"function": "test"}
     else:
         program = {"command": list(solve)}
-    return run_discussions(
+    held = run_discussions(
         questions,
         generate=generate or Society(),
         num_agents=2,
@@ -80,6 +74,7 @@ def hold(
         seed=0,
         step=1,
     )
+    return [discussion for discussion in held if isinstance(discussion, HeldDiscussion)]
 
 
 def ask(url: str, *messages: str, agent: int = 0, **body: Any) -> str:
@@ -148,11 +143,13 @@ def test_a_chat_that_goes_on_keeps_the_ids_and_one_that_was_changed_begins_anew(
     [held] = hold(monkeypatch, solve, society)
     chats = [request.chat for request in society.requests[:5]]
     answers = {turn.turn_id: turn.generation for turn in held.turns}
-    follows = [chat.follows for chat in chats if chat is not None]
-    assert follows == [None, answers["r0.s0"], answers["r1.s0"], None, None]
-    assert [chat.num_following for chat in chats if chat is not None and chat.follows] == [1, 1]
+    continued = [answers[turn_id] for turn_id in ("r0.s0", "r1.s0")]
+    ids = [[*said.prompt_token_ids, *said.response_token_ids] for said in continued]
+    follows = [list(chat.follows) for chat in chats if chat is not None]
+    assert follows == [[], *ids, [], []]
+    assert [len(chat.messages) for chat in chats if chat is not None and chat.follows] == [1, 1]
     assert [t.prompt for t in held.turns if t.turn_id == "r2.s0"] == ["Three"]
-    assert held.outcome is not None and held.outcome.num_rewritten == 2
+    assert held.outcome.num_rewritten == 2
 
 
 def test_a_repeat_is_equal_digit_by_digit_and_a_clients_seed_changes_it(monkeypatch):
@@ -278,7 +275,6 @@ def test_a_program_harms_its_own_discussion_and_what_it_wrote_stands(monkeypatch
     harmed, other = hold(
         monkeypatch, solve, questions=QUESTIONS, timeout_s=timeout_s, max_tokens=40
     )
-    assert harmed.outcome and other.outcome
     assert fault in harmed.outcome.error and not other.outcome.error
     kept = discussion_record(RewardedDiscussion(harmed, (None,) * len(harmed.turns)), verdicts={})
     assert kept["program"]["error"] == harmed.outcome.error
@@ -303,8 +299,8 @@ def test_no_more_requests_are_answered_at_a_time_than_a_key_may_have(monkeypatch
         at_once -= 1
         return Generation((1,), (2,), "x", (-0.1,), "stop", 0)
 
-    [held] = hold(monkeypatch, lambda question, base_url: flood(base_url), generate, timeout_s=60.0)
-    assert held.outcome and 1 < most <= MAX_IN_FLIGHT
+    hold(monkeypatch, lambda question, base_url: flood(base_url), generate, timeout_s=60.0)
+    assert 1 < most <= MAX_IN_FLIGHT
 
 
 def test_a_request_that_is_not_answered_when_the_program_ends_is_cancelled(monkeypatch):
@@ -329,7 +325,7 @@ def test_a_request_that_is_not_answered_when_the_program_ends_is_cancelled(monke
 
     [held] = hold(monkeypatch, solve, generate)
     assert cancelled == ["r0.s0"] and held.turns == ()
-    assert held.outcome and held.outcome.error == "it asked no agent for anything"
+    assert held.outcome.error == "it asked no agent for anything"
 
 
 def test_an_engines_error_is_the_runs_and_no_programs(monkeypatch):
@@ -386,7 +382,7 @@ def test_a_command_has_the_question_and_its_key_and_not_the_runs_environment(mon
     monkeypatch.setenv("WANDB_API_KEY", "secret of the run")
     told = "ask(question); print(json.dumps(sorted(os.environ))); print('{\"agent_1\": 0.5}')"
     [held] = hold(monkeypatch, command(tmp_path, told))
-    assert held.outcome and not held.outcome.error and held.outcome.rewards == {"r0.s1": 0.5}
+    assert not held.outcome.error and held.outcome.rewards == {"r0.s1": 0.5}
     assert held.turns[0].prompt == "What is 0 + 1?"
     variables = json.loads(held.solutions()[0].text)
     assert "OPENAI_API_KEY" in variables and "WANDB_API_KEY" not in variables
@@ -408,8 +404,9 @@ def test_a_command_has_the_question_and_its_key_and_not_the_runs_environment(mon
     ],
 )
 def test_a_command_harms_its_own_discussion_alone(monkeypatch, tmp_path, text, fault):
-    [held] = hold(monkeypatch, command(tmp_path, text), timeout_s=2.0)
-    assert held.outcome and fault in held.outcome.error
+    timeout_s = 2.0 if "within 2 s" in fault else 60.0
+    [held] = hold(monkeypatch, command(tmp_path, text), timeout_s=timeout_s)
+    assert fault in held.outcome.error
     assert [turn.turn_id for turn in held.turns] == ["r0.s1"]
 
 
@@ -422,13 +419,13 @@ def test_a_command_is_killed_with_all_that_it_started(monkeypatch, tmp_path):
         "print(ask('x'))"
     )
     [held] = hold(monkeypatch, command(tmp_path, text))
-    assert held.outcome and not held.outcome.error
+    assert not held.outcome.error
     assert not Path(f"/proc/{pid.read_text()}/exe").exists()
 
 
 def test_a_command_that_is_not_there_is_an_error_of_its_discussion(monkeypatch):
     [held] = hold(monkeypatch, ["/nowhere/program"])
-    assert held.outcome and "cannot be started: No such file" in held.outcome.error
+    assert "cannot be started: No such file" in held.outcome.error
 
 
 # ---------------------------------------------------------------- a run, an evaluation

@@ -3,7 +3,7 @@
 import asyncio
 import re
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from random import Random
 from typing import NamedTuple
@@ -17,7 +17,6 @@ from comas.types import (
     Discussion,
     Generate,
     Generation,
-    Outcome,
     Question,
     Request,
     Turn,
@@ -62,7 +61,8 @@ class OpenDiscussion:
         self._turns: dict[str, Turn] = {}
         self._was_asked: defaultdict[str, asyncio.Event] = defaultdict(asyncio.Event)
         self.num_overlong_prompts = 0
-        self.outcome: Outcome | None = None
+        self.closed: Callable[..., Discussion] = Discussion
+        """Makes the finished discussion; a schedule may replace it."""
 
     async def ask(
         self,
@@ -85,7 +85,7 @@ class OpenDiscussion:
         respond to this one are then not requested either.
         """
         round_index = round_index if parent is None else parent.round_index
-        turn_id = self._turn_id(role, index, parent=parent, round_index=round_index)
+        turn_id = self.name_of(role, index, parent=parent, round_index=round_index)
         key, seed = (self.discussion_id, turn_id), sampling_seed(self.seed_text, turn_id)
         quoted = {"question": self.question.text, **self._texts_above(parent)}
         for first in range(len(history) + 1):  # an overlong prompt loses its oldest history
@@ -107,7 +107,7 @@ class OpenDiscussion:
 
     def give(self, role: str, agent: int, text: str, *, parent: Turn, index: int = 0) -> Turn:
         """Add a turn with that text, without asking ``agent`` for it."""
-        turn_id = self._turn_id(role, index, parent=parent)
+        turn_id = self.name_of(role, index, parent=parent)
         generation = Generation((), (), text, (), "given", policy_version=0)
         return self.keep(
             Turn(turn_id, parent.turn_id, parent.round_index, role, agent, "", generation)
@@ -129,10 +129,10 @@ class OpenDiscussion:
     def close(self) -> Discussion:
         """Return the finished discussion, its turns depth first."""
         turns = tuple(self._turns[turn_id] for turn_id in sorted(self._turns, key=_path))
-        overlong, roles, outcome = self.num_overlong_prompts, self.roles, self.outcome
-        return Discussion(self.discussion_id, self.question, turns, overlong, roles, outcome)
+        overlong, roles = self.num_overlong_prompts, self.roles
+        return self.closed(self.discussion_id, self.question, turns, overlong, roles)
 
-    def _turn_id(self, role: str, index: int, *, parent: Turn | None, round_index: int = 0) -> str:
+    def name_of(self, role: str, index: int, *, parent: Turn | None, round_index: int = 0) -> str:
         """Name a turn, such as "r0.s1.e0". Raises ValueError for a role that is not declared."""
         if role not in self.roles:
             raise ValueError(

@@ -1,31 +1,18 @@
 """Programs that hold discussions (``interaction.program``): each asks the agents at an address of
 its own (``comas/interaction/door.py``), and every completion becomes a turn.
-
-A function has the rights of any plug-in: it runs in a thread of this process. A command runs as the
-same user in a process of its own, without the run's environment. Neither is told the gold answer.
 """
 
 import asyncio
 import json
 import logging
-import os
 import secrets
-import signal
-import subprocess
-import threading
 from collections import Counter
-from collections.abc import Callable, Coroutine, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from inspect import isawaitable
-from math import isfinite
 from random import Random
-from tempfile import TemporaryFile
-from typing import IO, Any
+from typing import Any
 
-from comas.config.paths import find
-from comas.config.plugins import Registry, check_call
 from comas.config.schema import Interaction, Program
 from comas.interaction.criticism import criticise
 from comas.interaction.discussion import Critics, OpenDiscussion, Submission
@@ -38,59 +25,37 @@ from comas.interaction.door import (
     overlook_closed_loops,
     the_door,
 )
-from comas.types import ROLE_LETTERS, Chat, Generation, Outcome, Question, Request, Turn
-from comas.utils.interrupts import run
+from comas.interaction.held import HeldDiscussion, Outcome
+from comas.interaction.program_runs import MARK_VARIABLE, ProgramError, read_result, run_program
+from comas.types import Chat, Generation, Request, Role, Turn
 from comas.utils.processes import end_processes
 from comas.utils.seeds import sampling_seed
-from comas.utils.terminal import excerpt
 
 log = logging.getLogger(__name__)
 
-Solve = Callable[[Question, str], Any]
-"""Answers a question by asking the agents at an address; may be a coroutine function. Returns the
-final answer (None: the last completion is it), or rewards: one number for all turns, or numbers by
-the names of turns (the ids of completions), agents (``agent_0``) or ``*``, and perhaps an
-``answer``."""
 
-GRACE_S = 2.0
-"""After its deadline, how long a function has to end."""
-KEPT_VARIABLES = ("PATH", "HOME", "LANG", "LC_ALL", "TMPDIR", "TZ")
-"""What a command gets of this process's environment."""
-MARK_VARIABLE = "COMAS_PROGRAM"
-"""Marks the processes that the commands of a batch have started."""
-MAX_OUTPUT = 2**20
-"""Bytes that a command may print."""
-POLL_S = 0.02
-
-
-def _as_program(found: Any) -> Solve | None:
-    if not callable(found):
-        return None
-    check_call(found, "question", "base_url")
-    return found
-
-
-PROGRAMS: Registry[Solve] = Registry(
-    {},
-    group="comas.programs",
-    wanted="an async function of a question and a base URL",
-    adapt=_as_program,
-)
-
-
-class ProgramError(Exception):
-    """What went wrong with a program, in its own discussion."""
-
-
-def by_program(
-    discussions: Sequence[OpenDiscussion], *, num_agents: int, rules: Interaction, rng: Random
-) -> list[Coroutine[None, None, None]]:
+class ByProgram:
     """The schedule of ``interaction.program``: the program asks the agents, and its final answer is
     criticised as a solution is, by critics drawn uniformly."""
-    program = rules.chosen_program
-    assert program is not None
-    batch = _Batch(program, asyncio.Semaphore(program.concurrency), len(discussions))
-    return [_hold(discussion, batch, num_agents=num_agents) for discussion in discussions]
+
+    def __init__(self, rules: Interaction) -> None:
+        program = rules.chosen_program
+        assert program is not None
+        self._program = program
+        self.roles = tuple(Role(*declared) for declared in program.roles.items())
+
+    def __call__(
+        self,
+        discussions: Sequence[OpenDiscussion],
+        *,
+        num_agents: int,
+        rules: Interaction,
+        rng: Random,
+    ) -> list[Coroutine[None, None, None]]:
+        """Return the coroutine that holds each discussion."""
+        at_once = asyncio.Semaphore(self._program.concurrency)
+        batch = _Batch(self._program, at_once, len(discussions))
+        return [_hold(discussion, batch, num_agents=num_agents) for discussion in discussions]
 
 
 @dataclass
@@ -143,13 +108,14 @@ async def _hold(discussion: OpenDiscussion, batch: _Batch, *, num_agents: int) -
         batch.has_failed = True
         log.warning("interaction.program, in %s, %s", discussion.discussion_id, error)
     final = None if error else guest.conclude(answer)
-    discussion.outcome = Outcome(
+    outcome = Outcome(
         None if final is None else final.turn_id,
         paid,
         error,
         num_rewritten=guest.num_rewritten,
         num_concurrent=guest.num_concurrent,
     )
+    discussion.closed = partial(HeldDiscussion, outcome=outcome)
     if final is not None:
         draw = partial(discussion.rng.randrange, num_agents)
         critics = [Critics(draw(), draw()) for _ in range(discussion.rules.num_evaluations)]
@@ -157,9 +123,6 @@ async def _hold(discussion: OpenDiscussion, batch: _Batch, *, num_agents: int) -
             Submission(discussion, final, each, index, ()) for index, each in enumerate(critics)
         )
         await asyncio.gather(*map(criticise, submissions))
-
-
-# ---------------------------------------------------------------- what it asks, and is answered
 
 
 class DiscussionGuest:
@@ -283,7 +246,7 @@ class DiscussionGuest:
         told: list[dict[str, Any]],
     ) -> Choice:
         discussion = self._discussion
-        turn_id = f"r{number}.{ROLE_LETTERS.get(role, role)}{agent}"
+        turn_id = discussion.name_of(role, agent, parent=None, round_index=number)
         own_seed = () if asked.seed is None else (asked.seed,)
         request = Request(
             agent,
@@ -316,146 +279,21 @@ class DiscussionGuest:
         messages = asked.messages
         spoken = [index for index, m in enumerate(messages, start=1) if m.role == "assistant"]
         at = spoken[-1] if spoken else 0
-        follows, told = self._answers.get((agent, _key(messages[:at])), (None, []))
-        if follows is None or any(tool not in told for tool in asked.offered):
+        said, told = self._answers.get((agent, _key(messages[:at])), (None, []))
+        follows: Sequence[int] = ()
+        if said is None or any(tool not in told for tool in asked.offered):
             self.num_rewritten += at > 0
-            follows, told = None, asked.offered
-        words = [message.in_words() for message in messages]
-        new = words if follows is None else words[at:]
+            at, told = 0, asked.offered
+        else:
+            follows = [*said.prompt_token_ids, *said.response_token_ids]
+        new = [message.in_words() for message in messages[at:]]
         prompt = "\n\n".join(f"{m['role']}: {m['content']}" for m in new)
         if [m["role"] for m in new] == ["user"]:
             prompt = new[0]["content"]
         limit = min(asked.max_tokens or self._tokens_left, self._tokens_left)
-        return Chat(words, follows, len(messages) - at, limit, tuple(asked.stop)), prompt, told
+        return Chat(new, follows, limit, tuple(asked.stop)), prompt, told
 
 
 def _key(messages: Sequence[AskedMessage]) -> str:
     """Return a text that is equal for chats which differ in white space around messages alone."""
     return json.dumps([[m.role, m.content.strip(), m.calls] for m in messages], sort_keys=True)
-
-
-# ---------------------------------------------------------------- how it runs, and what it returns
-
-
-async def run_program(program: Program, question: Question, key: str, *, mark: str = "") -> Any:
-    """Return what the program returns, whose commands carry ``mark``. Raises ProgramError."""
-    question = replace(question, columns={})  # labels among them
-    try:
-        if program.command is not None:
-            return await _execute(
-                program.command, question, key, timeout_s=program.timeout_s, mark=mark
-            )
-        assert program.function is not None
-        url = f"{the_door().url}/{key}/v1"
-        solve = PROGRAMS[program.function]
-        return await _call(solve, question, url, timeout_s=program.timeout_s)
-    except TimeoutError as error:
-        raise ProgramError(f"it did not end within {program.timeout_s:g} s") from error
-
-
-async def _call(solve: Solve, question: Question, url: str, *, timeout_s: float) -> Any:
-    """Call a function in a thread, which is left alone where it does not end in time."""
-    loop = asyncio.get_running_loop()
-    answered = loop.create_future()
-
-    def tell(error: BaseException | None, value: Any = None) -> None:
-        if not answered.done():
-            answered.set_exception(error) if error else answered.set_result(value)
-
-    async def within() -> None:
-        said: tuple[BaseException | None, Any]
-        try:
-            async with asyncio.timeout(timeout_s):
-                found = solve(question, url)
-                value = await found if isawaitable(found) else found
-            said = (None, value)
-        except TimeoutError as error:
-            said = (error, None)
-        except BaseException as error:  # whatever a program may raise, sys.exit() too
-            said = (ProgramError(f"{type(error).__name__}: {error}"), None)
-        with suppress(RuntimeError):  # the discussion, and its loop, have ended
-            loop.call_soon_threadsafe(tell, *said)
-
-    thread = threading.Thread(target=lambda: run(within()), daemon=True, name="program")
-    thread.start()
-    try:
-        return await asyncio.wait_for(answered, timeout_s + GRACE_S)
-    except TimeoutError:
-        if thread.is_alive():
-            log.warning(
-                "a call of interaction.program goes on beyond its deadline, in a thread that "
-                "cannot be ended; run it as a command, which can"
-            )
-        raise
-
-
-async def _execute(
-    command: Sequence[str], question: Question, key: str, *, timeout_s: float, mark: str
-) -> Any:
-    """Run a command, and kill its process group at the end. The last line of its output may be a
-    JSON object with rewards; else all of the output is the answer."""
-    environment = {name: os.environ[name] for name in KEPT_VARIABLES if name in os.environ}
-    environment |= {
-        "OPENAI_BASE_URL": f"{the_door().url}/v1",
-        "OPENAI_API_KEY": key,
-        "COMAS_QUESTION_ID": question.question_id,
-        MARK_VARIABLE: mark,
-    }
-    # Files, as a pipe ends only when all that inherited it have ended.
-    with TemporaryFile() as asked, TemporaryFile() as output, TemporaryFile() as errors:
-        asked.write(question.text.encode(errors="replace"))
-        asked.seek(0)
-        try:
-            process = subprocess.Popen(
-                [str(find(word) or word) if "/" in word else word for word in command],
-                stdin=asked,
-                stdout=output,
-                stderr=errors,
-                env=environment,
-                start_new_session=True,
-            )
-        except OSError as error:
-            raise ProgramError(f"{command[0]} cannot be started: {error.strerror}") from error
-        try:
-            async with asyncio.timeout(timeout_s):
-                while process.poll() is None:
-                    if max(os.fstat(f.fileno()).st_size for f in (output, errors)) > MAX_OUTPUT:
-                        raise ProgramError(f"it printed more than {MAX_OUTPUT} bytes")
-                    await asyncio.sleep(POLL_S)
-        finally:
-            with suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
-        said, complaint = map(_text_in, (output, errors))
-    if process.returncode != 0:
-        last = (complaint.splitlines() or ["it says nothing"])[-1]
-        raise ProgramError(f"it ended with status {process.returncode}: {last}")
-    *before, last = said.splitlines() or [""]
-    with suppress(ValueError, RecursionError):
-        if isinstance(found := json.loads(last), dict):
-            return {"answer": "\n".join(before), **found} if before else found
-    return said or None
-
-
-def _text_in(file: IO[bytes]) -> str:
-    file.seek(0)
-    return file.read(MAX_OUTPUT).decode(errors="replace").strip()
-
-
-def read_result(returned: Any) -> tuple[str | None, dict[str, float]]:
-    """Return the answer and the rewards that a program returned. Raises ProgramError.
-
-    Example: ``{"agent_0": 1, "answer": "71"}`` is ``("71", {"agent_0": 1.0})``, and ``0.5`` is
-    ``(None, {"*": 0.5})``.
-    """
-    if returned is None or isinstance(returned, str):
-        return returned, {}
-    rewards = dict(returned) if isinstance(returned, Mapping) else {"*": returned}
-    answer = rewards.pop("answer", None)
-    try:
-        paid = {str(name): float(value) for name, value in rewards.items()}
-    except (TypeError, ValueError, OverflowError) as error:
-        raise ProgramError(f"it returned {excerpt(str(returned))}: {error}") from error
-    if not all(map(isfinite, paid.values())):
-        raise ProgramError(f"it returned rewards that are not finite: {excerpt(str(rewards))}")
-    return None if answer is None else str(answer), paid

@@ -15,9 +15,9 @@ from comas.config.schema import Interaction
 from comas.interaction.criticism import CRITICISMS, criticise
 from comas.interaction.debate import debate
 from comas.interaction.discussion import Critics, OpenDiscussion, Submission
-from comas.interaction.program import by_program
+from comas.interaction.program import ByProgram
 from comas.interaction.prompts import SOLUTION, HistoryItem
-from comas.types import ROLES, Discussion, Generate, Question, Role, Roles, ToolDescription, Turn
+from comas.types import ROLES, Discussion, Generate, Question, Roles, ToolDescription, Turn
 from comas.utils.concurrency import first_error, run_all
 from comas.utils.interrupts import run
 
@@ -163,22 +163,25 @@ UNCRITICISED_SCHEDULES = frozenset({"debate"})
 """Schedules without criticism, for which ``interaction.criticism`` must be none."""
 
 
+def schedule_of(rules: Interaction) -> Schedule:
+    """Return the schedule, which is made of a program if there is one."""
+    return SCHEDULES[rules.schedule] if rules.program is None else ByProgram(rules)
+
+
 def tools_of(rules: Interaction) -> Sequence[ToolDescription]:
     """Return the tools that solvers may call."""
-    return () if rules.program else getattr(SCHEDULES[rules.schedule], "tools", ())
+    return getattr(schedule_of(rules), "tools", ())
 
 
 def roles_of(rules: Interaction) -> Roles:
     """Return the paper's roles and those that the schedule and the criticism declare."""
-    of_schedule = getattr(SCHEDULES[rules.schedule], "roles", ())
-    if (program := rules.chosen_program) is not None:
-        of_schedule = tuple(Role(*declared) for declared in program.roles.items())
+    of_schedule = getattr(schedule_of(rules), "roles", ())
     return {**ROLES, **{r.name: r for r in (*of_schedule, *CRITICISMS[rules.criticism].roles)}}
 
 
 def equipped(generate: Generate, rules: Interaction) -> Generate:
     """Return ``generate``, wrapped so that solvers can call the schedule's tools."""
-    schedule: Any = SCHEDULES[rules.schedule]
+    schedule: Any = schedule_of(rules)
     return schedule.equip(generate) if tools_of(rules) else generate
 
 
@@ -213,7 +216,7 @@ async def hold(
 ) -> list[Discussion]:
     """Run all discussions concurrently, without barriers, and return them closed. The first error
     cancels the others."""
-    schedule, roles = by_program if rules.program else SCHEDULES[rules.schedule], roles_of(rules)
+    schedule, roles = schedule_of(rules), roles_of(rules)
     talks: object = schedule(discussions, num_agents=num_agents, rules=rules, rng=rng)
     if not isinstance(talks, list) or len(talks) != len(discussions):
         raise ValueError(

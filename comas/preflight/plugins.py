@@ -13,7 +13,8 @@ from comas.config.schema import Config, Custom
 from comas.data import QuestionSet
 from comas.engines.policy.optimizers import OPTIMIZERS
 from comas.interaction.criticism import CRITICISMS
-from comas.interaction.program import PROGRAMS
+from comas.interaction.held import outcome_of
+from comas.interaction.program_runs import PROGRAMS
 from comas.interaction.schedules import SCHEDULES
 from comas.interaction.wording import location_of
 from comas.policy_optimization import ADVANTAGE_ESTIMATORS, LOSSES
@@ -148,7 +149,7 @@ def _try_program(config: Config, train: QuestionSet | None) -> str:
     questions = _asked_in_trial(config.reward.scheme, train)
     discussions = silent_discussions(config, questions, said=READABLE)
     scheme = config.reward.scheme
-    for outcome in (d.outcome for d in discussions if d.outcome is not None):
+    for outcome in filter(None, map(outcome_of, discussions)):
         if outcome.error:
             said = f"with agents that say {READABLE!r}, {outcome.error}"
             raise ValueError(f"interaction.program: {said}")

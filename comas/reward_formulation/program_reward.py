@@ -2,12 +2,14 @@
 
 from collections.abc import Sequence
 
+from comas.interaction.held import outcome_of
 from comas.types import Discussion, RewardedDiscussion, Rewards
 
 
 def program_reward(discussions: Sequence[Discussion]) -> Rewards:
     """Pay each turn what its program returned for it; None, where that is nothing."""
-    rewards = [{} if d.outcome is None else d.outcome.rewards for d in discussions]
+    outcomes = map(outcome_of, discussions)
+    rewards = [{} if outcome is None else outcome.rewards for outcome in outcomes]
     return Rewards(
         [
             RewardedDiscussion(discussion, tuple(paid.get(t.turn_id) for t in discussion.turns))

@@ -13,6 +13,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+from comas.interaction.held import outcome_of
 from comas.reward_formulation.interaction_reward import parse_score
 from comas.types import ROLES, AnswerKey, Discussion, Generation, RewardedDiscussion, Turn, TurnKey
 from comas.utils.files import append_lines, explaining_errors, json_lines, read_lines
@@ -121,7 +122,7 @@ def discussion_record(
         "num_overlong_prompts": discussion.num_overlong_prompts,
         **({"columns": columns} if columns else {}),
         **({"gold": gold} if gold else {}),
-        **({"program": asdict(outcome)} if (outcome := discussion.outcome) else {}),
+        **({"program": asdict(outcome)} if (outcome := outcome_of(discussion)) else {}),
         **({"roles": added} if added else {}),
         "turns": [
             _turn_record(turn, reward, verdicts.get((key, turn.turn_id)))

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from comas.config.plugins import check_call
 from comas.config.schema import Program
 from comas.interaction.door import Asked, Choice, RefusalError, choice_of, the_door
-from comas.interaction.program import PROGRAMS, ProgramError, Solve, read_result, run_program
+from comas.interaction.program_runs import PROGRAMS, ProgramError, Solve, read_result, run_program
 from comas.types import Generation, Message, Question
 from comas.utils.replies import RefusedPromptError, RequestError
 from evaluation.types import Ask, BenchmarkTask, Setup

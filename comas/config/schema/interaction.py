@@ -66,7 +66,7 @@ class Program(BaseModel, extra="forbid", frozen=True, strict=True):
 
     function: str | None = None
     """``path/to/file.py:solve``: a function of a ``Question`` and the address at which it asks the
-    agents (``comas.interaction.program.Solve``), with the rights of any plug-in."""
+    agents (``comas.interaction.program_runs.Solve``), with the rights of any plug-in."""
     command: list[str] | None = Field(None, min_length=1)
     """A program and its arguments. It reads the question from its standard input and asks at
     OPENAI_BASE_URL with OPENAI_API_KEY; it prints the answer or, as the last line, rewards."""

@@ -282,14 +282,13 @@ class RolloutEngine:
 
     def _encode_chat(self, chat: Chat, tools: Sequence[ToolDescription]) -> list[int]:
         messages, system_prompt = chat.messages, self._rollout.system_prompt
-        if system_prompt is not None and messages[0]["role"] != "system":
-            messages = [{"role": "system", "content": system_prompt}, *messages]
         try:
-            if (said := chat.follows) is None:
-                return self._chats.encode([messages], tools=tools)[0]
-            new = chat.messages[len(chat.messages) - chat.num_following :]
-            following = self._chats.encode_following(said.response_token_ids, new)
-            return [*said.prompt_token_ids, *said.response_token_ids, *following]
+            if chat.follows:
+                following = self._chats.encode_following(chat.follows, messages)
+                return [*chat.follows, *following]
+            if system_prompt is not None and messages[0]["role"] != "system":
+                messages = [{"role": "system", "content": system_prompt}, *messages]
+            return self._chats.encode([messages], tools=tools)[0]
         except TemplateError:
             return []
 

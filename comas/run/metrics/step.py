@@ -6,6 +6,7 @@ from itertools import compress
 from statistics import fmean, pvariance
 
 from comas.config.schema import Config
+from comas.interaction.held import outcome_of
 from comas.reward_formulation import REWARD_SCHEMES
 from comas.run.metrics.reward_effectiveness import (
     false_accusations,
@@ -107,7 +108,7 @@ def rollout_metrics(rewarded: Sequence[RewardedDiscussion], *, num_agents: int) 
         "tokens/prompt": sum(len(turn.generation.prompt_token_ids) for turn in said),
         "tokens/response": sum(turn.generation.num_sampled_tokens for turn in said),
     }
-    outcomes = [i.discussion.outcome for i in rewarded if i.discussion.outcome is not None]
+    outcomes = list(filter(None, (outcome_of(item.discussion) for item in rewarded)))
     if outcomes:
         metrics["program/failed"] = sum(outcome.error != "" for outcome in outcomes)
         metrics["program/rewritten"] = sum(outcome.num_rewritten for outcome in outcomes)
