@@ -10,9 +10,10 @@ from comas import train as driver
 from comas.config.schema import Config
 from comas.engines.cluster.actors import MemoryPeak
 from comas.engines.cluster.supervision import Recoveries
+from comas.policy_optimization.update_stats import UpdateStats
 from comas.preflight.preparation import prepare
 from comas.run import RunDirectory
-from comas.types import Generation, Metrics, Request, TrainingSample, UpdateStats
+from comas.types import Generation, Metrics, Request, TrainingSample
 
 
 class ScriptedAgents:

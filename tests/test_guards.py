@@ -12,6 +12,7 @@ from tables import case_file, cases
 
 from comas import types
 from comas.config.schema import Config, Custom
+from comas.policy_optimization.update_stats import UpdateStats
 from comas.run import guards
 from comas.run.metrics.step import step_lines
 
@@ -29,9 +30,9 @@ def discussed(*turns: types.Turn, reward: float | None) -> types.RewardedDiscuss
 SAMPLE = builders.sample()
 
 
-def updated(*, applied: int = 0, skipped: int = 0) -> types.UpdateStats:
+def updated(*, applied: int = 0, skipped: int = 0) -> UpdateStats:
     steps = {"num_optimizer_steps": applied, "num_skipped_steps": skipped}
-    return types.UpdateStats(learning_rate=1e-6, **steps)
+    return UpdateStats(learning_rate=1e-6, **steps)
 
 
 LEARNED = replace(updated(applied=1), num_samples=1)

@@ -21,12 +21,13 @@ from comas.engines import judge as judging
 from comas.engines.cluster.agents import Agents
 from comas.engines.cluster.supervision import JudgeError
 from comas.engines.judge import JudgeClient
+from comas.policy_optimization.update_stats import UpdateStats
 from comas.preflight.configuration import load_config
 from comas.preflight.preparation import check_run, describe_run
 from comas.preflight.sizes import derive_sizes
 from comas.run.pages.discussions import read_threads
 from comas.run.records import read_rows, read_tokens
-from comas.types import Generation, Metrics, Request, TrainingSample, UpdateStats
+from comas.types import Generation, Metrics, Request, TrainingSample
 from comas.utils.terminal import EXIT_MACHINE
 
 KEY = "sk-0123456789"

@@ -11,6 +11,7 @@ from small_runs import QUICKSTART
 from tables import cases
 
 from comas.interaction.prompts import APPROVALS
+from comas.policy_optimization.update_stats import UpdateStats
 from comas.preflight.configuration import load_config
 from comas.run.metrics.meanings import as_regex, meanings
 from comas.run.metrics.reward_effectiveness import (
@@ -19,7 +20,7 @@ from comas.run.metrics.reward_effectiveness import (
     reward_effectiveness,
 )
 from comas.run.metrics.step import step_metrics
-from comas.types import Discussion, Question, RewardedDiscussion, Rewards, UpdateStats
+from comas.types import Discussion, Question, RewardedDiscussion, Rewards
 
 
 @cases(

@@ -37,7 +37,8 @@ from comas.engines.policy.optimizers import forget_host_buffers
 from comas.engines.policy.trainer import PolicyTrainer
 from comas.policy_optimization.advantages import compute_advantages
 from comas.policy_optimization.batching import MicroBatch, response_mask, split_into_steps
-from comas.types import TrainingSample, UpdateStats
+from comas.policy_optimization.update_stats import UpdateStats
+from comas.types import TrainingSample
 
 pytestmark = pytest.mark.stack
 

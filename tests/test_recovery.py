@@ -33,10 +33,11 @@ from comas.engines.cluster.supervision import (
     wait_for_all,
     wait_for_engines,
 )
+from comas.policy_optimization.update_stats import UpdateStats
 from comas.preflight.configuration import load_config
 from comas.preflight.preparation import prepare
 from comas.run import RunDirectory
-from comas.types import TrainingSample, UpdateStats
+from comas.types import TrainingSample
 from comas.utils.files import FileError
 
 

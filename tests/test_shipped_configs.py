@@ -23,6 +23,7 @@ from comas.policy_optimization.advantages import compute_advantages
 from comas.policy_optimization.batching import response_mask
 from comas.policy_optimization.preferences import preference_pairs
 from comas.policy_optimization.samples import Buffers, collect_samples
+from comas.policy_optimization.update_stats import UpdateStats
 from comas.preflight.checks import errors_of
 from comas.preflight.configuration import load_config
 from comas.preflight.preparation import check_run, prepare
@@ -32,7 +33,7 @@ from comas.run import RunDirectory
 from comas.run.guards import closing_line, lost_signals
 from comas.run.metrics.step import step_metrics
 from comas.run.records import read_rows
-from comas.types import Generation, Question, Request, TrainingSample, TurnKey, UpdateStats
+from comas.types import Generation, Question, Request, TrainingSample, TurnKey
 from comas.verification.forms import Verdict
 
 CONFIGS = REPOSITORY / "configs"

@@ -13,12 +13,13 @@ from comas.config.schema import Config, Society, for_agent
 from comas.engines.cluster.agents import Agents
 from comas.engines.cluster.placement import gpus_in_all, plan_policy
 from comas.policy_optimization.samples import Buffers
+from comas.policy_optimization.update_stats import UpdateStats
 from comas.preflight.configuration import load_config
 from comas.preflight.sizes import derive_sizes, describe_sizes
 from comas.run.bookkeeping import is_due
 from comas.run.metrics.step import update_metrics, variance_between_roles
 from comas.run.records import read_rows
-from comas.types import TrainingSample, UpdateStats
+from comas.types import TrainingSample
 
 FIVE = ("society.num_agents=5", "society.policy_of_agent=[0,0,0,1,2]")
 """Three agents share a policy, one has its own, and one is frozen by the tests."""

@@ -25,6 +25,7 @@ from tiny_models import save_tiny_model
 from comas import __main__ as command
 from comas.config.schema import Dpo, Grpo, ReinforcePP
 from comas.engines.cluster.supervision import LostEngineError, Recoveries
+from comas.policy_optimization.update_stats import UpdateStats
 from comas.preflight.configuration import load_config
 from comas.preflight.preparation import prepare
 from comas.trial import Trial, in_part
@@ -52,7 +53,7 @@ from comas.trial.signal import (
     verdict,
     vote_over_one,
 )
-from comas.types import Generation, Request, RewardedDiscussion, Rewards, UpdateStats
+from comas.types import Generation, Request, RewardedDiscussion, Rewards
 from comas.utils.terminal import EXIT_ERROR, EXIT_MACHINE
 
 

@@ -9,6 +9,7 @@ from functools import partial
 from tqdm import tqdm
 
 from comas.engines.cluster.agents import Agents
+from comas.policy_optimization.update_stats import UpdateStats
 from comas.reward_formulation import REWARD_SCHEMES
 from comas.run.batches import Batch, Batches
 from comas.run.directory import RunDirectory
@@ -19,7 +20,7 @@ from comas.run.prepared import Prepared
 from comas.run.records import METRICS, read_rows
 from comas.run.status import MODELS
 from comas.run.validation import validate_agents
-from comas.types import Metrics, TrainingSample, TurnKey, UpdateStats
+from comas.types import Metrics, TrainingSample, TurnKey
 from comas.verification import Verifier
 
 log = logging.getLogger(__name__)

@@ -11,11 +11,12 @@ from typing import Any
 
 from comas.config.schema import Config, Custom
 from comas.policy_optimization import ADVANTAGE_ESTIMATORS, LOSSES
+from comas.policy_optimization.update_stats import UpdateStats
 from comas.reward_formulation import REWARD_SCHEMES
 from comas.reward_formulation.interaction_reward import parse_score
 from comas.reward_formulation.judgment_reward import parse_judgment
 from comas.reward_formulation.self_rewarding import parse_rating
-from comas.types import ROLES, Metrics, RewardedDiscussion, TrainingSample, Turn, UpdateStats
+from comas.types import ROLES, Metrics, RewardedDiscussion, TrainingSample, Turn
 from comas.utils.terminal import excerpt
 
 log = logging.getLogger(__name__)

@@ -8,11 +8,12 @@ from comas.config.schema import Algorithm, Config, Dpo
 from comas.interaction.criticism import CRITICISMS
 from comas.policy_optimization.advantages import ADVANTAGE_ESTIMATORS
 from comas.policy_optimization.preferences import preference_pairs
+from comas.policy_optimization.update_stats import UpdateStats
 from comas.reward_formulation import REWARD_SCHEMES
 from comas.run.guards import example_of, lost_signals
 from comas.run.metrics.step import NO_ADVANTAGE, step_metrics
 from comas.trial.judging import Opinion, Source, find_sources, judgments
-from comas.types import Generation, Rewards, TrainingSample, Turn, UpdateStats
+from comas.types import Generation, Rewards, TrainingSample, Turn
 from comas.utils.terminal import in_columns
 from comas.verification.forms import Verdict
 from comas.verification.solutions import Verdicts

@@ -19,11 +19,12 @@ import psutil
 from comas.config.schema import Config
 from comas.engines.cluster.agents import Agents
 from comas.engines.cluster.supervision import Recoveries
+from comas.policy_optimization.update_stats import UpdateStats
 from comas.preflight.machine import Machine
 from comas.preflight.memory import GIB
 from comas.preflight.model_shape import model_shape
 from comas.preflight.sharding import check_memory, settle_sharding, settle_threads
-from comas.types import Device, Request, TrainingSample, UpdateStats
+from comas.types import Device, Request, TrainingSample
 from comas.utils.interrupts import run
 from comas.utils.processes import command_line
 from scripts.gpu_check.baselines import plain_update_s, vllm_tokens_per_s

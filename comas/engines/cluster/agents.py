@@ -19,7 +19,8 @@ from comas.engines.cluster.actors import Engine, MemoryPeak, serving
 from comas.engines.cluster.launch import Launch
 from comas.engines.cluster.sampler import EngineClient, Sampler
 from comas.engines.cluster.supervision import LostEngineError, Recoveries, wait_for_engines
-from comas.types import Device, Generation, Metrics, Request, TrainingSample, UpdateStats
+from comas.policy_optimization.update_stats import UpdateStats
+from comas.types import Device, Generation, Metrics, Request, TrainingSample
 
 if TYPE_CHECKING:
     from comas.engines.judge import JudgeClient

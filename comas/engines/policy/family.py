@@ -9,7 +9,8 @@ import torch
 from comas.config.schema import Optimization, Policy
 from comas.engines.policy.adapters import AdapterTrainer, SharedBase
 from comas.engines.policy.trainer import PolicyTrainer
-from comas.types import TrainingSample, UpdateStats
+from comas.policy_optimization.update_stats import UpdateStats
+from comas.types import TrainingSample
 from comas.utils.processes import return_free_memory
 
 

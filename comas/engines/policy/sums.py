@@ -8,7 +8,8 @@ from torch import distributed
 
 from comas.policy_optimization.batching import response_rows
 from comas.policy_optimization.losses import Surrogate, Targets, log_ratios
-from comas.types import TrainingSample, UpdateStats
+from comas.policy_optimization.update_stats import UpdateStats
+from comas.types import TrainingSample
 
 
 @dataclass

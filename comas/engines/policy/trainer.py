@@ -32,7 +32,8 @@ from comas.policy_optimization.losses import (
     policy_loss,
 )
 from comas.policy_optimization.preferences import preference_pairs
-from comas.types import TrainingSample, UpdateStats
+from comas.policy_optimization.update_stats import UpdateStats
+from comas.types import TrainingSample
 
 
 class PolicyTrainer(PolicyEngine):

@@ -7,6 +7,7 @@ from statistics import fmean, pvariance
 
 from comas.config.schema import Config
 from comas.interaction.held import outcome_of
+from comas.policy_optimization.update_stats import UpdateStats
 from comas.reward_formulation import REWARD_SCHEMES
 from comas.run.metrics.reward_effectiveness import (
     false_accusations,
@@ -22,7 +23,6 @@ from comas.types import (
     Rewards,
     TrainingSample,
     Turn,
-    UpdateStats,
 )
 from comas.verification.forms import Verdict
 from comas.verification.solutions import Verdicts
