@@ -315,9 +315,12 @@ def _error(error: RefusalError) -> dict[str, Any]:
     return {"error": {"message": str(error), "type": kind, "param": None, "code": error.code}}
 
 
-def _usage(choices: Sequence[Choice]) -> dict[str, int]:
+def _usage(choices: Sequence[Choice]) -> dict[str, int] | None:
+    """Count tokens; None if only the texts of answers are known, as of models that are served."""
     prompt = len(choices[0].generation.prompt_token_ids)
     response = sum(len(choice.generation.response_token_ids) for choice in choices)
+    if not prompt:
+        return None
     return {
         "prompt_tokens": prompt,
         "completion_tokens": response,
