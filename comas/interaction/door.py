@@ -17,7 +17,14 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any, Literal, Protocol
 
-from pydantic import AliasChoices, BaseModel, Field, ValidationError, field_validator
+from pydantic import (
+    AliasChoices,
+    BaseModel,
+    Field,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
 
 from comas.interaction.tool_calls import Call, first_call, name_and_arguments
 from comas.types import Generation, Message
@@ -95,15 +102,13 @@ class Asked(BaseModel):
     response_format: dict[str, Any] = {}
     metadata: dict[str, Any] = {}
 
-    @field_validator("tools", "metadata", "stream_options", "response_format", mode="before")
+    @model_validator(mode="before")
     @classmethod
-    def _empty(cls, value: Any, info: Any) -> Any:
-        return ([] if info.field_name == "tools" else {}) if value is None else value
-
-    @field_validator("logprobs", "stream", "return_token_ids", "n", mode="before")
-    @classmethod
-    def _default(cls, value: Any, info: Any) -> Any:
-        return cls.model_fields[info.field_name].default if value is None else value
+    def _without_nulls(cls, body: Any) -> Any:
+        """Let null stand for a field's default, as clients send it."""
+        if not isinstance(body, dict):
+            return body
+        return {name: value for name, value in body.items() if value is not None}
 
     @field_validator("stop", mode="before")
     @classmethod
@@ -197,10 +202,10 @@ class Door:
         self._socket.bind((HOST, port))
         self._socket.listen(2048)
         self.url = f"http://{HOST}:{self._socket.getsockname()[1]}"
+        application = _application(self._entries)
         server = uvicorn.Server(
-            uvicorn.Config(_application(self._entries), lifespan="off", log_config=None)
+            uvicorn.Config(application, lifespan="off", log_config=None, access_log=False)
         )
-        server.config.access_log = False
         serving = {"sockets": [self._socket]}
         threading.Thread(target=server.run, kwargs=serving, daemon=True, name="door").start()
 

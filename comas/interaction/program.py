@@ -225,15 +225,11 @@ class DiscussionGuest:
         chat, prompt, told = self._chat(agent, asked)
         self._in_flight[agent] += 1
         try:
-            choices = await asyncio.gather(
-                *(
-                    self._ask(agent, role, first + i, asked, chat, prompt, told)
-                    for i in range(asked.n)
-                )
-            )
+            numbers = range(first, first + asked.n)
+            asking = (self._ask(agent, role, n, asked, chat, prompt, told) for n in numbers)
+            return await asyncio.gather(*asking)
         finally:
             self._in_flight[agent] -= 1
-        return choices
 
     async def _ask(
         self,

@@ -22,9 +22,7 @@ from typing import IO, Any
 from comas.config.paths import find
 from comas.config.plugins import Registry, check_call
 from comas.config.schema import Program
-from comas.interaction.door import (
-    the_door,
-)
+from comas.interaction.door import the_door
 from comas.types import Question
 from comas.utils.interrupts import run
 from comas.utils.terminal import excerpt

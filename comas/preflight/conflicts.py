@@ -197,7 +197,7 @@ def _judge(config: Config) -> Iterator[Conflict]:
     try:
         judge = config.judge
     except ValidationError as error:
-        yield from _faults_of(error, "society.judge", Judge)
+        yield from _errors_of(error, "society.judge", Judge)
     else:
         judged = () if judge is None else judge.roles
         yield from _unknown_roles(config, "society.judge.roles", judged, ("judges", "scores"))
@@ -208,7 +208,7 @@ def _program(config: Config) -> Iterator[Conflict]:
     try:
         program = config.interaction.chosen_program
     except ValidationError as error:
-        yield from _faults_of(error, "interaction.program", Program)
+        yield from _errors_of(error, "interaction.program", Program)
         return
     if program is not None and config.interaction.criticism == "exchanged":
         yield Conflict(
@@ -224,7 +224,7 @@ def _program(config: Config) -> Iterator[Conflict]:
         )
 
 
-def _faults_of(error: ValidationError, key: str, kind: type[BaseModel]) -> Iterator[Conflict]:
+def _errors_of(error: ValidationError, key: str, kind: type[BaseModel]) -> Iterator[Conflict]:
     """What is wrong with the entries of a key that holds a mapping."""
     for fault in error.errors():
         entry = "" if fault["type"] == "missing" or not fault["loc"] else f".{fault['loc'][0]}"
