@@ -169,8 +169,3 @@ def test_a_saved_adapter_opens_in_peft_as_the_trained_one(qwen2, tmp_path):
     [logprobs] = logprobs_of(family.trainers[1], BUFFERS[1][:1])
     assert torch.allclose(logprobs, expected, atol=1e-5)
     assert (tmp_path / "tokenizer.json").is_file()
-
-
-def test_layers_that_the_model_lacks_are_an_error_that_names_those_it_has(qwen2):
-    with pytest.raises(ValueError, match=r"target_modules: c_attn is no .* choose among down_proj"):
-        make_family(qwen2, lora=replace(LORA, target_modules=["q_proj", "c_attn"]))

@@ -1,6 +1,5 @@
 """The paper's baselines, by hand: debates (MAPoRL), and agents that rate themselves (SRLM)."""
 
-import math
 from collections import Counter
 from dataclasses import replace
 from random import Random
@@ -20,8 +19,6 @@ from comas.policy_optimization.samples import collect_samples
 from comas.preflight.configuration import load_config
 from comas.preflight.memory import tokens_at_once
 from comas.reward_formulation import REWARD_SCHEMES, offer_evidence
-from comas.run.metrics.reward_effectiveness import reward_effectiveness
-from comas.run.metrics.step import rollout_metrics, step_lines
 from comas.types import Discussion, Generation, Question, Request, TrainingSample
 
 QUESTIONS = [Question("q0", "math", "What is 1 + 1?"), Question("q1", "coding", "Write one().")]
@@ -106,22 +103,6 @@ def test_what_the_verifier_failed_on_is_not_trained_and_counts_in_no_mean():
     assert rewards("maporl_outcome", **VERDICTS | {"r1_s1": "failed"}) == (1.0, None, 0.0, None)
 
 
-def test_a_debates_metrics_show_no_zero_of_what_nobody_said():
-    discussions = debate()
-    verdicts = {(d.discussion_id, t.turn_id): "correct" for d in discussions for t in d.turns}
-    scheme = REWARD_SCHEMES["maporl"]
-    rewarded = scheme(discussions, evidence=offer_evidence(lambda: verdicts, seed=0, step=1))
-    metrics = rollout_metrics(rewarded.discussions, num_agents=4)
-    assert metrics["reward/solution"] == 1.0
-    assert not metrics.keys() & {"reward/evaluation", "reward/scoring"}
-    effectiveness = reward_effectiveness(
-        rewarded.discussions, verdicts=verdicts, sees_verdicts=scheme.sees_verdicts
-    )
-    assert set(effectiveness.values()) == {None}
-    [line] = step_lines(1, 2, metrics | {"train/accuracy": 1.0})
-    assert "  reward sol 1.00  3 tok  " in line
-
-
 def rate(closings: list[str], *, num_agents: int = 1, **rules) -> tuple[list[Discussion], list]:
     """Discussions of one question in which the ratings end with ``closings``, one after another,
     and who was asked what."""
@@ -200,21 +181,6 @@ def test_the_copies_of_a_question_give_its_candidates_and_truncated_ones_are_non
 
 def totals(num_pairs: int, num_ranks: int = 1) -> StepTotals:
     return StepTotals(99, 2 * num_pairs, 99, num_ranks)
-
-
-def test_the_loss_of_a_pair():
-    # Margins 0.3 + 0.2 = 0.5 and -0.1 (the second token is padding): the difference is 0.6, and
-    # -log sigmoid(0.1 * 0.6) = log(1 + exp(-0.06)) = 0.6636.
-    logprobs = torch.tensor([[-1.0, -2.0], [-1.6, -7.0]], requires_grad=True)
-    reference = torch.tensor([[-1.3, -2.2], [-1.5, 0.0]])
-    mask = torch.tensor([[True, True], [True, False]])
-    loss = dpo_loss(logprobs, reference_logprobs=reference, mask=mask, beta=0.1, totals=totals(1))
-    assert loss.item() == pytest.approx(math.log(1 + math.exp(-0.06)))
-    assert loss.item() == pytest.approx(0.6636, abs=1e-4)
-    # By a token of the chosen: -beta * sigmoid(-0.06); the rejected has the opposite.
-    loss.backward()
-    slope = 0.1 / (1 + math.exp(0.06))
-    torch.testing.assert_close(logprobs.grad, torch.tensor([[-slope, -slope], [slope, 0.0]]))
 
 
 def test_the_loss_is_openrlhfs_and_does_not_depend_on_micro_batches_or_ranks():

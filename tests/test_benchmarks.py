@@ -8,7 +8,6 @@ import pytest
 from tables import case_file, cases
 
 from comas.data import Record
-from comas.data.choices import gold_with_options
 from comas.data.preparation import Item, LeftOut
 from comas.data.preparation.build import TRAINING_SETS
 from comas.data.preparation.record_set import convert_rows
@@ -90,12 +89,6 @@ def test_a_row_becomes_a_prompt_and_its_answer(name, changes, prompt, answer):
 )
 def test_a_row_that_cannot_be_asked_or_judged_is_left_out(name, changes):
     assert isinstance(BENCHMARKS[name].convert(ROWS[name] | changes), LeftOut)
-
-
-def test_the_gold_of_a_choice_knows_the_options_that_end_the_prompt():
-    prompt = "Which (A) is it?\n\n(A) 3\n(B) 4 or\n\n5\n(C) 6"
-    assert gold_with_options("B", prompt) == "B\n(A) 3\n(B) 4 or\n\n5\n(C) 6"
-    assert gold_with_options("B", "Which?") == "B"
 
 
 def test_gpqa_shuffles_by_the_id_so_that_every_build_agrees_and_no_letter_wins():

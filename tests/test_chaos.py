@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from comas.utils.files import json_lines
 from scripts.chaos.__main__ import Arguments, main
-from scripts.chaos.trial import Trial, unused_memory
+from scripts.chaos.trial import Trial
 
 
 @pytest.mark.stack
@@ -52,24 +49,3 @@ def test_a_run_that_ends_otherwise_is_noticed_and_its_times_are_not(tmp_path: Pa
     found = "\n".join(other.differences(reference))
     for difference in ("line 3, loss", "version: ", "agent_0/weights differs"):
         assert difference in found
-
-
-def test_what_outlives_a_run_is_noticed(tmp_path: Path):
-    trial = Trial(tmp_path, tmp_path, "run1", num_steps=2)
-    before = unused_memory()
-    environment = os.environ | {"TMPDIR": str(tmp_path)}
-    with subprocess.Popen(
-        [sys.executable, "-c", "input()"], stdin=subprocess.PIPE, env=environment
-    ) as process:
-        assert [line.split(":")[0] for line in trial.leftovers(before)] == [
-            f"process {process.pid}"
-        ]
-        trial.kill()
-    (tmp_path / "pymp-0").mkdir()
-    memory = Path(f"/dev/shm/comas-test-{os.getpid()}")
-    memory.touch()
-    try:
-        left = set(trial.leftovers(before))  # and what others left meanwhile
-        assert left >= {str(tmp_path / "pymp-0"), str(memory)}
-    finally:
-        memory.unlink()

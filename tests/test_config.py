@@ -46,23 +46,6 @@ def test_the_sizes_of_the_papers_run_are_those_of_the_paper():
 
 
 @cases(
-    "file, overrides, responses",
-    ("comas.yaml", (), {1: 48_000, 2: 96_000, 4: 192_000}),
-    ("comas_released.yaml", (), {1: 48_000, 2: 96_000, 4: 192_000}),
-    # Table 3 of the paper: 2 l rounds in which all l agents solve.
-    ("comas.yaml", ("interaction.schedule=parallel",), {1: 48_000, 2: 192_000, 4: 768_000}),
-)
-def test_the_three_readings_make_as_many_responses_as_their_config_says(file, overrides, responses):
-    stated = (CONFIGS / "comas_released.yaml").read_text()
-    for num_agents, expected in responses.items():
-        num_rounds = 2 if file == "comas_released.yaml" else 2 * num_agents
-        counts = [f"society.num_agents={num_agents}", f"interaction.num_rounds={num_rounds}"]
-        sizes = derive_sizes(load_config(CONFIGS / file, [*overrides, *counts]), num_questions=2000)
-        assert 2000 * 4 * sum(sizes.turns_per_discussion.values()) == expected
-        assert f"{expected:,}" in stated
-
-
-@cases(
     "file, solutions_evaluations_scorings",
     ("paper/agents_1.yaml", (2, 2, 2)),  # 2 l rounds of one solution
     ("paper/agents_2.yaml", (4, 4, 4)),
@@ -231,16 +214,6 @@ def test_a_consequence_of_an_error_is_not_reported_as_another():
 @cases("overrides, said", *pairs("config", "keys that exclude"))
 def test_keys_that_exclude_each_other_are_told_with_the_remedy(overrides, said):
     assert said in only_error(*overrides.split())
-
-
-@pytest.mark.parametrize("text", ["7", "1e3", "yes"])
-def test_a_text_that_looks_like_a_number_needs_quotes_only_in_a_file(tmp_path, text):
-    assert load_config(None, [f"name={text}"]).name == text  # a shell removes quotes
-    file = tmp_path / "mine.yaml"
-    file.write_text(f"name: {text}\n")
-    assert "mine.yaml, line 1)\n   must be a valid string\n" in only_error(file=file)
-    file.write_text(f"name: '{text}'\n")
-    assert load_config(file, []).name == text
 
 
 @cases(

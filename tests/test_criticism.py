@@ -7,11 +7,9 @@ import pytest
 from builders import speak
 from tables import cases
 
-from comas.config.schema import Config, Interaction
 from comas.interaction.prompts import APPROVALS, EVALUATION_WITH_JUDGMENT, SCORING_ALONE, fill
 from comas.interaction.schedules import SCHEDULES, UNCRITICISED_SCHEDULES
 from comas.policy_optimization.samples import collect_samples
-from comas.preflight.sizes import derive_sizes
 from comas.reward_formulation import REWARD_SCHEMES
 from comas.run.metrics.step import rollout_metrics
 from comas.run.records import discussion_record
@@ -144,9 +142,3 @@ def test_an_evaluation_that_nobody_said_is_not_trained_and_seen_as_such(criticis
     [record] = [row for row in rows if row["turn_id"] == place]
     assert record["agent"] is None and record["finish_reason"] == "given"
     assert record["reward"] is None
-
-
-@cases("criticism, expected")
-def test_the_sizes_of_a_run_count_what_agents_say(criticism, expected):
-    config = Config(interaction=Interaction(criticism=criticism))
-    assert derive_sizes(config, num_questions=64).turns_per_discussion == expected

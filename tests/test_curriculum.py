@@ -3,7 +3,6 @@
 import json
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import replace
 from random import Random
 
 import pytest
@@ -12,10 +11,8 @@ from scripted_agents import KilledAgents, play
 from small_runs import QUICKSTART, record, scripted_settings, write_records
 from test_scripted_runs import left_by
 
-from comas.ideas.curriculum import LEAST_WEIGHT, agreement, choose, curriculum, weight
+from comas.ideas.curriculum import LEAST_WEIGHT, agreement, choose, weight
 from comas.preflight.configuration import load_config
-from comas.reward_formulation import REWARD_SCHEMES
-from comas.reward_formulation.curriculum import Curriculum
 from comas.run.batches import NOTED
 from comas.run.records import read_rows
 from comas.types import Domain, Generation, Question, Request, RewardedDiscussion
@@ -85,14 +82,3 @@ def test_a_run_with_a_curriculum_that_is_killed_ends_as_one_that_nobody_disturbe
     assert first["curriculum/known_share"] == 0 and rows[-1]["curriculum/known_share"] > 0
     [noted] = [json.loads(p.read_bytes()) for p in (whole / "checkpoints").glob(f"*6/{NOTED}")]
     assert {name for name, agreed in noted.items() if agreed == 1} >= {"gsm8k-0"}
-
-
-@pytest.mark.stack
-def test_a_curriculum_that_chooses_too_few_is_an_error(settings, monkeypatch):
-    one = Curriculum(note=agreement, choose=lambda questions, *_: list(questions[:1] * 3))
-    monkeypatch.setitem(
-        REWARD_SCHEMES, CHOSEN.removeprefix("reward.scheme="), replace(curriculum, curriculum=one)
-    )
-    said = r"choose rollout\.batch_size=3 different questions, and did not in step 1"
-    with pytest.raises(ValueError, match=said):
-        play(monkeypatch, load_config(QUICKSTART, [*settings, CHOSEN]), DividedAgents())

@@ -1,9 +1,6 @@
 """Data files are read whole or refused with every fault; choices; batches by seed and step."""
 
-import bz2
-import gzip
 import json
-import lzma
 from collections import Counter
 from decimal import Decimal
 from pathlib import Path
@@ -96,25 +93,6 @@ def test_a_number_is_a_gold_answer_with_all_its_digits(tmp_path, written):
     path = write(tmp_path / "a.jsonl", json.dumps(record(answer=0)).replace(": 0", f": {written}"))
     [gold] = load_questions(path).answers.values()
     assert Decimal(gold) == Decimal(written)
-
-
-@cases("compress", gzip.compress, bz2.compress, lzma.compress)
-def test_a_compressed_file_is_told(tmp_path, compress):
-    path = tmp_path / "a.jsonl.gz"
-    path.write_bytes(compress(json.dumps(RECORD).encode()))
-    assert "a.jsonl.gz cannot be read: it is not text: unpack it" in error_of(path)
-
-
-def test_records_with_one_fault_are_one_line_with_their_places(tmp_path):
-    repeated = [record(id="x")] * 3
-    path = write(tmp_path / "a.jsonl", *["x"] * 2, RECORD, *repeated, "{", "y", "x")
-    _, *lines = error_of(path).split("\n  ")
-    said = [
-        "line 1, line 2, line 8, line 9 (4 records); the first: Invalid JSON",
-        "line 5, line 6 (2 records); the first: id 'x' is already used in line 4",
-        "line 7: Invalid JSON: EOF",
-    ]
-    assert [part in line for part, line in zip(said, lines, strict=True)] == [True] * 3
 
 
 @cases(

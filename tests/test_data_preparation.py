@@ -129,16 +129,6 @@ def test_no_type_is_taken_from_the_first_rows_or_the_first_split_of_a_copy(tmp_p
     assert list(load_rows(SOURCE, local_copies=tmp_path)) == rows
 
 
-def test_two_copies_with_the_same_card_are_not_taken_for_each_other(tmp_path):
-    """The library's own cache confuses them, and returns the rows of the first."""
-    for number in (1, 2):
-        root = tmp_path / f"{number}" / SOURCE.hub_name
-        write_parquet(root / "main/test-0.parquet", [{"question": f"{number}", "answer": "x"}])
-        write_card(root, {"main": {"test": "main/test-*"}})
-        [row] = load_rows(SOURCE, local_copies=tmp_path / f"{number}")
-        assert row["question"] == f"{number}"
-
-
 def test_a_missing_column_and_a_value_of_another_type_are_named():
     row = {"query": "How fast?", "answer": "1", "category": "Physics"}
     missing = r"WebInstruct-verified, row 0: no column 'question'; it has query, answer, category"
@@ -147,19 +137,6 @@ def test_a_missing_column_and_a_value_of_another_type_are_named():
     rows = [webinstruct_row(0), webinstruct_row(1) | {"answer": 16.8}]
     with pytest.raises(DataError, match=r"row 1: column 'answer' holds float '16.8'"):
         convert_rows(WEBINSTRUCT, rows)
-
-
-@cases("name, content")
-def test_a_damaged_copy_is_named_with_the_remedy(tmp_path, name, content):
-    root = tmp_path / SOURCE.hub_name
-    root.mkdir(parents=True)
-    (root / name).write_text(content)
-    write_card(root, {"main": {name.partition(".")[0]: name}})
-    with pytest.raises(DataError) as caught:
-        list(load_rows(SOURCE, local_copies=tmp_path))
-    said = f"owner/name: the local copy {root} cannot be read as config 'main', split 'test'"
-    assert said in str(caught.value)
-    assert "Get it again: hf download owner/name --repo-type dataset" in str(caught.value)
 
 
 def test_the_hub_is_asked_for_the_pinned_commit_of_every_config(monkeypatch):
@@ -264,17 +241,6 @@ def test_the_first_questions_are_shown_as_they_will_be_asked(tmp_path, capsys):
     assert shlex.split(output.splitlines()[-1]) == [*command, *settings]
 
 
-def test_settings_alone_check_nothing_and_say_so(capsys):
-    with pytest.raises(SystemExit) as ended:
-        main(["data.train=mine.jsonl"])
-    assert ended.value.code == 2 and "there are only settings" in capsys.readouterr().err
-
-
-def test_a_wrong_setting_is_told_before_anything_is_read(tmp_path, capsys):
-    assert main([str(tmp_path / "nowhere.csv"), "data.columns.promt=question"]) == 1
-    assert "must be 'prompt', 'answer', 'task', 'choices' or 'labels'" in capsys.readouterr().out
-
-
 @pytest.mark.filterwarnings("ignore::SyntaxWarning")
 @cases("task, answer, part")
 def test_an_answer_that_cannot_judge_is_a_fault(tmp_path, verifier, task, answer, part):
@@ -282,23 +248,6 @@ def test_an_answer_that_cannot_judge_is_a_fault(tmp_path, verifier, task, answer
     found = reasons(write_records(tmp_path / "own.jsonl", [*GOOD, record]), verifier)
     assert list(found) == ["line 4"]
     assert part in found["line 4"]
-
-
-def test_a_checker_whose_answer_is_none_or_a_truth_value_is_sound(tmp_path, verifier):
-    checkers = ("assert f(1) is None", "assert f(1)", "assert not f(1)", "assert f(1) != f(2)")
-    rows = [GOOD[2] | {"id": checker, "answer": checker} for checker in checkers]
-    assert reasons(write_records(tmp_path / "own.jsonl", rows), verifier) == {}
-
-
-def test_every_faulty_line_is_listed_and_not_the_first_twenty_alone(tmp_path, verifier):
-    poems = [{"id": f"{n}", "task": "poetry", "prompt": "?", "answer": "-"} for n in range(40)]
-    path = write_records(tmp_path / "own.jsonl", ['{"id": ', *GOOD, *GOOD, *poems])
-    report = check_questions(str(path), RECORDS, verifier=verifier)
-    assert len(report.errors) == 44  # the cut line, the 3 repeated ids, the 40 poems
-    assert list(report.errors)[:4] == ["line 1", "line 5", "line 6", "line 7"]
-    assert report.errors["line 5"] == "id 'm' is already used in line 2"
-    assert "task: Input should be" in report.errors["line 47"]
-    assert len(report.sound) == 3
 
 
 @pytest.mark.parametrize("content", [None, "[1,", "", "[]"])

@@ -1,7 +1,6 @@
 """scripts/prepare_data.sh on made-up copies of every dataset: builds, checks, continues."""
 
 import json
-import os
 import shutil
 import subprocess
 from collections import Counter
@@ -16,7 +15,6 @@ from tables import cases
 from comas.data import DataError, load_questions
 from comas.data.preparation import Source, build
 from comas.data.preparation.math_train import MATH
-from comas.utils.files import locked
 from evaluation.benchmarks import BENCHMARKS
 from scripts import prepare_data as script
 
@@ -206,12 +204,6 @@ def test_a_file_of_the_users_is_never_overwritten(copies, tmp_path, caplog, name
     assert said in caplog.text
 
 
-def test_one_build_at_a_time(copies, tmp_path, caplog):
-    with locked(tmp_path, remedy=""):
-        assert run(copies, tmp_path) == 1
-    assert f"{tmp_path} is being written by process {os.getpid()}" in caplog.messages[-1]
-
-
 def test_all_missing_copies_are_named_before_anything_is_read(tmp_path, caplog):
     (tmp_path / "copies").mkdir()
     assert run(tmp_path / "copies", tmp_path / "data") == 1
@@ -239,9 +231,3 @@ def test_a_dataset_that_fails_stops_only_the_blend(copies, tmp_path, monkeypatch
         assert part in caplog.text
     assert run(copies, tmp_path, "--skip", "gpqa") == 0
     assert files_of(tmp_path)["train.jsonl"]["recipe"]["apart_from"].keys() == others
-
-
-def test_help_names_every_dataset():
-    printed = subprocess.check_output(["bash", str(SCRIPT), "--help"], text=True)
-    [names] = [line for line in printed.splitlines() if line.startswith("Names: ")]
-    assert sorted(names.split()[1:]) == sorted(["train", *BENCHMARKS])

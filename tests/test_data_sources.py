@@ -68,15 +68,6 @@ def test_a_broken_csv_is_told(tmp_path, text, said):
     assert said in error_of(written(tmp_path / "mine.csv", text), Data(domain="math"))
 
 
-def test_bytes_that_are_no_text_and_files_that_are_no_parquet_are_told(tmp_path):
-    latin = tmp_path / "mine.csv"
-    latin.write_bytes("prompt,answer\na,b\né,b\n".encode("latin-1"))
-    assert "mine.csv cannot be read: line 3: 'utf-8' codec" in error_of(latin, Data(domain="math"))
-    other = written(tmp_path / "mine.parquet", AS_CSV)
-    assert "mine.parquet cannot be read: Parquet magic bytes" in error_of(other, RULES)
-    assert "nowhere.csv cannot be read: No such file" in error_of(tmp_path / "nowhere.csv", RULES)
-
-
 def test_columns_that_are_missing_are_told_with_those_that_are_there(tmp_path):
     path = written(tmp_path / "mine.jsonl", json.dumps(ROWS[0]))
     assert error_of(path, Data()).splitlines()[1:] == [
@@ -99,12 +90,6 @@ def test_another_encoding_is_named_and_a_byte_order_mark_is_no_part_of_a_file(tm
         path.write_bytes(text.encode(encoding))
         said = f"mine.{suffix} cannot be read: it is in {encoding.upper()}: save it in UTF-8"
         assert said in error_of(path, RULES)
-
-
-def test_a_long_cell_of_a_csv_is_a_question(tmp_path):
-    long = "x" * 131_073  # one more than Python's reader takes by default
-    path = written(tmp_path / "mine.csv", f"prompt,answer\n{long},1\n")
-    assert load_questions(path, Data(domain="math")).questions[0].text == long
 
 
 NONE = float("nan")

@@ -69,14 +69,6 @@ def test_another_tokenizer_is_an_error_that_names_the_agents():
         paid(discussion(other, *others))
 
 
-def test_what_the_society_s_judge_said_is_neither_paid_nor_needed():
-    evaluation = said("r0.s0.e0", agent=1)
-    by_judge = replace(evaluation, generation=replace(evaluation.generation, author="judge"))
-    solution, _, scoring, *others = talk(3, 1, 2).turns
-    found = paid(discussion(solution, by_judge, scoring, *others))
-    assert found.discussions[0].rewards == (1.0, None, 1.5, 1.5, 1.5, 0.0, 1.5, 0.5, 1.5)
-
-
 def test_a_frozen_policy_has_no_log_probs_to_distil_from():
     said = only_error(
         "society.update_every=[1,0]", file=REPOSITORY / "configs/ideas/distillation.yaml"

@@ -1,7 +1,6 @@
 """Dry runs, errors of users, and isolation of programs."""
 
 import json
-import logging
 from pathlib import Path
 
 import pytest
@@ -16,7 +15,6 @@ from comas.preflight.machine import settle_isolation
 from comas.preflight.preparation import check_run, prepare
 from comas.utils.terminal import EXIT_ERROR
 from comas.verification.sandbox import Sandbox, SandboxError
-from comas.verification.sandbox.sandbox import _warn_of_what_is_missing
 
 
 @pytest.fixture
@@ -86,12 +84,6 @@ def failure(arguments: list[str], caplog: pytest.LogCaptureFixture) -> str:
     return caplog.text
 
 
-def test_all_errors_are_told_at_once_before_a_run_begins(arguments, caplog):
-    text = failure([*arguments, "validation.num_questions=3", "rollout.batch_size=7"], caplog)
-    said = ("holds 2 questions", "validation.num_questions = 3", "rollout.batch_size")
-    assert [part for part in said if part not in text] == []
-
-
 @cases("name, content, said")
 def test_a_damaged_model_is_named_with_its_error(arguments, caplog, tmp_path, name, content, said):
     path = tmp_path / "untied" / name
@@ -141,11 +133,3 @@ def test_a_run_without_coding_questions_asks_for_no_isolation(tmp_path, monkeypa
     config = load_config(QUICKSTART, [*files, "verification.sandbox=allow_degraded"])
     expected = ("allow_degraded", KEY) if domain == "coding" else None
     assert check_run(config).isolation == expected
-
-
-def test_only_what_landlock_does_not_cover_is_warned_of(caplog):
-    with caplog.at_level(logging.WARNING):
-        _warn_of_what_is_missing({}, landlock=None, isolated=True)
-        assert caplog.text == ""
-        _warn_of_what_is_missing({}, landlock=3, isolated=False)
-    assert "Landlock has version 3: it does not cover modes, owners and times" in caplog.text

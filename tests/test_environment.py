@@ -243,27 +243,6 @@ def test_each_file_of_pins_has_its_environment(tmp_path, made_from, pins, folder
     )
 
 
-@pytest.mark.parametrize("case", ["linked", "linked and never ready", "dangling"])
-def test_an_environment_of_another_checkout_or_behind_a_link_is_left_as_it_is(tmp_path, case):
-    other, here = tmp_path / "other", tmp_path / "here"
-    ready(other)
-    variables = checkout(here)
-    if case == "linked and never ready":
-        (other / ".venv/requirements.stamp").unlink()
-    (here / ".venv").symlink_to("/nowhere" if case == "dangling" else other / ".venv")
-    before = contents(other)
-    done = call(ENSURE, here, **variables)
-    assert (done.returncode, done.stdout) == (1, "")
-    target = "/nowhere" if case == "dangling" else other / ".venv"
-    assert f"error: {here}/.venv is a link to {target}, which this checkout" in done.stderr
-    assert done.stderr.endswith(": rm -r .venv\n")
-    assert contents(other) == before
-    (here / ".venv").unlink()
-    (tmp_path / "empty").mkdir()
-    (here / ".venv").symlink_to(tmp_path / "empty")
-    assert call(ENSURE, here, **variables).stdout.endswith("ready\n.venv\n")
-
-
 @cases(
     "by, change",
     *(("cp -al", None), ("mv", None), ("cp -al", "setup.py"), ("mv", "pyvenv.cfg")),
@@ -345,17 +324,6 @@ def test_several_that_start_at_once_install_once_and_for_other_pins_elsewhere(tm
     assert folders[0] == folders[2] != folders[1]
     assert ".venv" in folders
     assert sorted(installed(here)) == sorted([*ALL, "-r requirements-cpu.txt", OWN])
-
-
-def test_who_may_not_install_is_told_so_and_who_may(tmp_path):
-    here = tmp_path / "here"
-    variables = checkout(here)
-    (here / ".venv.lock").mkdir()  # as little can be written as another user's file
-    done = call(ENSURE, here, **variables)
-    assert (done.returncode, done.stdout) == (1, "")
-    assert done.stderr.startswith(f"error: {here}/.venv does not fit requirements.txt, and ")
-    assert f"Run this once as {here.owner()}, who owns" in done.stderr
-    assert "line " not in done.stderr  # as the shell's own errors have
 
 
 SOURCED = ("browser", "environment", "start")

@@ -8,8 +8,6 @@ from pathlib import Path
 from typing import NoReturn
 
 import pytest
-from chat_styles import GEMMA
-from evaluation_cases import evaluation, write
 from scripted_server import Body, ScriptedServer, status
 from small_runs import record, write_records
 from tables import case_file, cases, parts
@@ -196,21 +194,6 @@ def test_a_path_without_a_model_says_what_is_there(caplog, tmp_path, path, setti
     assert [part for part in said if part not in text] == []
 
 
-@cases(
-    "setups, remedy",
-    ("null", "Choose setups=[vanilla,consistency,debate,discussion] or another model"),
-    ("[autogen]", "Choose another model"),
-)
-def test_a_template_without_a_role_is_refused_at_once(caplog, data, tmp_path, setups, remedy):
-    folder = tmp_path / "model"
-    save_tiny_model(folder, "tied")
-    (folder / "chat_template.jinja").write_text(GEMMA)
-    arguments = ["name", str(folder), "benchmarks=[gsm8k]", f"data={data}", f"setups={setups}"]
-    text = failure([*arguments, f"results={tmp_path / 'results'}"], caplog)
-    assert f"autogen (of {folder}: no system). {remedy}" in text
-    assert not (tmp_path / "results").exists()
-
-
 def test_results_of_another_model_or_settings_are_left_alone(arguments, data, tmp_path, caplog):
     folder = tmp_path / "results/scripted"
     assert main(arguments) == 0
@@ -230,23 +213,6 @@ def test_an_evaluation_without_an_answer_or_a_comparison_is_no_success(arguments
     assert "every task failed; the reasons are in" in text
     failures = (tmp_path / "results/scripted/gsm8k/vanilla/failures.jsonl").read_text()
     assert len(failures.splitlines()) == 8
-
-
-def test_a_baseline_with_nothing_to_compare_is_refused_before_anything_is_asked(
-    arguments, server, tmp_path, caplog
-):
-    write(tmp_path / "results/base", evaluation(["cw"], name="gsm8k"))
-    for part in ("agent_0", "agent_1"):
-        write(tmp_path / "results/pair" / part, evaluation(["cw"], name="gsm8k"))
-    vanilla = [*arguments[1:], "setups=[vanilla]"]
-    for baseline, named in (("base", "base"), ("pair", "pair/agent_0, pair/agent_1")):
-        said = failure(["other", *vanilla, f"baseline={baseline}"], caplog)
-        assert f"baseline: nothing of other could be compared with {named}: name one" in said
-    assert server.requests == [] and not (tmp_path / "results/other").exists()
-    assert main(["first", *vanilla]) == 0
-    assert main(["other", *vanilla, "baseline=first"]) == 0
-    # What was compared before still is, beside other columns.
-    assert main(["other", *arguments[1:], "setups=[consistency]", "baseline=first"]) == 0
 
 
 def test_two_evaluations_do_not_share_a_name(arguments, server, tmp_path, caplog):
@@ -277,20 +243,3 @@ def test_a_server_that_dies_ends_it_and_no_answer_is_lost(arguments, server, mon
     num_asked = len(server.requests)
     assert main([*arguments, "setups=[vanilla]"]) == 0
     assert 4 <= num_asked < 8 and len(server.requests) - num_asked <= 8 - num_asked + 2
-
-
-def test_results_of_an_older_version_or_a_damaged_claim_are_refused(arguments, tmp_path, caplog):
-    folder = tmp_path / "results/scripted"
-    assert main([*arguments, "setups=[vanilla]"]) == 0
-    path = folder / "subject.json"
-    known = json.loads(path.read_text())
-    del known["format"]  # as the first version wrote it
-    path.write_text(json.dumps(known))
-    for command in (arguments, ["other", *arguments[1:], "baseline=scripted"]):
-        text = failure(command, caplog)
-        assert f"{folder} holds results in format 1" in text
-        assert "check out the version that wrote them" in text
-        assert "All answers so far are kept" not in text
-    path.write_text("[1]")
-    text = failure(arguments, caplog)
-    assert f"{path} is damaged" in text and "Choose another NAME" in text

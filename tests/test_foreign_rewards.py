@@ -10,7 +10,6 @@ from builders import discussion, turn
 from small_runs import QUICKSTART, record, write_records, written
 from tables import case_file, cases
 
-from comas.config.plugins import PluginError
 from comas.config.schema import Data
 from comas.data import load_questions
 from comas.preflight.checks import Checks
@@ -111,23 +110,6 @@ def test_what_a_function_wants_or_returns_amiss_is_told(file, name, said):
     library, function = name.split(":")
     with pytest.raises(ValueError, match=f"reward.scheme: {said}"):
         paid(f"{library}:{file}:{function}", asked(1, level=3))
-
-
-@cases(
-    "name, said",
-    ("trl:NUMBER", "it is of type int; make it a function f(completions, **columns)"),
-    ("verl:other", "called with (data_source=, solution_str=, ground_truth=, extra_info=)"),
-)
-def test_what_no_library_would_call_is_refused_with_its_line(file, name, said):
-    library, function = name.split(":")
-    with pytest.raises(PluginError) as caught:
-        REWARD_SCHEMES[f"{library}:{file}:{function}"]
-    assert f"{file}, line " in str(caught.value) and said in str(caught.value)
-
-
-def test_a_key_that_is_not_looked_up_in_the_columns_is_the_plug_ins_own_error(file):
-    with pytest.raises(KeyError, match="1"):
-        paid(f"trl:{file}:own", asked(1))
 
 
 def test_they_see_labels_so_they_predict_nothing_and_no_scheme_of_ours_is_given_columns(file):

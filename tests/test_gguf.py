@@ -176,15 +176,6 @@ def test_a_file_that_is_not_a_whole_known_model_is_refused(case, tmp_path):
     assert [path.name for path in (tmp_path / "models").iterdir()] == [".lock"]
 
 
-def test_half_a_file_is_refused(tmp_path):
-    write_gguf(tmp_path / "tiny.gguf", tiny())
-    content = (tmp_path / "tiny.gguf").read_bytes()
-    for half in (content[: len(content) // 2], b"GGUF, but for the rest"):
-        (tmp_path / "half.gguf").write_bytes(half)
-        with pytest.raises(ValueError, match=r"half\.gguf cannot be read as a model"):
-            converted(tmp_path / "half.gguf", saves=tmp_path)
-
-
 def test_a_chat_template_beside_the_file_comes_before_its_own(tmp_path):
     write_gguf(tmp_path / "tiny.gguf", tiny(), change=without("tokenizer.chat_template"))
     prompts = []
@@ -309,19 +300,6 @@ def test_a_vocabulary_of_sentence_piece_is_read_as_sentence_piece_reads_it(
     chat = loaded.apply_chat_template(CHAT, return_dict=False)
     assert chat == [1, start, *processor.encode("What is 1 + 1?"), end]
     assert loaded.eos_token_id == 2
-
-
-def test_a_folder_whose_tokenizer_reads_otherwise_is_refused(tmp_path):
-    metadata = metadata_of(sentence_piece(prefix=False), prefix=False)
-    made = make_tokenizer(metadata, CHAT_TEMPLATE)
-    made.save_pretrained(tmp_path)
-    (tmp_path / "config.json").write_text('{"model_type": "llama", "vocab_size": 700}')
-    path = tmp_path / "tokenizer.json"
-    said = json.loads(path.read_text())
-    said["model"]["merges"] = []
-    path.write_text(json.dumps(said))
-    with pytest.raises(ValueError, match=r'of "What is .* its vocabulary makes the tokens'):
-        check_written(tmp_path, made)
 
 
 @pytest.mark.parametrize(

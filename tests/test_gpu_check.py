@@ -5,20 +5,19 @@ import os
 import subprocess
 import sys
 from math import nan
-from operator import attrgetter
 from types import SimpleNamespace
 
 import pytest
 from tables import cases
 
-from comas.engines.cluster.supervision import LostEngineError, Recoveries
+from comas.engines.cluster.supervision import LostEngineError
 from comas.engines.policy import attention
 from comas.preflight.machine import Gpus, Machine
 from comas.preflight.memory import GIB
 from comas.preflight.model_shape import ModelShape
 from comas.types import TrainingSample
 from scripts.gpu_check import measures, run, society
-from scripts.gpu_check.checks import CHECKS, SIZES, Arguments, planned, society_config
+from scripts.gpu_check.checks import CHECKS, Arguments
 
 H100 = Machine("cuda", 1, 79 * GIB, 128 * GIB, has_cuda_compiler=True)
 CPU = Machine("cpu", 0, 0, 24 * GIB, has_cuda_compiler=False)
@@ -28,9 +27,6 @@ NO_GPU, ONE_GPU = Gpus(None, 0, 0, 13), Gpus("580.65.06", 1, 1, 13)
 def a_sample(num_prompt, num_response):
     tokens = (0,) * num_prompt, (0,) * num_response
     return TrainingSample(0, "q", "d", "r0.s0", 0, "solution", *tokens, (), 1.0)
-
-
-# ---------------------------------------------------------------- the command line
 
 
 @pytest.fixture
@@ -63,48 +59,12 @@ def test_what_cannot_be_checked_is_told(nvidia_smi, monkeypatch, capsys, argumen
         assert line.startswith("error: ") and all(part in line for part in told)
 
 
-# ---------------------------------------------------------------- the plan
-
-
-@cases(
-    "arguments, told",
-    (Arguments(checks="one,resume,lora"), "one/0.5b lora/0.5b one/1.5b resume/0.5b"),
-    (Arguments("cpu"), " ".join(f"{name}/tiny" for name in CHECKS)),
-    (Arguments(size="3b,tiny", checks="nccl,lora"), "lora/3b nccl/3b"),
-)
-def test_checks_are_taken_the_most_telling_first(arguments, told):
-    assert [f"{pair.name}/{pair.size_name}" for pair in planned(arguments)] == told.split()
-
-
 def test_what_a_machine_cannot_run_is_known_beforehand():
     refused = {name: run.why_impossible(check, H100) for name, check in CHECKS.items()}
     assert {name for name, reason in refused.items() if reason} == {"ranks", "tensor", "nccl"}
     assert refused["ranks"] == "needs 2 GPUs, and this machine has 1"
     on_cpu = [name for name, check in CHECKS.items() if run.why_impossible(check, CPU)]
     assert on_cpu == ["nccl"]
-
-
-GRAPHS = {"compilation_config": {"cudagraph_capture_sizes": [1, 16, 64, 128]}}
-
-
-@cases(
-    "name, asked",
-    ("one", {"rollout.vllm_options": GRAPHS, "policy.zero_stage": None}),
-    ("bare", {"rollout.vllm_options": GRAPHS}),
-    ("lora", {"policy.lora.rank": 16, "num_policies": 2}),
-    ("tensor", {"rollout.engines_per_policy": 1}),
-    ("long", {"rollout.max_prompt_tokens": 8192, "policy.micro_batch_tokens": 4096}),
-    ("long", {"algorithm.uses_reference": True}),
-    ("zero3", {"policy.zero_stage": 3, "policy.adam_offload": True}),
-    ("recovery", {"cluster.policies_per_gpu": 2, "rollout.gpu_memory_utilization": 0.4}),
-    ("ranks", {"rollout.vllm_options": {"enforce_eager": True}}),
-)
-def test_each_check_asks_the_engines_for_what_it_shows(name, asked):
-    config = society_config(CHECKS[name], SIZES["0.5b"], device="cuda", limit_s=60.0)
-    asked = asked | {"gpus_per_policy": CHECKS[name].num_gpus, "cluster.call_timeout_s": 60.0}
-    assert {key: attrgetter(key)(config) for key in asked} == asked
-    on_cpu = society_config(CHECKS[name], SIZES["tiny"], device="cpu")
-    assert on_cpu.rollout.vllm_options == {}
 
 
 @pytest.fixture
@@ -172,9 +132,6 @@ def test_no_check_begins_that_may_outlast_the_budget(scripted, capsys, seconds, 
     assert capsys.readouterr().out.endswith("\n\n" + "\n".join(ending))
 
 
-# ---------------------------------------------------------------- what is measured
-
-
 def test_attention_is_compared_with_plain_attention(monkeypatch):
     assert measures.attention_error("cpu") < measures.MAX_ERROR["cpu"]
     exact = attention.packed_attention
@@ -201,9 +158,6 @@ def test_the_fullest_usable_gpu_counts(nvidia_smi, monkeypatch):
     assert measures.gpu_bytes("cuda") == 30 << 20
 
 
-# ---------------------------------------------------------------- what is a fault
-
-
 def found(*mismatches, moved=0.5):
     stats = [{0: SimpleNamespace(mismatch_mean=mismatch)} for mismatch in mismatches]
     return society.Found(stats=stats, moved=[moved]).all_faults()
@@ -213,29 +167,15 @@ def resumed(*after):
     return society.resume_faults([0.5, 0.9], list(after))
 
 
-def restarted(num):
-    recoveries = Recoveries(num)
-    for _ in range(num):
-        recoveries.count("engine", LostEngineError("gone"))
-    return society.recovery_faults(recoveries)
-
-
-def long(num_response):
-    config = society_config(CHECKS["long"], SIZES["tiny"], device="cpu")  # 768 / 2 tokens
-    return society.long_faults({0: [a_sample(300, num_response)]}, config)
-
-
 @cases(
     "faults, told",
-    *[(none, []) for none in (found(0.004, 0.006), resumed(0.505, 0.895), restarted(1), long(85))],
+    *[(none, []) for none in (found(0.004, 0.006), resumed(0.505, 0.895))],
     (found(0.004, 0.5), ["policy and engine differ by 0.5000 a token in step 2"]),
     (found(nan), ["policy and engine differ by nan a token in step 1"]),
     (found(0.0, moved=0.001), ["an update changed a log-prob by 0.0010 only"]),
     # The optimiser has forgotten.
     (resumed(0.5, 0.6), ["update 4 moved a log-prob by 0.9000, and by 0.6000 after a resume"]),
     (resumed(nan, 0.9), ["update 3 moved a log-prob by 0.5000, and by nan after a resume"]),
-    (restarted(0), ["one engine was killed, and 0 started again"]),
-    (long(84), ["the longest sample has 384 tokens of 384"]),
 )
 def test_what_is_a_fault(faults, told):
     assert faults == told

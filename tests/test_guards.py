@@ -14,7 +14,6 @@ from comas import types
 from comas.config.schema import Config, Custom
 from comas.policy_optimization.update_stats import UpdateStats
 from comas.run import guards
-from comas.run.metrics.step import step_lines
 
 
 def said(agent: int, text: str = "?", *, role: str = "s0", cut: bool = False) -> types.Turn:
@@ -197,25 +196,3 @@ def test_the_last_line_speaks_of_the_latest_steps(num_bad, is_said):
     assert "saves/x/models" in line
     done = guards.closing_line([{"step": 0, "validation/accuracy": 0.1}], Path("m"))
     assert done == (logging.INFO, "done: the trained agents are in m")
-
-
-LONGEST = case_file("guards")["LONGEST"]
-
-
-def test_a_step_is_shown_in_lines_that_fit_a_terminal():
-    validation = {
-        "validation/accuracy": 0.5,
-        "validation/greedy/accuracy": 1.0,
-        "validation/discussion/accuracy": None,
-    }
-    lines = list(step_lines(1000, 1000, LONGEST | validation))
-    assert lines == [
-        "step 1000/1000  acc 1.00  reward sol 0.12 eval 0.88  valid 100%  1024 tok  1234s",
-        "step 1000/1000  held-out acc 0.50 (greedy 1.00, discussed -)",
-    ]
-    assert max(map(len, lines)) <= 80
-    assert list(step_lines(0, 60, {"validation/accuracy": 0.35})) == [
-        "step 0/60  held-out acc 0.35"
-    ]
-    [line] = step_lines(3, 60, {"train/accuracy": 0.5, "rating/invalid_rate": 0.25})
-    assert "  valid 75%  " in line

@@ -108,17 +108,6 @@ def test_scores_of_all_copies_elect_an_answer_and_whoever_gives_it_is_paid():
     assert elected(coding) == ([(0.5, 1.0)], None)
 
 
-def test_judges_of_a_vote_are_paid_as_under_consistency():
-    said = judged("a", ("7", 3), ("7", 2), ("8", 1), ("8", None))
-    ours, plain, theirs = (
-        paid(s, said).discussions[0].rewards
-        for s in ("scored_majority", "plain_majority", "consistency")
-    )
-    assert ours[1::3] == plain[1::3] == theirs[1::3]
-    assert ours[2::3] == plain[2::3] == theirs[2::3]
-    assert ours[::3] == (1.0, 1.0, 0.0, 0.0)
-
-
 def test_a_plain_vote_counts_heads_and_not_scores():
     said = judged("a", ("8", 1), ("8", 2), ("7", 3))
     assert elected(said)[0] == [(0.0, 0.0, 1.0)]

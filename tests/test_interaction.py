@@ -10,8 +10,6 @@ import pytest
 from builders import speak
 
 from comas.config.schema import Interaction
-from comas.interaction.discussion import OpenDiscussion
-from comas.interaction.prompts import EVALUATION, SCORING, SOLUTION
 from comas.interaction.schedules import SCHEDULES, deal, draw_speakers
 from comas.types import Discussion, Generate, Generation, Question, Request
 
@@ -147,20 +145,3 @@ def test_a_skipped_prompt_leaves_out_what_would_build_on_it():
     discussion = discuss(reading(limit), **settings)[0]
     assert [*texts(discussion)] == ["r0.s0"]
     assert discussion.num_overlong_prompts == 1
-
-
-def test_a_turn_quotes_the_nearest_of_each_role_above_it():
-    async def discuss_evaluations() -> list[str]:
-        talk = OpenDiscussion(
-            QUESTIONS[0], discussion_id="d", seed_text="0", rules=Interaction(), generate=speak
-        )
-        turn = await talk.ask("solution", 0, SOLUTION)
-        for agent in range(1, 4):  # an evaluation of an evaluation of an evaluation
-            turn = await talk.ask(
-                "evaluation", agent, SCORING if agent > 1 else EVALUATION, parent=turn
-            )
-        return [turn.prompt.rpartition("# Evaluation\n")[2] for turn in talk.close().turns]
-
-    *_, quoted_by_second, quoted_by_third = asyncio.run(discuss_evaluations())
-    assert " by 1 under seed" in quoted_by_second
-    assert " by 2 under seed" in quoted_by_third

@@ -15,7 +15,6 @@ from small_runs import QUICKSTART, record, write_records
 from tables import cases
 
 from comas.__main__ import exit_status
-from comas.config.errors import ConfigError
 from comas.config.schema import Config
 from comas.engines import judge as judging
 from comas.engines.cluster.agents import Agents
@@ -68,9 +67,6 @@ def failing(times: int, fault: Any) -> ScriptedServer:
     return ScriptedServer(fatal, fault_of=lambda _, attempt: fault if attempt < times else None)
 
 
-# ---------------------------------------------------------------- what it is asked
-
-
 def test_the_judge_is_asked_as_the_agent_would_be_and_its_answer_is_no_sample():
     with ScriptedServer(fatal) as server:
         client = client_of(server.base_url)
@@ -106,17 +102,6 @@ def test_what_it_is_sent_can_be_changed_and_left_out():
     changed, usual = server.requests
     assert changed.keys() == {"model", "messages", "max_completion_tokens"}
     assert (usual["max_tokens"], usual["seed"]) == (4096, 7)  # some servers read 32 bits
-
-
-def test_thinking_and_halves_of_surrogate_pairs_are_left_out():
-    spoken = "<think>\ud800\ud83d\ude42<score>3</score></think>\n\ud800<score>1</score>"
-    with ScriptedServer(lambda _: spoken) as server:
-        [said] = ask(client_of(server.base_url), REQUEST)
-    assert said is not None and said.response_text == "?<score>1</score>"
-    assert said.thinking_text == "<think>?\N{SLIGHTLY SMILING FACE}<score>3</score></think>\n"
-
-
-# ---------------------------------------------------------------- how it fails
 
 
 def test_a_judge_that_dies_is_waited_for_and_that_is_said_once_in_a_while(caplog):
@@ -217,50 +202,6 @@ def test_a_refusal_of_all_prompts_ends_the_run_without_the_key_that_it_repeats(f
     assert exit_status(caught.value) == EXIT_MACHINE
 
 
-def test_a_slow_answer_ends_no_outage_and_each_outage_is_said(caplog):
-
-    async def slow(request: Any) -> Any:  # asked before the outage, and answered in it
-        await asyncio.sleep(0.08)
-        return scripted_server.completion("<score>1</score>")
-
-    def fault_of(body: Body, attempt: int) -> Any:
-        if body["seed"] % 2:
-            return slow
-        return scripted_server.status(500) if attempt < 4 else None
-
-    with ScriptedServer(fatal, fault_of=fault_of) as server:
-        client = client_of(server.base_url)
-        for seeds in ((0, 1), (2, 3)):
-            ask(client, *(REQUEST._replace(seed=seed) for seed in seeds))
-    starts = [message[:17] for message in caplog.messages]
-    assert starts == 2 * ["the run waits for", "the judge answers"]
-    assert (client.take_metrics()["judge/waited_s"] or 0) > 2 * 4 * judging.PAUSE_S
-
-
-def test_another_model_that_answers_is_named_once(caplog):
-    named = {"model": "mini", "choices": [{"message": {"content": "<score>1</score>"}}]}
-    with failing(9, scripted_server.replies(json.dumps(named))) as server:
-        client = client_of(server.base_url)
-        ask(client, REQUEST), ask(client, REQUEST)
-    assert caplog.messages == [f"{server.base_url}: scripted is asked, and mini answers"]
-
-
-# ---------------------------------------------------------------- before a run
-
-
-@cases(
-    "setting, said",
-    ("society.judge={}", "base_url: field required"),
-    ("society.judge.url=a", "extra inputs are not permitted"),
-    ("society.judge.api_key_env=sk-0", "string should match pattern"),
-)
-def test_what_is_no_judge_is_refused_with_what_one_is(setting, said):
-    with pytest.raises(ConfigError) as caught:
-        config_of("http://127.0.0.1:9/v1", setting)
-    assert said in str(caught.value)
-    assert "it holds base_url, model, api_key_env, roles" in str(caught.value)
-
-
 def table_of(config: Config) -> str:
     return "\n".join(describe_run(check_run(config)))
 
@@ -307,15 +248,11 @@ def test_a_judge_that_refuses_the_key_is_a_fault_that_does_not_show_it():
         scripted_server.status(400, "use max_completion_tokens"),
         "use max_completion_tokens.*society.judge.extra_body changes",
     ),
-    (scripted_server.status(429, "insufficient_quota"), "does not answer a question: status 429"),
     (scripted_server.replies(json.dumps(CUT_OFF)), "was cut off before it said anything"),
 )
 def test_a_judge_that_answers_no_question_is_a_fault_before_the_run(fault, said):
     with failing(1, fault) as server:
         assert re.search(said, table_of(config_of(server.base_url)))
-
-
-# ---------------------------------------------------------------- a run
 
 
 class JudgedAgents(KilledAgents):
@@ -336,17 +273,9 @@ class JudgedAgents(KilledAgents):
     def begin_update(
         self, buffers: Mapping[int, Sequence[TrainingSample]], *, step: int
     ) -> Callable[[], dict[int, UpdateStats]]:
-        assert {each.role for samples in buffers.values() for each in samples} == LEARNT
+        roles = {sample.role for samples in buffers.values() for sample in samples}
+        assert roles == {"solution", "evaluation"}
         return super().begin_update(buffers, step=step)
-
-
-LEARNT = {"solution", "evaluation"}
-"""What agents say where the judge scores."""
-
-
-def opinion(body: Body) -> str:
-    """A score that depends on what is judged alone."""
-    return f"<score>{1 + body['seed'] % 3}</score>"
 
 
 @pytest.mark.stack
@@ -364,7 +293,7 @@ def test_a_judged_run_trains_on_what_agents_said_and_is_resumed_as_if_undisturbe
         "validation.discussions=true",
         "cluster.device=cpu",
     )
-    with ScriptedServer(opinion) as server:
+    with ScriptedServer(lambda body: f"<score>{1 + body['seed'] % 3}</score>") as server:
         config = config_of(server.base_url, *settings, "name=whole")
         whole = play(monkeypatch, config, JudgedAgents(config))
         num_asked = len(server.requests)
@@ -384,11 +313,6 @@ def test_a_judged_run_trains_on_what_agents_said_and_is_resumed_as_if_undisturbe
     assert len(judged) == 3 * 2 * 4 and len(turns) == 3 * len(judged)
     assert {(turn.agent, turn.author, turn.reward) for turn in judged} == {(None, "scripted", None)}
     assert {turn.author for turn in turns if turn.role != "scoring"} == {""}
-    of_score = {1: (0.0, 1.0), 2: (0.5, 0.5), 3: (1.0, 0.0)}  # equations 7 and 8
-    paid = {turn.role: {(turn.scores, turn.reward) for turn in turns} for turn in turns}
-    assert paid["solution"] | paid["evaluation"] <= {
-        ((score,), reward) for score, both in of_score.items() for reward in (*both, None)
-    }
     tokens = read_tokens(whole / "tokens")
     assert len(tokens) == len(turns) - len(judged)  # none of the judge's
 

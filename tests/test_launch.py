@@ -11,10 +11,7 @@ import ray
 from programs import run_to_end
 from tables import case_file, cases
 
-from comas.engines.cluster import launch
-from comas.engines.cluster.actors import Engine, ProcessLocation
 from comas.engines.cluster.launch import MARK, Launch
-from comas.engines.cluster.supervision import LostEngineError
 from comas.preflight.configuration import load_config
 from comas.utils.processes import is_alive
 from comas.utils.temporary import temporary_folder
@@ -59,20 +56,6 @@ def test_a_ray_of_ours_is_closed_to_others_and_leaves_nothing_even_of_what_is_fr
         assert not is_alive(frozen)  # though its parent may not have waited for it
     assert not folder.exists()
     assert MARK not in os.environ
-
-
-def test_an_engine_whose_node_ray_believed_to_be_alive_is_lost_with_it(monkeypatch):
-    def refuse(nodes, function, *arguments):
-        raise ValueError("node 10.0.0.2 of the Ray cluster cannot take part")
-
-    monkeypatch.setattr(launch, "on_nodes", refuse)
-    monkeypatch.setattr(launch, "alive_nodes", list)
-    monkeypatch.setattr(ray, "kill", lambda actor: None)
-    lost = Engine("rollout engine 0 of policy 0", (0,), None, None)  # type: ignore[arg-type]
-    society = Launch.__new__(Launch)
-    society._locations = {lost.name: ProcessLocation("a", "10.0.0.2", 1, Path("log"))}
-    with pytest.raises(LostEngineError, match=r"engine 0 of policy 0 is lost .* node 10\.0\.0\.2"):
-        society.replace(lost)
 
 
 @cases(

@@ -66,9 +66,3 @@ def test_a_rate_that_has_fallen_never_rises_again(lr_schedule):
     assert rates[3] == 1
     assert rates[3:] == sorted(rates[3:], reverse=True)
     assert rates[125:] == pytest.approx([0.1] * 619)
-
-
-@pytest.mark.parametrize("lr_schedule", ["cosine", "linear"])
-def test_a_rate_that_falls_needs_the_length_of_the_run(lr_schedule):
-    with pytest.raises(ValueError, match="num_training_steps"):
-        Run(lr_schedule=lr_schedule)

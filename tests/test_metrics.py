@@ -143,21 +143,6 @@ def test_only_accusations_of_correct_solutions_count():
     assert metrics == {RATE: 4 / 6, ACCEPTED: 1 / 4}
 
 
-def test_where_nobody_accuses_nothing_is_accepted():
-    approved = criticised("a", (APPROVALS["math"], "3"))
-    metrics = false_accusations([approved], verdicts={("a", "r0.s0"): "correct"})
-    assert metrics == {RATE: 0.0, ACCEPTED: None}
-    assert false_accusations([], verdicts={}) == {RATE: None, ACCEPTED: None}
-
-
-@pytest.mark.parametrize("domain", ["math", "choice", "reasoning"])
-def test_only_the_approval_of_its_domain_is_one(domain):
-    for text, rate in ((APPROVALS[domain], 0.0), (APPROVALS["coding"], 1.0)):
-        told = replace(criticised("a", (text, "3")), question=Question("q", domain, "?"))
-        metrics = false_accusations([told], verdicts={("a", "r0.s0"): "correct"})
-        assert metrics[RATE] == rate
-
-
 def meanings_of(name: str) -> list[str]:
     return [each.text for each in meanings() if re.fullmatch(as_regex(each.pattern), name)]
 
@@ -165,14 +150,6 @@ def meanings_of(name: str) -> list[str]:
 @cases("name, begins")
 def test_a_metric_is_found_by_the_pattern_that_its_name_fits(name, begins):
     assert [text[:42] for text in meanings_of(name)] == [text[:42] for text in begins]
-
-
-def test_every_line_of_the_table_is_whole():
-    for each in meanings():
-        assert each.text and not each.text.endswith("."), each
-        assert each.better in ("higher", "lower", ""), each
-    names = [name for each in meanings() for name in re.findall(r"<(\w+)>", as_regex(each.pattern))]
-    assert names == []
 
 
 def test_every_metric_of_a_step_has_exactly_one_meaning():

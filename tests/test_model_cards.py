@@ -3,7 +3,6 @@
 import dataclasses
 import json
 import re
-import shutil
 import subprocess
 import sys
 import sysconfig
@@ -12,7 +11,6 @@ from typing import Any
 
 import pytest
 import torch
-import transformers
 from huggingface_hub import ModelCard
 from peft import LoraConfig, PeftModel
 from small_runs import QUICKSTART, record, write_records
@@ -29,7 +27,7 @@ from comas.run.model_cards import licence_of, write_model_cards
 from comas.run.prepared import Prepared
 from comas.utils.model_description import copy_tokenizer
 from comas.utils.model_folder import check_model_folder
-from comas.utils.terminal import EXIT_ERROR, EXIT_INTERRUPTED
+from comas.utils.terminal import EXIT_ERROR
 from scripts.merge_models import main
 
 QWEN_LICENCE = {"license": "other", "license_name": "qwen-research", "license_link": "https://x"}
@@ -82,16 +80,6 @@ def test_a_card_states_base_licence_data_results_and_recipe(prepared, tmp_path):
     ):
         assert line in first.text
     assert str(tmp_path) not in first.text + second.text  # no private paths
-
-
-def test_a_card_says_what_was_taught_before_by_the_files_name_alone(prepared, tmp_path):
-    prepared.config.society.cold_start = str(write_records(tmp_path / "shown.jsonl", []))
-    first, _ = cards(prepared, tmp_path / "models")
-    assert (
-        "supervised learning on the demonstrations of `shown.jsonl` taught it its\n" in first.text
-    )
-    assert "cold_start: shown.jsonl" in first.text
-    assert str(tmp_path) not in first.text
 
 
 def test_a_card_names_the_datasets_behind_prepared_questions(prepared, tmp_path):
@@ -193,34 +181,6 @@ def test_a_merged_model_is_whole_and_says_what_its_adapter_says(tmp_path):
         assert (plain - merged(ids).logits).abs().max() > 0.1
 
 
-def test_an_interrupted_merge_leaves_no_half_model_and_goes_on(tmp_path, monkeypatch, caplog):
-    base = Path(save_tiny_model(tmp_path / "base", "tied"))
-    run, merged = tmp_path / "run", tmp_path / "run/merged"
-    for agent in range(2):
-        save_adapter(base, run / f"models/agent_{agent}")
-        (run / f"models/agent_{agent}/README.md").write_text(f"---\n---\n# Agent {agent}\n")
-    copy = shutil.copyfile
-
-    def interrupted(source: Path, target: Path) -> None:
-        if source.parent.name == "agent_1":
-            raise KeyboardInterrupt
-        copy(source, target)
-
-    with monkeypatch.context() as patched:
-        patched.setattr(shutil, "copyfile", interrupted)
-        assert main([str(run)]) == EXIT_INTERRUPTED
-    assert [path.name for path in merged.iterdir()] == ["agent_0"]
-    check_model_folder(merged / "agent_0")
-    made_at = (merged / "agent_0/model.safetensors").stat().st_mtime_ns
-    card = merged / "agent_0/README.md"
-    card.write_text(card.read_text().replace("library_name", "license: mit\nlibrary_name"))
-    assert main([str(run)]) == 0
-    check_model_folder(merged / "agent_1")
-    assert (merged / "agent_0/model.safetensors").stat().st_mtime_ns == made_at
-    assert f"{merged}/agent_0 (kept)" in caplog.text
-    assert f"{merged}/agent_1 (kept)" not in caplog.text
-
-
 def test_what_is_not_the_adapter_s_whole_model_is_not_kept(tmp_path, caplog):
     base = Path(save_tiny_model(tmp_path / "base", "tied"))
     run, output = tmp_path / "run", tmp_path / "merged"
@@ -234,12 +194,6 @@ def test_what_is_not_the_adapter_s_whole_model_is_not_kept(tmp_path, caplog):
     (output / "agent_0/tokenizer_config.json").unlink()
     assert main([str(run), str(output)]) == EXIT_ERROR
     assert "agent_0 exists, but is incomplete" in caplog.text
-
-
-def test_a_run_without_adapters_has_nothing_to_merge(tmp_path, caplog):
-    save_tiny_model(tmp_path / "models/agent_0", "tied")
-    assert main([str(tmp_path)]) != 0
-    assert "holds no LoRA adapters" in caplog.text
 
 
 LLAMA3 = {"factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0} | {
@@ -314,12 +268,6 @@ def test_a_tokenizer_that_version_4_wrote_stays_as_it_is(tmp_path):
     (base / "tokenizer_config.json").write_text(json.dumps(said))
     copy_tokenizer(base, folder)
     assert json.loads((folder / "tokenizer_config.json").read_text()) == said
-
-
-def test_a_card_names_the_versions_that_were_tried():
-    """After an upgrade of the pins: run the slow test below, then change the card."""
-    card = (Path(model_cards.__file__).parent / "model_card.md").read_text()
-    assert f"tried with 4.57.6 and {transformers.__version__}" in card
 
 
 SAY = case_file("model_cards")["SAY"]

@@ -438,31 +438,6 @@ def test_markup_is_shown_and_nothing_that_a_model_says_is_run_or_lost(browser, l
         assert page.locator(".said").first.inner_text().strip() == SOLUTION.strip()
 
 
-def test_keys_scroll_the_report_and_reach_both_ends_and_back_leads_back(browser, path, page):
-    page.set_viewport_size({"width": 800, "height": 300})
-    page.keyboard.press("PageDown")
-    expect(page.locator(".result")).not_to_be_in_viewport()
-    page.keyboard.press("d")
-    for key, step in (("End", 3), ("Home", 1), ("End", 3)):
-        page.keyboard.press(key)
-        expect(page.locator(".thread h3")).to_have_text(f"step {step}")
-    page.go_back()
-    expect(page.locator(".thread h3")).to_have_text("step 1")
-    page.go_back()
-    expect(page.locator(".thread h3")).to_have_text("step 3")
-
-
-def test_print_holds_the_whole_report_and_every_turn_of_a_discussion(browser, long):
-    for page in opened(browser, long):
-        num_pages = [page.pdf(format="A4").count(b"/Type /Page\n")]
-        page.keyboard.press("d")
-        page.click(".row >> nth=0")
-        page.wait_for_selector(".strip")
-        num_pages.append(page.pdf(format="A4").count(b"/Type /Page\n"))
-        assert num_pages[0] > 1 and num_pages[1] > 4
-        assert page.locator(".fold:not([open])").count() == 0
-
-
 def test_the_number_of_a_curve_is_where_its_line_ends(browser, tmp_path):
     run = write_run(tmp_path, "curve", {})
     with reopened(run) as directory:
