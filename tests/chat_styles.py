@@ -55,15 +55,6 @@ def qwen() -> Tokenizer:
     return byte_level(normalizers.NFC())
 
 
-def letters() -> Tokenizer:
-    """One token a byte."""
-    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
-    tokenizer = Tokenizer(models.BPE({letter: i for i, letter in enumerate(alphabet)}, merges=[]))
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    tokenizer.decoder = decoders.ByteLevel()
-    return tokenizer
-
-
 def metaspace() -> Tokenizer:
     """As of SentencePiece, a space before the first word alone."""
     tokenizer = _pieces()

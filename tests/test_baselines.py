@@ -8,7 +8,6 @@ import builders
 import pytest
 import torch
 from builders import QUESTION, discuss, discussion, speak, turn
-from small_runs import REPOSITORY
 from tables import cases
 
 from comas.interaction.debate import draw_seen
@@ -16,8 +15,6 @@ from comas.policy_optimization.batching import StepTotals
 from comas.policy_optimization.openrlhf_import import openrlhf_module
 from comas.policy_optimization.preferences import dpo_loss, preference_pairs
 from comas.policy_optimization.samples import collect_samples
-from comas.preflight.configuration import load_config
-from comas.preflight.memory import tokens_at_once
 from comas.reward_formulation import REWARD_SCHEMES, offer_evidence
 from comas.types import Discussion, Generation, Question, Request, TrainingSample
 
@@ -205,8 +202,3 @@ def test_the_loss_is_openrlhfs_and_does_not_depend_on_micro_batches_or_ranks():
     assert ours(slice(0, 2)) + ours(slice(2, 6)) == pytest.approx(theirs.item())
     # DeepSpeed averages the ranks' gradients.
     assert (ours(slice(0, 2), 2) + ours(slice(2, 6), 2)) / 2 == pytest.approx(theirs.item())
-
-
-def test_memory_is_planned_for_a_pair():
-    config = load_config(REPOSITORY / "configs/paper/srlm.yaml", ["policy.micro_batch_tokens=100"])
-    assert tokens_at_once(config) == 2 * (8192 + 4096)

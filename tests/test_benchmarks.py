@@ -7,10 +7,8 @@ from typing import Any
 import pytest
 from tables import case_file, cases
 
-from comas.data import Record
 from comas.data.preparation import Item, LeftOut
 from comas.data.preparation.build import TRAINING_SETS
-from comas.data.preparation.record_set import convert_rows
 from comas.verification import Verifier
 from comas.verification.verifiers import verify
 from evaluation.benchmarks import BENCHMARKS
@@ -141,21 +139,3 @@ def test_the_reference_solutions_pass_and_others_do_not():
     with Verifier(num_workers=2) as verifier:
         verdicts = verifier.verify_batch([("coding", *answer) for answer in answers])
     assert verdicts == ["correct", "wrong", "wrong", "correct", "wrong", "wrong"]
-
-
-def test_the_id_of_a_record_holds_the_number_of_its_row():
-    rows = [
-        {"question": "One?", "answer": "no final answer"},
-        {"question": "Two?", "answer": "#### 2"},
-        {"question": " ", "answer": "#### 3"},
-        {"question": None, "answer": "#### 4"},
-    ]
-    converted, left_out = convert_rows(BENCHMARKS["gsm8k"], rows)
-    assert [one.record for one in converted] == [
-        Record(id="gsm8k-00001", task="math", prompt="Two?", answer="2", source="gsm8k")
-    ]
-    assert left_out == {
-        "its solution states no final answer": 1,
-        "its question or its answer is empty": 1,
-        "it has no question": 1,
-    }

@@ -4,7 +4,7 @@ from functools import cache
 from pathlib import Path
 
 import pytest
-from chat_styles import STYLES, VICUNA, Style, letters
+from chat_styles import STYLES
 from hypothesis import given
 from hypothesis import strategies as st
 from tables import cases
@@ -144,12 +144,6 @@ def test_a_spelt_mark_is_encoded_letter_by_letter_and_nothing_else_is():
 @cases("style, text, spells")
 def test_what_tells_turns_apart_is_found(style, text, spells):
     assert encoder(style).spells_mark(text) == spells
-
-
-def test_a_template_is_refused_whose_marks_have_the_same_tokens_in_a_message():
-    style = Style(VICUNA, letters, ("<s>", "</s>"))
-    with pytest.raises(ValueError, match=r"folder tells turns apart by '(USER|ASSISTANT):', which"):
-        ChatEncoder(style.tokenizer(), folder=FOLDER)
 
 
 REFUSES = "{% if messages[0]['role'] == 'system' %}{{ raise_exception('no system') }}{% endif %}"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from itertools import compress
 from pathlib import Path
 from typing import Any
@@ -152,15 +151,6 @@ def test_a_response_ends_where_an_engine_stops(tmp_path, said, end):
     assert encoder.encode_response("71")[2:] == [end]
 
 
-def test_thinking_that_the_template_begins_has_to_end(config):
-    tokenizer = byte_tokenizer()
-    tokenizer.chat_template += "{# </think> #}<think>\n"
-    encoder = ChatEncoder(tokenizer, folder=Path(config.models[0]))
-    shown = load_demonstrations(config)
-    with pytest.raises(DataError, match=r"line 1, line 2 .*has to end by </think> the thinking"):
-        encode(shown, encoder, config)
-
-
 def test_two_prompts_are_answered_greedily_as_was_shown():
     model = random_model("untied", seed=0)
     model.set_attn_implementation(PACKED)
@@ -193,19 +183,6 @@ def test_the_memory_is_that_of_one_model_with_adamw():
     assert teaching_bytes(small, Shown()) == 16e9 + 4 * (1024 * 2 * 190 + 103_400)
     Shown.longest = 2000  # each layer's input, and 2 x 190
     assert teaching_bytes(small, Shown()) == 16e9 + 4 * (2000 * (10 + 380) + 103_400)
-
-
-def test_a_teaching_that_is_interrupted_leaves_nothing(config, monkeypatch):
-    [cold_start] = [model.cold_start for model in check_run(config).inputs.models.values()]
-
-    def interrupted(*_: object, **__: object) -> Iterator[float]:
-        yield 1.0
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr("comas.cold_start.__main__.learn", interrupted)
-    with pytest.raises(KeyboardInterrupt):
-        cold_start_process.teach(cold_start, device=torch.device("cpu"))
-    assert not Path(config.saves).exists()
 
 
 @pytest.mark.stack

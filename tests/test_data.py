@@ -28,10 +28,6 @@ def questions(number: int) -> list[Question]:
     return [Question(f"math/{i}", "math", f"What is {i} + 1?") for i in range(number)]
 
 
-def write(path: Path, *lines: object) -> Path:
-    return write_records(path, lines)
-
-
 def error_of(path: Path) -> str:
     with pytest.raises(DataError) as caught:
         load_questions(path)
@@ -39,24 +35,19 @@ def error_of(path: Path) -> str:
 
 
 def test_questions_and_answers_come_apart_and_blank_lines_are_no_records(tmp_path):
-    loaded = load_questions(write(tmp_path / "a.jsonl", RECORD, record(id="x", level=5)))
+    loaded = load_questions(write_records(tmp_path / "a.jsonl", [RECORD, record(id="x", level=5)]))
     assert loaded.questions[0] == Question("math/17", "math", "What is 48 + 23?")
     assert loaded.answers == {"math/17": "71", "x": "71"}
     assert "71" not in repr(loaded.questions)
     text = json.dumps(record(prompt="two\u2028lines"), ensure_ascii=False)
-    loaded = load_questions(write(tmp_path / "a.jsonl", "", text, "  ", record(id="x")))
+    loaded = load_questions(write_records(tmp_path / "a.jsonl", ["", text, "  ", record(id="x")]))
     assert [q.text for q in loaded.questions] == ["two\u2028lines", "What is 48 + 23?"]
 
 
 def test_every_faulty_line_is_reported_with_its_number_and_reason(tmp_path):
-    path = write(
-        tmp_path / "bad.jsonl",
-        RECORD,
-        '{"id": "cut',
-        [1],
-        {"id": "x", "task": "poetry", "prompt": "\u200b ", "answer": True},
-        record(source=""),
-    )
+    poem = {"id": "x", "task": "poetry", "prompt": "\u200b ", "answer": True}
+    rows = [RECORD, '{"id": "cut', [1], poem, record(source="")]
+    path = write_records(tmp_path / "bad.jsonl", rows)
     assert error_of(path).split("\n  ") == [
         '4 invalid records; write each like {"id": "math/17", "task": "math", '
         '"prompt": "What is 48 + 23?", "answer": "71", "source": "x"}:',
@@ -74,23 +65,21 @@ def test_bytes_that_are_no_text_are_reported_before_a_tokenizer_meets_them(tmp_p
     path.write_bytes(json.dumps(RECORD).encode() + b'\n{"id": "\xff"}\n')
     assert f"{path}, line 2: Invalid JSON: invalid unicode code point at" in error_of(path)
     half_a_pair = json.dumps(record(prompt="half")).replace("half", r"half \ud83d")
-    lines = write(path, RECORD, half_a_pair)
+    lines = write_records(path, [RECORD, half_a_pair])
     assert f"{lines}, line 2: Invalid JSON: unexpected end of hex escape" in error_of(lines)
 
 
 @pytest.mark.parametrize("form", ["%s", "[%s]"])
-@pytest.mark.parametrize("name", ["answer", "x"])
-def test_a_key_that_stands_twice_in_an_object_is_a_fault_wherever_it_is(tmp_path, name, form):
-    twice = json.dumps(record(more=[{"x": 1}])).replace('"x": 1', '"x": 1, "x": 2')
-    if name == "answer":
-        twice = json.dumps(RECORD).replace('"answer": ', '"answer": "70", "answer": ')
-    said = error_of(write(tmp_path / "a.json", form % twice))
-    assert f"the key '{name}' occurs more than once in" in said
+def test_a_key_that_stands_twice_in_an_object_is_a_fault(tmp_path, form):
+    twice = json.dumps(RECORD).replace('"answer": ', '"answer": "70", "answer": ')
+    said = error_of(write_records(tmp_path / "a.json", [form % twice]))
+    assert "the key 'answer' occurs more than once in" in said
 
 
 @cases("written", "12345678901234567890.5", "0.10000000000000000001", "1e-400", "2.50", "1e5")
 def test_a_number_is_a_gold_answer_with_all_its_digits(tmp_path, written):
-    path = write(tmp_path / "a.jsonl", json.dumps(record(answer=0)).replace(": 0", f": {written}"))
+    row = json.dumps(record(answer=0)).replace(": 0", f": {written}")
+    path = write_records(tmp_path / "a.jsonl", [row])
     [gold] = load_questions(path).answers.values()
     assert Decimal(gold) == Decimal(written)
 
@@ -196,12 +185,9 @@ def test_options_that_are_none_or_are_not_named_are_a_fault(answer, choices, sai
 
 def test_a_csv_holds_options_in_columns_of_their_own(tmp_path):
     path = tmp_path / "quiz.csv"
-    path.write_text("q,A,B,right\nBigger?,2,3,B\nSmaller?,2,3,#### A\n")
+    path.write_text("q,A,B,right\nBigger?,2,3,B\n")
     columns = {"prompt": "q", "answer": "right", "choices": ["A", "B"]}
     rules = Data(columns=columns, domain="choice", answer_after=None)
-    with pytest.raises(DataError, match=r"line 3: answer: '#### A' is none of the options"):
-        load_questions(path, rules)
-    path.write_text("q,A,B,right\nBigger?,2,3,B\n")
     found = load_questions(path, rules)
     assert found.questions == (Question("quiz/1", "choice", "Bigger?\n\n(A) 2\n(B) 3"),)
     assert found.answers == {"quiz/1": "B\n(A) 2\n(B) 3"}
@@ -217,9 +203,6 @@ def test_a_prompt_may_list_its_options_itself_and_verdicts_know_their_texts(tmp_
     assert verify("choice", r"\boxed{B, blue}", gold) == "correct"
     assert verify("choice", r"\boxed{(A)}", gold) == "wrong"
     assert verify("choice", r"\boxed{B, red}", gold) == "unanswered"
-    path.write_text(json.dumps(record | {"prompt": "Which?\n\n(A) red\n(B) red"}))
-    with pytest.raises(DataError, match=r"options must not be empty, and must differ"):
-        load_questions(path)
     path.write_text(json.dumps(record | {"prompt": "Which?"}))
     with pytest.raises(DataError, match=r"lists no options; list the options below the question"):
         load_questions(path)
@@ -239,31 +222,8 @@ def test_labels_say_which_option_an_answer_names(tmp_path, labels, answer, lette
     assert read(tmp_path / "arc.jsonl", row) == letter
 
 
-def test_options_may_be_a_list_of_pairs_and_labels_a_column_of_any_name(tmp_path):
-    """As in AI2's own files of ARC."""
-    pairs = [{"text": text, "label": str(n)} for n, text in enumerate(OPTIONS, start=1)]
-    row = {"question": {"stem": "Which?", "choices": pairs}, "answerKey": "2"}
-    named = {"prompt": "question.stem", "answer": "answerKey", "choices": ["question.choices.text"]}
-    path = tmp_path / "arc.jsonl"
-    assert read(path, row, **named, labels="question.choices.label") == "B"
-    with pytest.raises(
-        DataError, match=r"'2' is none of the options; .*without data\.columns\.labels"
-    ):
-        read(path, row, **named)
-
-
-@cases(
-    "changes, said",
-    ({"answer": "4"}, "'4' is none of the options; write one of 1, 2, 3, the text of"),
-    ({"choices": ARC["choices"] | {"label": ["1", "2"]}}, "a label for each of 3 options"),
-    ({"choices": ARC["choices"] | {"label": ["1"] * 3}}, "labels must not be empty, and must"),
-    ({"choices": {"text": [["red"], ["blue"]]}}, r"options must be texts, not \['red'\]; a dot"),
-)
-def test_labels_and_nested_options_that_do_not_fit_are_a_fault(tmp_path, changes, said):
-    with pytest.raises(DataError, match=said):
-        read(tmp_path / "arc.jsonl", ARC | changes)
-
-
 def test_columns_of_options_are_read_of_questions_of_choice_alone(tmp_path):
     row = {"task": "math", "prompt": "1 + 1?", "answer": 2, "choices": 3}
-    assert load_questions(write(tmp_path / "mixed.jsonl", row)).answers == {"mixed/1": "2"}
+    assert load_questions(write_records(tmp_path / "mixed.jsonl", [row])).answers == {
+        "mixed/1": "2"
+    }

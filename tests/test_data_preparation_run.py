@@ -12,8 +12,7 @@ from local_copies import kodcode_row, math_row, webinstruct_row, write_all, writ
 from small_runs import REPOSITORY, contents, write_records
 from tables import cases
 
-from comas.data import DataError, load_questions
-from comas.data.preparation import Source, build
+from comas.data import load_questions
 from comas.data.preparation.math_train import MATH
 from evaluation.benchmarks import BENCHMARKS
 from scripts import prepare_data as script
@@ -212,22 +211,3 @@ def test_all_missing_copies_are_named_before_anything_is_read(tmp_path, caplog):
     assert caplog.messages[-1].count("hf download ") == number
     assert f"--local-dir {tmp_path}/copies/openai/gsm8k" in caplog.messages[-1]
     assert list((tmp_path / "data").glob("**/*.jsonl")) == []
-
-
-def test_a_dataset_that_fails_stops_only_the_blend(copies, tmp_path, monkeypatch, caplog):
-    load_rows = build.load_rows
-
-    def load(source: Source, **keywords: object) -> object:
-        if source.hub_name == "Idavidrein/gpqa":
-            raise DataError("not today")
-        return load_rows(source, **keywords)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(build, "load_rows", load)
-        assert run(copies, tmp_path) == 1
-    others = BENCHMARKS.keys() - {"gpqa"}
-    assert {path.stem for path in tmp_path.glob("benchmarks/*.jsonl")} == others
-    for part in ("not today", "train.jsonl and validation.jsonl wait", "--skip NAME"):
-        assert part in caplog.text
-    assert run(copies, tmp_path, "--skip", "gpqa") == 0
-    assert files_of(tmp_path)["train.jsonl"]["recipe"]["apart_from"].keys() == others

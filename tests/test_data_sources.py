@@ -4,6 +4,7 @@ import codecs
 import json
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import datasets
 import pyarrow
@@ -21,6 +22,9 @@ ROWS = case_file("data_sources")["ROWS"]
 RULES = Data(
     columns={"prompt": "question", "answer": "solution"}, domain="math", answer_after="####"
 )
+MATH = Data(domain="math")
+NONE = float("nan")
+MISSING = "has no value (null, NaN or an empty cell)"
 AS_CSV = """question,solution,level
 What is 48 + 23?,"40 + 20 = 60, 8 + 3 = 11 #### 71",5
 "Ann says:
@@ -53,19 +57,21 @@ def test_every_format_gives_the_same_questions_by_the_columns_that_are_named(tmp
             Question("mine/2", "math", 'Ann says:\n"7, 8". Which is last?'),
         )
         assert loaded.answers == {"mine/1": "71", "mine/2": "8"}
-    own = {"question": "1 + 1?", "solution": "2", "task": "science", "id": 7}
+
+
+def test_a_rows_own_id_and_task_come_before_the_file_and_the_domain_unless_not_read(tmp_path):
+    own = {"prompt": "1 + 1?", "answer": "2", "id": 7, "task": "science"}
     path = written(tmp_path / "mine.jsonl", json.dumps(own))
-    rules = Data(columns=RULES.columns, domain="math")
-    assert load_questions(path, rules).questions == (Question("7", "science", "1 + 1?"),)
-    path = written(tmp_path / "mine.jsonl", '{"prompt": "1 + 1?", "answer": 2, "task": "sums"}')
-    assert "task: Input should be 'math'" in error_of(path, Data(domain="math"))
-    rules = Data(columns={"task": None}, domain="math")
-    assert load_questions(path, rules).answers == {"mine/1": "2"}
+    assert load_questions(path, MATH).questions == (Question("7", "science", "1 + 1?"),)
+    unread = Data(domain="math", columns={"task": None})
+    assert load_questions(path, unread).questions == (Question("7", "math", "1 + 1?"),)
 
 
-@cases("text, said")
-def test_a_broken_csv_is_told(tmp_path, text, said):
-    assert said in error_of(written(tmp_path / "mine.csv", text), Data(domain="math"))
+@cases("name, content, said")
+def test_what_a_file_lacks_is_told_with_its_place_and_remedy(tmp_path, name, content, said):
+    if isinstance(content, dict):
+        content = json.dumps({"prompt": "1 + 1?", "answer": "2"} | content)
+    assert said in error_of(written(tmp_path / name, content), MATH)
 
 
 def test_columns_that_are_missing_are_told_with_those_that_are_there(tmp_path):
@@ -76,6 +82,8 @@ def test_columns_that_are_missing_are_told_with_those_that_are_there(tmp_path):
         "prompt: no column 'prompt' among question, solution, level; set data.columns.prompt; "
         "answer: no column 'answer' among question, solution, level; set data.columns.answer"
     ]
+    written(path, json.dumps(ROWS[0] | {"solution": "71"}))
+    assert "line 1: answer: has no '####', after which data.answer_after" in error_of(path, RULES)
 
 
 @pytest.mark.parametrize("suffix", ["jsonl", "csv"])
@@ -92,51 +100,21 @@ def test_another_encoding_is_named_and_a_byte_order_mark_is_no_part_of_a_file(tm
         assert said in error_of(path, RULES)
 
 
-NONE = float("nan")
-MISSING = "has no value (null, NaN or an empty cell)"
-
-
-def in_parquet(path: Path, **columns: list[Any]) -> Path:
-    """A file whose number columns hold NaN instead of null, as written by pandas and polars."""
-    parquet.write_table(pyarrow.table(columns), path)
-    return path
-
-
-@pytest.mark.parametrize("value", ["null", "NaN", "-Infinity"])
-@pytest.mark.parametrize("suffix", ["jsonl", "parquet"])
-def test_a_missing_question_or_gold_answer_is_a_fault(tmp_path, suffix, value):
-    path = tmp_path / f"mine.{suffix}"
-    if suffix == "parquet":
-        in_parquet(path, prompt=[NONE, 1.0, 2.0], answer=[1.0, NONE, 2.0])
-    else:
-        rows = [f'{{"prompt": {value}, "answer": 1}}', f'{{"prompt": "1 + 1?", "answer": {value}}}']
-        written(path, "\n".join(rows))
-    said = error_of(path, Data(domain="math"))
-    assert f" 1: prompt: {MISSING}" in said and f" 2: answer: {MISSING}" in said
-    assert "2 invalid records" in said
-
-
-@pytest.mark.parametrize("value", ["", "NaN", "None", " n/a ", "<NA>"])
-@pytest.mark.parametrize("key", ["prompt", "answer"])
-def test_a_missing_question_or_gold_answer_is_a_fault_in_a_csv(tmp_path, key, value):
-    row = {"prompt": "1 + 1?", "answer": "2"} | {key: value}
-    path = written(tmp_path / "mine.csv", f"prompt,answer\n{row['prompt']},{row['answer']}\n")
-    reason = f"{value!r} marks a missing value" if value else MISSING
-    assert f"line 2: {key}: {reason}" in error_of(path, Data(domain="math"))
-
-
 def test_without_an_id_task_or_source_a_record_has_the_rows_the_settings_and_the_files(tmp_path):
     path = written(tmp_path / "mine.csv", "prompt,answer,id,task,source\n1 + 1?,0.50,,,\n")
-    found = load_questions(path, Data(domain="math"))
+    found = load_questions(path, MATH)
     assert found.questions == (Question("mine/1", "math", "1 + 1?"),)
     assert found.answers == {"mine/1": "0.50"}
     assert f"task: {MISSING}" in error_of(path, Data())
 
 
-def test_a_missing_option_or_choice_is_a_fault_and_a_whole_float_is_a_number(tmp_path):
+def test_the_nan_by_which_pandas_and_polars_write_null_is_no_value_and_a_whole_float_a_number(
+    tmp_path,
+):
     columns = {"choices": ["A", "B"]}
     values = {"A": [1.0, NONE, 1.0, 1.0], "B": [2.0] * 4, "answer": [1.0, 0.0, NONE, 0.5]}
-    path = in_parquet(tmp_path / "mine.parquet", prompt=["Which?"] * 4, **values)
+    path = tmp_path / "mine.parquet"
+    parquet.write_table(pyarrow.table({"prompt": ["Which?"] * 4} | values), path)
     count, *faults = error_of(path, Data(domain="choice", columns=columns)).splitlines()
     assert count.startswith("3 invalid records")
     reasons = [fault.partition(".parquet, ")[2] for fault in faults]
@@ -164,73 +142,44 @@ VERL = {
     "reward_model": {"style": "rule", "ground_truth": "2"},
     "extra_info": {"index": 7},
 }
-LAYOUTS = {
-    "TRL": (TRL, {"answer": "completion"}),
-    "OpenAI": (OPENAI, {"prompt": "messages.-2.content", "answer": "messages.-1.content"}),
-    "verl": (VERL, {"answer": "reward_model.ground_truth", "task": "ability"}),
-}
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
-def test_the_layouts_of_other_frameworks_are_read(tmp_path, layout):
-    row, columns = LAYOUTS[layout]
+@cases(
+    "row, columns",
+    (TRL, {"answer": "completion"}),
+    (OPENAI, {"prompt": "messages.-2.content", "answer": "messages.-1.content"}),
+    (VERL, {"answer": "reward_model.ground_truth", "task": "ability"}),
+    ids=["TRL", "OpenAI", "verl"],
+)
+def test_the_layouts_of_other_frameworks_are_read(tmp_path, row, columns):
     path = tmp_path / "mine.parquet"
     Dataset.from_list([row]).to_parquet(str(path))
-    [question] = (found := load_questions(path, Data(domain="math", columns=columns))).questions
-    assert (question.text, question.domain) == ("1 + 1?", "math")
-    assert list(found.answers.values()) == ["2"]
-    assert question.question_id == "mine/1"
-
-
-@cases("changes, said")
-def test_what_is_not_one_text_is_told_with_the_setting_that_reads_one(tmp_path, changes, said):
-    row = {"prompt": "1 + 1?", "answer": "2"} | changes
-    path = written(tmp_path / "mine.jsonl", json.dumps(row))
-    assert f"line 1: {said}" in error_of(path, Data(domain="math"))
+    found = load_questions(path, Data(domain="math", columns=columns))
+    assert found.questions == (Question("mine/1", "math", "1 + 1?"),)
+    assert found.answers == {"mine/1": "2"}
 
 
 def test_a_dotted_name_reads_what_stands_within_a_column(tmp_path):
     row = {"a.b": "by name", "a": {"b": "nested", "c": {}}, "x": [{"y": ["1", "2"]}], "z": None}
     path = written(tmp_path / "mine.jsonl", json.dumps(row))
 
-    def read(prompt: str, answer: str) -> list[str]:
-        rules = Data(domain="math", columns={"prompt": prompt, "answer": answer})
-        found = load_questions(path, rules)
-        return [found.questions[0].text, *found.answers.values()]
+    def rules(prompt: str, answer: str) -> Data:
+        return Data(domain="math", columns={"prompt": prompt, "answer": answer})
 
-    assert read("a.b", "x.0.y.-1") == ["by name", "2"]
-    with pytest.raises(DataError) as caught:
-        read("z.b", "a.d")
-    assert f"prompt: {MISSING}; answer: no column 'a.d' among a.b, a, x, z" in str(caught.value)
+    found = load_questions(path, rules("a.b", "x.0.y.-1"))
+    assert [found.questions[0].text, *found.answers.values()] == ["by name", "2"]
+    said = f"prompt: {MISSING}; answer: no column 'a.d' among a.b, a, x, z"
+    assert said in error_of(path, rules("z.b", "a.d"))
     for nowhere in ("x.7", "x.y.z", "a.b.c", "x..y"):
-        with pytest.raises(DataError, match=f"answer: no column '{nowhere}'"):
-            read("a.b", nowhere)
-
-
-def test_an_answer_without_the_mark_is_a_fault(tmp_path):
-    path = written(tmp_path / "mine.jsonl", json.dumps(ROWS[0] | {"solution": "71"}))
-    assert "line 1: answer: has no '####', after which data.answer_after" in error_of(path, RULES)
-
-
-def asked_of_hub(monkeypatch: pytest.MonkeyPatch, result: Any) -> list[dict[str, Any]]:
-    """Make the hub return rows, or raise; returns the list of requests."""
-    asked: list[dict[str, Any]] = []
-
-    def load_dataset(path: str, **named: Any) -> Any:
-        asked.append({"path": path} | named)
-        if isinstance(result, Exception):
-            raise result
-        return result
-
-    monkeypatch.setattr(datasets, "load_dataset", load_dataset)
-    return asked
+        assert f"answer: no column '{nowhere}'" in error_of(path, rules("a.b", nowhere))
 
 
 @cases("name, revision, config, split")
 def test_a_dataset_of_the_hub_is_asked_for_by_its_parts(monkeypatch, name, revision, config, split):
-    asked = asked_of_hub(monkeypatch, ROWS)
+    load = Mock(return_value=ROWS)
+    monkeypatch.setattr(datasets, "load_dataset", load)
     loaded = load_questions(name, RULES)
-    assert asked == [{"path": "openai/gsm8k", "revision": revision, "name": config, "split": split}]
+    load.assert_called_once_with("openai/gsm8k", revision=revision, name=config, split=split)
     assert loaded.answers == {"openai/gsm8k/1": "71", "openai/gsm8k/2": "8"}
 
 
@@ -247,9 +196,9 @@ def test_the_library_reads_what_the_hub_gives(tmp_path, monkeypatch):
 
 
 def test_what_the_hub_does_not_give_is_told_with_what_to_do(monkeypatch):
-    asked_of_hub(monkeypatch, ConnectionError("Couldn't reach the Hub"))
+    error = ConnectionError("Couldn't reach the Hub")
+    monkeypatch.setattr(datasets, "load_dataset", Mock(side_effect=error))
     said = error_of("hub:somebody/sums", RULES)
     assert said.startswith("somebody/sums: ") and "Couldn't reach the Hub" in said
     assert "accept its terms at https://huggingface.co/datasets/somebody/sums and log in (" in said
-    for name in ("hub:gsm8k", "hub:a/b/c/d/e"):
-        assert "is not a dataset of the hub" in error_of(name, RULES)
+    assert "is not a dataset of the hub" in error_of("hub:gsm8k", RULES)

@@ -145,12 +145,3 @@ def test_all_graders_judge_every_form(folder):
     assert verdicts == [expected for *_, expected in JUDGED]
     accuracies = {grader: tally.accuracy for grader, tally in evaluation.graders.items()}
     assert accuracies == {"strict": 3 / 5, "published": 3 / 5, "math_verify": 4 / 5}
-
-
-def test_what_a_grader_shares_with_strict_is_judged_once(folder):
-    tasks = [task("coding", "1", "coding"), task("math", "2", "math")]
-    answers_are(folder, answer("coding", "1"), answer("math", "2"))
-    verifier = ExactVerifier()
-    evaluation = grade(folder, verifier, tasks=tasks)
-    assert ("math_verify", "2") in verifier.given and ("math_verify", "1") not in verifier.given
-    assert [a.math_verify for a in evaluation.answers] == ["correct"] * 2

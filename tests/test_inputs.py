@@ -17,7 +17,6 @@ from small_runs import QUICKSTART, REPOSITORY, make_run, record, write_records
 from tables import cases
 from tiny_models import save_tiny_model
 
-from comas.__main__ import main
 from comas.config import config_as_yaml, paths, sources
 from comas.config.keys import keys_of
 from comas.config.loading import read
@@ -25,38 +24,15 @@ from comas.config.schema import Config
 from comas.data import load_questions
 from comas.interaction import wording
 from comas.preflight.configuration import load_config
-from comas.preflight.locations import locate
 from comas.preflight.models import check_model
 from comas.preflight.preparation import prepare
 from comas.quickstart import build
 from comas.quickstart.probe import probe_records
 from comas.reward_formulation import REWARD_SCHEMES
-from comas.run.seals import INPUTS, inputs_as_json, read_inputs
+from comas.run.seals import INPUTS, inputs_as_json
 from comas.utils.model_folder import folder_of
-from comas.utils.terminal import EXIT_ERROR
-from evaluation.config import read_command
 from evaluation.models import find_target
 from evaluation.tasks import held_out_tasks
-
-QWEN = "quickstart/models/qwen2"
-
-
-def todays_society(saves: Path) -> Path:
-    """The society folder of today's recipe, which makes a build needless."""
-    folder = saves / "quickstart" / build.fingerprint(build.recipe_sources(), seed=0)
-    (folder / "models/qwen2").mkdir(parents=True, exist_ok=True)
-    return folder
-
-
-def earlier_society(saves: Path) -> Path:
-    """A complete society of an earlier recipe, with two models and questions."""
-    folder = saves / "quickstart/0123456789ab"
-    for name, family in (("qwen2", "tied"), ("llama", "untied")):
-        save_tiny_model(folder / "models" / name, family)
-    for split in ("train", "validation"):
-        write_records(folder / f"{split}.jsonl", [record(i) for i in range(3)])
-    write_records(folder / "probe.jsonl", probe_records(seed=0))
-    return folder
 
 
 @pytest.fixture
@@ -68,7 +44,12 @@ def config(tmp_path: Path) -> Config:
 @pytest.fixture
 def run(tmp_path: Path, config: Config) -> Path:
     """A stopped run that began with the society of an earlier recipe."""
-    society = earlier_society(tmp_path / "saves")
+    society = tmp_path / "saves/quickstart/0123456789ab"
+    for name, family in (("qwen2", "tied"), ("llama", "untied")):
+        save_tiny_model(society / "models" / name, family)
+    for split in ("train", "validation"):
+        write_records(society / f"{split}.jsonl", [record(i) for i in range(3)])
+    write_records(society / "probe.jsonl", probe_records(seed=0))
     folder = tmp_path / "saves/20260101-000000-quickstart"
     folder.mkdir()
     (folder / "config.yaml").write_text(config_as_yaml(config))
@@ -100,34 +81,10 @@ def test_an_evaluation_uses_the_models_and_questions_that_the_run_began_with(run
 
 def test_a_society_that_is_gone_is_not_replaced_by_another(run):
     (run.parent / "quickstart/0123456789ab").rename(run.parent / "elsewhere")
-    todays_society(run.parent)
+    today = build.fingerprint(build.recipe_sources(), seed=0)
+    (run.parent / "quickstart" / today / "models/qwen2").mkdir(parents=True)
     with pytest.raises(ValueError, match=r"began with .*0123456789ab.* which is gone"):
         find_target(str(run), weights="untrained")
-
-
-def test_a_run_that_is_moved_alone_finds_the_society_of_the_same_recipe(tmp_path, config):
-    society = todays_society(tmp_path / "saves")
-    run = tmp_path / "saves/run"
-    run.mkdir()
-    (tmp_path / "mine.jsonl").touch()
-    locations = {
-        QWEN: str(society / "models/qwen2"),
-        "Qwen/Qwen2.5-3B-Instruct": "Qwen/Qwen2.5-3B-Instruct",
-        "mine.jsonl": str(tmp_path / "mine.jsonl"),
-    }
-    (run / INPUTS).write_text(inputs_as_json(run, locations))
-    moved = (tmp_path / "elsewhere/deep/run").resolve()
-    moved.parent.mkdir(parents=True)
-    run.rename(moved)
-    before = read_inputs(moved)
-    assert before == {
-        QWEN: f"{tmp_path}/elsewhere/deep/quickstart/{society.name}/models/qwen2",
-        "mine.jsonl": str(tmp_path / "mine.jsonl"),  # and nothing of the hub
-    }
-    found = locate([QWEN], saves=tmp_path / "saves", seed=0, found_before=before)
-    assert found == {QWEN: str(society / "models/qwen2")}
-    with pytest.raises(ValueError, match="makes another"):
-        locate([QWEN], saves=tmp_path / "saves", seed=1, found_before=before, builds=False)
 
 
 def test_a_runs_questions_and_system_prompt_are_those_of_its_evaluation(tmp_path):
@@ -244,15 +201,6 @@ def test_the_error_for_a_missing_file_names_all_places(places):
             look()
     [error] = [f for f in errors("resume=my/own") if "resume" in f]
     assert f"tried: {places[1] / 'my/own'}, {places[2] / 'my/own'}" in error
-
-
-def test_a_file_that_exists_is_no_override(places, caplog):
-    config = write_yaml(places[1] / "seed=x.yaml", "no_such_key", 1)
-    assert main(["--dry-run", config.name]) == EXIT_ERROR
-    assert f"no_such_key = 1  ({config.name}, line 1)" in caplog.text or str(config) in caplog.text
-    (places[1] / "lr=1").mkdir()
-    command = read_command(["name", "lr=1", "limit=5"])
-    assert (command.path, command.config.limit) == ("lr=1", 5)
 
 
 def test_a_script_says_where_it_was_started(tmp_path):

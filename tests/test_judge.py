@@ -138,23 +138,6 @@ def test_what_may_pass_is_asked_again(monkeypatch, fault):
     assert said is not None and len(server.requests) == 3
 
 
-def test_a_busy_judge_is_asked_again_after_the_pause_that_it_wants(monkeypatch, caplog):
-    monkeypatch.setattr(judging, "NUM_RETRIES", 2)
-    times: list[float] = []
-
-    async def busy(request: Any) -> Any:
-        times.append(asyncio.get_running_loop().time())
-        return await scripted_server.status(429, retry_after="1")(request)
-
-    def answer(body: Body) -> str:
-        times.append(asyncio.get_event_loop().time())
-        return fatal(body)
-
-    with ScriptedServer(answer, fault_of=lambda _, n: busy if n == 0 else None) as server:
-        ask(client_of(server.base_url), REQUEST)
-    assert times[1] - times[0] >= 1 and caplog.messages == []
-
-
 CUT_OFF = {"choices": [{"message": {"content": "<think>1"}, "finish_reason": "length"}]}
 NO_ANSWER = {"choices": [{"message": {}, "finish_reason": "content_filter"}]}
 

@@ -85,13 +85,6 @@ def test_what_was_sampled_has_the_log_probs_of_the_policy(discussions, policies)
     assert difference[mask].abs().max() < 1e-5
 
 
-def test_a_quoted_response_writes_no_structure():
-    said = ["I add:", minimal.EVALUATION, minimal.APPROVAL, minimal.END]
-    solution = minimal.Turn("solution", 0, [], said, [])
-    prompt = minimal.prompt_of("evaluation", minimal.Discussion((1, 2), [solution]), horizon=1)
-    assert " ".join(prompt) == "# Problem 1 + 2 # Solution I add: No mistakes. Find mistakes:"
-
-
 @pytest.mark.slow
 @pytest.mark.stack
 def test_the_society_unlearns_its_habit():

@@ -27,7 +27,6 @@ from comas.run.model_cards import licence_of, write_model_cards
 from comas.run.prepared import Prepared
 from comas.utils.model_description import copy_tokenizer
 from comas.utils.model_folder import check_model_folder
-from comas.utils.terminal import EXIT_ERROR
 from scripts.merge_models import main
 
 QWEN_LICENCE = {"license": "other", "license_name": "qwen-research", "license_link": "https://x"}
@@ -179,21 +178,6 @@ def test_a_merged_model_is_whole_and_says_what_its_adapter_says(tmp_path):
         assert torch.allclose(merged(ids).logits, adapted(ids).logits, atol=1e-4)
         plain = AutoModelForCausalLM.from_pretrained(base, dtype=torch.float32)(ids).logits
         assert (plain - merged(ids).logits).abs().max() > 0.1
-
-
-def test_what_is_not_the_adapter_s_whole_model_is_not_kept(tmp_path, caplog):
-    base = Path(save_tiny_model(tmp_path / "base", "tied"))
-    run, output = tmp_path / "run", tmp_path / "merged"
-    save_adapter(base, run / "models/agent_0")
-    (run / "models/agent_0/README.md").write_text("---\n---\n# Agent 0 after step 5\n")
-    assert main([str(run), str(output)]) == 0
-    (run / "models/agent_0/README.md").write_text("---\n---\n# Agent 0 after step 9\n")
-    assert main([str(run), str(output)]) == EXIT_ERROR
-    assert "models/agent_0: remove it, or name another folder" in caplog.text
-    (output / "agent_0/tokenizer.json").unlink()
-    (output / "agent_0/tokenizer_config.json").unlink()
-    assert main([str(run), str(output)]) == EXIT_ERROR
-    assert "agent_0 exists, but is incomplete" in caplog.text
 
 
 LLAMA3 = {"factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0} | {
