@@ -81,21 +81,12 @@ def test_the_recipes_do_what_they_say(monkeypatch):
     assert [turn.turn_id for turn in discussion.turns] == ["r0.s0", "r0.s1"]
     [rewarded] = made["fixed_reward"]([discussion]).discussions
     assert rewarded.rewards == (1.0, 1.0)
-
-    inputs = AdvantageInputs(
-        rewards=torch.tensor([1.0, 0.0, 0.5, 1.0]),
-        mask=torch.tensor([[True, True], [True, False], [True, True], [True, True]]),
-        log_ratios=torch.zeros(4, 2),
-        groups=["a", "a", "a", "alone"],
-        kl_coef=0.0,
-    )
-    expected = [[0.0, 0.0], [-1.0, 0.0], [-0.5, -0.5], [0.0, 0.0]]
-    assert made["best_of_group"](inputs).tolist() == expected
-
-    ones = torch.ones(1, 2)
+    ones = torch.ones(2, 2)
+    rewards = torch.tensor([1.0, 0.0])
+    inputs = AdvantageInputs(rewards, ones.bool(), 0 * ones, groups="aa", kl_coef=0.0)
+    assert made["best_of_group"](inputs).tolist() == [[0.0, 0.0], [-1.0, -1.0]]
     losses = made["reinforce"](LossInputs(-3 * ones, ones, 2 * ones, ones.bool(), (0.2, 0.2)))
-    assert losses.tolist() == [[6.0, 6.0]]
-
+    assert losses.tolist() == [[6.0, 6.0]] * 2
     responses = (r"\boxed{Yes}", r"\boxed{no}", "yes")
     verdicts = [made["verify_yes_no"](response, "yes") for response in responses]
     assert verdicts == ["correct", "wrong", "unanswered"]

@@ -1,7 +1,6 @@
 """The Ray that a run starts: closed to others, and gone afterwards with all its processes."""
 
 import os
-import signal
 import sys
 from pathlib import Path
 
@@ -9,7 +8,7 @@ import psutil
 import pytest
 import ray
 from programs import run_to_end
-from tables import case_file, cases
+from tables import case_file
 
 from comas.engines.cluster.launch import MARK, Launch
 from comas.preflight.configuration import load_config
@@ -55,23 +54,4 @@ def test_a_ray_of_ours_is_closed_to_others_and_leaves_nothing_even_of_what_is_fr
         assert [e for e in environments if e.get(MARK) == started._mark] == []
         assert not is_alive(frozen)  # though its parent may not have waited for it
     assert not folder.exists()
-    assert MARK not in os.environ
-
-
-@cases(
-    "ends, told, message",
-    (SystemExit(15), KeyboardInterrupt, "^$"),  # what Ray makes of SIGTERM
-    (RuntimeError("no GCS\n[raylet] raw\n[raylet] lines"), RuntimeError, "start: no GCS$"),
-)
-def test_a_start_of_ray_that_ends_early_ends_as_any_other(monkeypatch, ends, told, message):
-    def init(**_: object) -> None:
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
-        raise ends
-
-    monkeypatch.setattr(ray, "init", init)
-    before = signal.getsignal(signal.SIGTERM)
-    config = load_config(None, ["cluster.device=cpu"])
-    with pytest.raises(told, match=message):
-        Launch(config, models=["some/model"], device="cpu")
-    assert signal.getsignal(signal.SIGTERM) is before
     assert MARK not in os.environ

@@ -91,24 +91,9 @@ def test_a_card_names_the_datasets_behind_prepared_questions(prepared, tmp_path)
     assert first.data.to_dict()["datasets"] == ["KodCode/Light"]
 
 
-def test_a_system_prompt_and_the_templates_variables_are_part_of_the_cards_code(prepared, tmp_path):
-    rollout = dataclasses.replace(
-        prepared.config.rollout,
-        system_prompt='Say "yes".',
-        chat_template_kwargs={"enable_thinking": False},
-    )
-    config = dataclasses.replace(prepared.config, rollout=rollout)
-    first, _ = cards(dataclasses.replace(prepared, config=config), tmp_path / "models")
-    [chat] = re.findall(r"^messages = (.*)$", first.text, re.M)
-    assert eval(chat, {"PROMPT": "1 + 1?"}) == [
-        {"role": "system", "content": 'Say "yes".'},
-        {"role": "user", "content": "1 + 1?"},
-    ]
-    assert "return_dict=True, **{'enable_thinking': False}\n" in first.text
-    assert "extra_body={'chat_template_kwargs': {'enable_thinking': False}})" in first.text
-
-
 def test_the_cards_own_code_opens_the_model(prepared, tmp_path, monkeypatch, capsys):
+    rollout = prepared.config.rollout
+    rollout.system_prompt, rollout.chat_template_kwargs = 'Say "yes".', {"enable_thinking": False}
     cards(prepared, tmp_path / "models")
     monkeypatch.chdir(tmp_path / "models")
     text = Path("agent_1/README.md").read_text()
@@ -116,10 +101,14 @@ def test_the_cards_own_code_opens_the_model(prepared, tmp_path, monkeypatch, cap
     names: dict[str, Any] = {}
     exec(compile(opens, "README.md", "exec"), names)
     assert "What is 48 + 23?" in names["PROMPT"] and r"\boxed{}" in names["PROMPT"]
+    system, user = names["messages"]
+    assert (system["content"], user["content"]) == ('Say "yes".', names["PROMPT"])
+    assert "return_dict=True, **{'enable_thinking': False}\n" in opens
     assert names["inputs"]["input_ids"].shape[1] > len(names["PROMPT"])  # a token is a byte
     assert names["model"].config.model_type == "llama"
     assert capsys.readouterr().out
     compile(asks, "README.md", "exec")
+    assert "extra_body={'chat_template_kwargs': {'enable_thinking': False}})" in asks
 
 
 def test_a_frozen_agent_gets_no_card(prepared, tmp_path):

@@ -21,37 +21,6 @@ NUM_STEPS, PER_STEP = 60, 50
 """The large run has 3000 discussions."""
 LAPTOP: ViewportSize = {"width": 1366, "height": 768}
 PHONE: ViewportSize = {"width": 390, "height": 844}
-CONTRAST = """
-() => {
-  const parts = (color) => color.match(/[\\d.]+/g).map(Number);
-  const light = (color) => {
-    const [r, g, b] = parts(color).map((part) => part / 255)
-      .map((part) => (part <= 0.04045 ? part / 12.92 : ((part + 0.055) / 1.055) ** 2.4));
-    return 0.2126 * r + 0.7152 * g + 0.0722 * b;
-  };
-  const back = (element) => {
-    for (let each = element; each; each = each.parentElement) {
-      const color = getComputedStyle(each).backgroundColor;
-      if (parts(color)[3] !== 0) return color;
-    }
-  };
-  const told = [];
-  const texts = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
-  while (texts.nextNode()) {
-    const element = texts.currentNode.parentElement;
-    if (!element.checkVisibility() || !texts.currentNode.data.trim()) continue;
-    const style = getComputedStyle(element);
-    const color = element.closest("svg") ? style.fill : style.color;
-    const [one, other] = [color, back(element)].map(light);
-    const ratio = (Math.max(one, other) + 0.05) / (Math.min(one, other) + 0.05);
-    told.push([ratio, texts.currentNode.data.trim()]);
-  }
-  return told;
-}
-"""
-"""Returns [contrast with the background (WCAG), text] of every visible text."""
-READABLE = 4.5
-"""WCAG's minimum contrast for text."""
 
 
 def question(number: int) -> Question:
@@ -177,22 +146,6 @@ def test_the_keyboard_moves_shows_tokens_and_prompts_and_puts_the_same_question_
     expect(page.locator(".thread")).to_have_count(1)
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_every_text_can_be_read_in_light_and_dark(page, scheme):
-    page.emulate_media(color_scheme=scheme)
-    shown = page.evaluate(CONTRAST)
-    assert {"time/step_s", "step 1"} <= {text for _, text in shown}
-    page.keyboard.press("d")
-    sizes = "[document.documentElement.scrollWidth, document.documentElement.scrollHeight]"
-    assert page.evaluate(sizes) == [LAPTOP["width"], LAPTOP["height"]]
-    page.keyboard.press("t")
-    page.wait_for_selector(".token")
-    page.keyboard.press("p")
-    page.wait_for_selector(".prompt")
-    shown += page.evaluate(CONTRAST)
-    assert [(ratio, text) for ratio, text in shown if ratio < READABLE] == []
-
-
 def test_a_discussion_is_open_from_the_beginning_and_an_address_leads_to_one(browser, path):
     for page in opened(browser, path):
         page.keyboard.press("d")
@@ -247,8 +200,6 @@ def test_the_gold_answer_is_shown_and_a_long_one_thinking_and_calls_are_folded(b
         said.locator("summary").click()
         assert "48 + 23\n71\nRight. 71" in said.inner_text()
         assert page.locator(".sign").count() == 0  # a successful call is no warning
-        spelled = '<tool_call>\n{"name": "python", "arguments": {"code": "1"}}\n</tool_call>\n1'
-        assert page.evaluate("callName", spelled) == 'call: python {"code":"1"}'
         page.locator(".row").last.click()
         expect(page.locator("details.gold pre")).to_be_hidden()
         page.locator("details.gold summary").click()
@@ -257,8 +208,6 @@ def test_the_gold_answer_is_shown_and_a_long_one_thinking_and_calls_are_folded(b
 
 def test_a_phone_shows_the_list_the_filters_and_a_discussion_in_its_whole_width(phone):
     assert phone.evaluate("document.getElementById('report').scrollWidth") == PHONE["width"]
-    heights = "(texts) => texts.map((text) => text.getBoundingClientRect().height)"
-    assert min(phone.locator("svg text").evaluate_all(heights)) > 8
     phone.tap("#tab-discussions")
     assert not phone.locator("select[name=verdict]").is_visible()
     phone.tap("#more")
@@ -292,10 +241,8 @@ def three(source: PageSource, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("viewport", [LAPTOP, PHONE])
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_curves_of_several_runs_lie_over_each_other(browser, three, viewport, scheme):
+def test_curves_of_several_runs_lie_over_each_other(browser, three, viewport):
     for page in opened(browser, three, viewport):
-        page.emulate_media(color_scheme=scheme)
         assert page.locator(".legend .key").all_inner_texts()[1:] == ["other", "third"]
         [first, *_] = page.locator(".curve").all()
         assert "validation/accuracy" in first.inner_text()
@@ -306,8 +253,6 @@ def test_curves_of_several_runs_lie_over_each_other(browser, three, viewport, sc
         assert 200 < box["width"] <= viewport["width"] and box["height"] < 300
         assert page.evaluate("document.documentElement.scrollWidth") == viewport["width"]
         assert page.evaluate("document.getElementById('report').scrollWidth") == viewport["width"]
-        shown = page.evaluate(CONTRAST)
-        assert [(ratio, text) for ratio, text in shown if ratio < READABLE] == []
 
 
 def test_the_same_question_of_every_run_stands_side_by_side(browser, three):
@@ -366,7 +311,7 @@ $$\href{{javascript:alert(1)}}{{y}}$$ $\frac{{1$ {"> " * 3000}
 
 @pytest.fixture(scope="module")
 def long(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A long discussion of eight rounds, and a short one with a long question."""
+    """A long discussion of eight rounds."""
     rounds = [
         [
             Turn(f"r{i}.s0", None, i, "solution", 0, "", said(SOLUTION)),
@@ -376,22 +321,15 @@ def long(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ]
     turns = tuple(turn for both in rounds for turn in both)
     whole = Discussion("step1/math/1/copy0", question(1), turns)
-    short = discussion(2, question=Question("math/2", "math", "What is this? " * 300), answer="61")
     item = RewardedDiscussion(whole, (1.0, 0.0) * 8)
     folder = tmp_path_factory.mktemp("long")
-    write_page(
-        folder / "long.html", [run_source(write_run(folder, "long", {1: [item], 2: [short]}))]
-    )
+    write_page(folder / "long.html", [run_source(write_run(folder, "long", {1: [item]}))])
     return folder / "long.html"
 
 
 @pytest.mark.parametrize("viewport", [LAPTOP, PHONE])
 def test_a_long_discussion_is_folded_under_a_strip_of_its_rounds(browser, long, viewport):
     for page in opened(browser, long, viewport):
-        buttons = page.locator("#report button").evaluate_all(
-            "(all) => all.map((b) => b.offsetHeight)"
-        )
-        assert max(buttons) < 100  # though one is of a question of 4,200 characters
         page.click("#tab-discussions")
         page.click(".row >> nth=0")
         page.wait_for_selector(".strip")
@@ -407,14 +345,6 @@ def test_a_long_discussion_is_folded_under_a_strip_of_its_rounds(browser, long, 
         assert page.evaluate(focused) == "r3.s0.e0"
         top = page.locator("[data-turn='r3.s0.e0'] summary").bounding_box()["y"]
         assert 0 < top < viewport["height"] / 2
-        lines = page.evaluate(
-            """() => {
-              const range = document.createRange();
-              range.selectNodeContents(document.activeElement.parentElement.querySelector("pre"));
-              return 1250 / new Set([...range.getClientRects()].map((each) => each.top)).size;
-            }"""
-        )
-        assert lines <= 90  # characters in each
         assert page.evaluate("document.documentElement.scrollWidth") == viewport["width"]
 
 
