@@ -68,18 +68,7 @@ def gradients(model: torch.nn.Module) -> dict[str, torch.Tensor]:
 
 @pytest.mark.parametrize(
     "model_type",
-    [
-        *(
-            "gemma2",
-            "gemma3_text",
-            "gemma4_text",
-            "mistral",
-            "qwen3_next",
-            "qwen3_5_text",
-            "qwen3_5_moe_text",
-        ),
-        *("gpt_oss", "olmo3", "granite", "bloom"),
-    ],
+    ["gemma2", "gemma3_text", "gemma4_text", "mistral", "qwen3_next", "gpt_oss", "bloom"],
 )
 def test_padded_log_probs_are_those_of_each_sample_alone(model_type, tmp_path):
     folder = save_model_type(tmp_path, model_type)

@@ -249,14 +249,6 @@ def test_the_loss_is_openrlhfs(correction, aggregation):
     assert found.loss.item() == expected.item()
 
 
-def test_a_loss_of_ones_own_is_one_file(tmp_path):
-    file = tmp_path / "mine.py"
-    file.write_text("def mine(i): return -i.logprobs")
-    logprobs, advantages, mask = torch.ones(2, 3), torch.ones(2, 3), mask_of(3, 2)
-    found = surrogate(logprobs, advantages, mask, totals(5, 2), loss=f"{file}:mine")
-    assert (found.loss, found.num_clipped) == (-1, 0)
-
-
 def test_the_kl_penalty_is_averaged_like_the_loss_and_pulls_to_the_reference():
     logprobs = torch.tensor([[-1.0, -3.0]], requires_grad=True)
     kl = approximate_kl(logprobs, torch.tensor([[-2.0, -9.0]]), estimator="k3")
@@ -410,24 +402,6 @@ def test_samples_of_a_prompt_are_a_group(samples, unit, limit, share, groups):
 
 TOOL = sample(prompt_token_ids=(5, 8), response_token_ids=(7, 9, 1), sampled=(True, False, True))
 SHORT = sample(prompt_token_ids=(5,), response_token_ids=(3,))
-
-
-def test_only_sampled_tokens_are_predicted():
-    batch = batching.assemble([TOOL, SHORT], device=CPU)
-    assert batch.input_ids.tolist() == [[5, 8, 7, 9, 1, 5, 3]]
-    assert batch.position_ids.tolist() == [[0, 1, 2, 3, 4, 0, 1]]
-    assert (batch.boundaries.tolist(), batch.longest) == ([0, 5, 7], 5)
-    assert (batch.predicting.tolist(), batch.response_ids.tolist()) == ([1, 3, 5], [7, 1, 3])
-    assert batch.mask.int().tolist() == [[1, 0, 1], [1, 0, 0]]
-    assert batch.key_places is None
-    assert (batch.key_boundaries.tolist(), batch.most_keys) == ([0, 5, 7], 5)
-
-
-def test_a_predicted_token_has_the_temperature_of_its_sample():
-    batch = batching.assemble([TOOL, SHORT], device=CPU, temperature=[0.5, 2.0])
-    assert batch.temperature.tolist() == [0.5, 0.5, 2.0]
-    assert batching.assemble([], device=CPU, temperature=[]).temperature.tolist() == []
-    assert batching.assemble([TOOL], device=CPU, temperature=0.7).temperature == 0.7
 
 
 def test_samples_of_a_prompt_lie_behind_one_copy_of_it():

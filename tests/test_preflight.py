@@ -9,13 +9,12 @@ from small_runs import FAMILIES, QUICKSTART, REPOSITORY
 from tables import cases
 from tiny_models import save_tiny_model
 
-from comas.config.schema import Config, Data
+from comas.config.schema import Config
 from comas.interaction.prompts import SOLUTION, fill
 from comas.preflight import preparation
 from comas.preflight.checks import Check, PreflightError, errors_of, table
 from comas.preflight.configuration import load_config
 from comas.preflight.lengths import check_lengths, context_length
-from comas.preflight.locations import held_out_rules, training_rules
 from comas.preflight.machine import (
     Gpus,
     Machine,
@@ -26,7 +25,7 @@ from comas.preflight.machine import (
 )
 from comas.preflight.memory import GIB, engine_memory
 from comas.preflight.model_shape import ModelShape
-from comas.preflight.preparation import check_device, check_disk, check_run, prepare
+from comas.preflight.preparation import check_device, check_disk, check_run
 from comas.preflight.sharding import check_memory
 from comas.types import Question
 
@@ -224,12 +223,6 @@ def test_the_quick_start_needs_a_few_gib_on_a_cpu(num_parameters, fits):
     [check] = check_memory(config, [shape] * 2, machine)
     assert (check.error is None) == fits
     assert (4 < float(check.needed.removesuffix(" GiB")) < 6) == fits
-    found = []
-    for kl_coef in (0.0, 0.1):
-        config = load_config(QUICKSTART, ["cluster.device=cpu", f"algorithm.kl_coef={kl_coef}"])
-        [check] = check_memory(config, [shape] * 2, machine)
-        found.append(float(check.needed.removesuffix(" GiB")))
-    assert found[1] - found[0] == pytest.approx(2 * 4 * num_parameters / GIB, abs=0.11)
 
 
 def test_a_kv_cache_that_holds_no_whole_sequence_is_an_error_on_a_cpu():
@@ -266,24 +259,3 @@ def test_frozen_shared_and_kept_policies_are_counted_as_they_are_saved():
     config.society.update_every = [1]
     config.society.policy_of_agent = [0, 0, 0, 0]
     assert check_disk(config, sizes={0: 10**9}, free=0).needed.startswith("41.5 GiB")  # 4 models
-
-
-def test_a_users_questions_are_read_by_their_columns_with_a_system_prompt(tmp_path):
-    model = save_tiny_model(tmp_path / FAMILIES[0], FAMILIES[0])
-    (tmp_path / "mine.csv").write_text("question,answer\n1 + 1?,2\n2 + 2?,4\n")
-    overrides = [
-        *(f"saves={tmp_path / 'saves'}", f"society.models=[{model}]", "rollout.batch_size=2"),
-        *(f"data.train={tmp_path}/mine.csv", f"data.validation={tmp_path}/mine.csv"),
-        *("data.columns.prompt=question", "data.domain=math", "rollout.system_prompt=Be careful."),
-        "data.probe=null",
-    ]
-    config = load_config(QUICKSTART, overrides)
-    embedded = load_config(QUICKSTART, ["data.domain=math"])
-    assert training_rules(embedded) == held_out_rules(embedded) == Data()
-    prepared = prepare(config)
-    assert [question.text for question in prepared.train.questions] == ["1 + 1?", "2 + 2?"]
-    assert prepared.train.answers == {"mine/1": "2", "mine/2": "4"}
-    assert prepared.validation.questions[0].question_id == "mine/1"
-    Path(model, "chat_template.jinja").write_text("{{ messages[-1]['content'] }}")
-    with pytest.raises(PreflightError, match=r"rollout\.system_prompt: the chat template"):
-        prepare(load_config(QUICKSTART, overrides))

@@ -1,11 +1,9 @@
 """The quick-start: its questions, worked discussions and build."""
 
-import asyncio
 import hashlib
 import json
 import logging
 import re
-import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -23,31 +21,14 @@ from comas.quickstart import build, build_society
 from comas.quickstart.examples import discussion_examples
 from comas.quickstart.muon import Muon
 from comas.quickstart.probe import probe_records
-from comas.quickstart.questions import Problem, draw_problem, records
-from comas.quickstart.worked import Worked, slip, work
+from comas.quickstart.questions import draw_problem, records
+from comas.quickstart.worked import slip, work
 from comas.quickstart.world import HABITS, MISTAKES, SLIP, UNSEEN, Mixture, habits_of
-from comas.types import DOMAINS, Domain
+from comas.types import DOMAINS
 from comas.utils import files
 from comas.utils.files import json_lines, write_text
 from comas.verification.verifiers import verify
 
-FUNCTION = "def test_count():\n    assert count() == len(range(4, 41))"
-PROBLEMS: dict[Domain, Problem] = {
-    "math": Problem("math", "What is 48 + 23?", "71", (48, 23), 0),
-    "science": Problem("science", "How many minutes are 7 h 43 min?", "463", (7, 43), 0),
-    "coding": Problem(
-        "coding",
-        f"Write count(), which returns how many numbers the range has.\n\n{FUNCTION}",
-        f"{FUNCTION}\n\ntest_count()\n",
-        (4, 41),
-        0,
-    ),
-}
-RIGHT = {
-    "math": "The result: 8+3=11, 4+2=6, 6+1=7. \\boxed{71}",
-    "science": "In minutes: 7*60=420, 420+43=463. \\boxed{463}",
-    "coding": "The end minus the start.\n```python\ndef count():\n    return 41 - 4\n```",
-}
 BUILDS_WHEN_TOLD = case_file("quickstart")["BUILDS_WHEN_TOLD"]
 
 
@@ -81,24 +62,13 @@ def test_no_held_out_question_has_a_twin_to_train_on():
         assert any(known.count(content) > 1 for content in known)
 
 
-@pytest.mark.parametrize("domain", DOMAINS)
-def test_every_kind_of_mistake_makes_a_solution_wrong(domain):
-    problem = PROBLEMS[domain]
-    assert work(problem, None) == Worked(RIGHT[domain], None)
-    assert verify(domain, RIGHT[domain], problem.answer) == "correct"
-    kinds = {*MISTAKES[domain], UNSEEN} - {SLIP}
-    texts = {work(problem, kind).text: work(problem, kind).mistake for kind in kinds}
-    assert set(texts.values()) == kinds
-    assert {verify(domain, text, problem.answer) for text in texts} == {"wrong"}
-
-
 @pytest.mark.parametrize("held_out", [False, True])
-@pytest.mark.parametrize("domain", ["math", "science"])
-def test_a_solution_has_a_mistake_exactly_when_its_answer_is_wrong(domain, held_out):
+@pytest.mark.parametrize(("domain", "num"), [("math", 300), ("science", 300), ("coding", 2)])
+def test_a_solution_has_a_mistake_exactly_when_its_answer_is_wrong(domain, num, held_out):
     """For all kinds, on both sides of the split; science tolerates 5 %."""
     rng = Random(4)
     kinds = {*MISTAKES[domain], UNSEEN} - {SLIP}
-    for _ in range(300):
+    for _ in range(num):
         problem = draw_problem(rng, domain=domain, held_out=held_out)
         for worked in (slip(rng, problem), *(work(problem, kind) for kind in kinds)):
             verdict = verify(domain, worked.text, problem.answer)
@@ -233,15 +203,6 @@ def _build_under_way(root: Path, *, seed: int) -> Iterator[subprocess.Popen]:
         process.communicate()
 
 
-def test_the_next_build_removes_what_a_killed_one_left(taught, tmp_path):
-    with _build_under_way(tmp_path, seed=1) as killed:
-        assert len(list((tmp_path / "quickstart").iterdir())) == 2
-        killed.send_signal(signal.SIGKILL)
-        killed.wait()
-    society = build_society(tmp_path, seed=0)
-    assert sorted(society.parent.iterdir()) == [society.parent / ".lock", society]
-
-
 @cases("seed, models", (0, ["qwen2", "theirs"]), (1, ["llama", "qwen2"]))
 def test_a_build_waits_for_another_and_takes_the_same(
     seed, models, taught, caplog, monkeypatch, tmp_path
@@ -277,21 +238,3 @@ def test_muon_steps_as_pytorchs_does_up_to_its_rounding():
     for mine, other in zip(ours, theirs, strict=True):
         # bfloat16 has 8 bits, and its errors accumulate over five Newton-Schulz steps.
         assert (mine - other).norm() < 0.05 * other.norm()
-
-
-@pytest.mark.stack
-def test_a_failing_warm_start_says_why_and_stops_the_other(tmp_path, monkeypatch, capfd):
-    processes = []
-    create = asyncio.create_subprocess_exec
-
-    async def recorded(*arguments: str, **options: object) -> asyncio.subprocess.Process:
-        processes.append(await create(*arguments, **options))
-        return processes[-1]
-
-    monkeypatch.setattr(asyncio, "create_subprocess_exec", recorded)
-    monkeypatch.setattr(build, "ARCHITECTURES", ("qwen2", "mamba"))
-    with pytest.raises(RuntimeError, match="the mamba agent failed"):
-        asyncio.run(build._obtain_all(tmp_path / "models", seed=0))
-    assert "invalid choice: 'mamba'" in capfd.readouterr().err
-    assert [process.returncode for process in processes] == [-9, 2]
-    assert not (tmp_path / "models").exists()

@@ -73,23 +73,6 @@ def test_the_real_prompts_cost_few_tokens(tokenizer, domain):
     assert all(length <= bound for length, bound in zip(lengths, (20, 80, 48, 48), strict=True))
 
 
-def test_the_chat_formats_are_those_of_qwen2_and_llama_3():
-    message = [{"role": "user", "content": "Hi"}]
-    rendered = {
-        name: tokenizer_of(name).apply_chat_template(
-            message, tokenize=False, add_generation_prompt=True
-        )
-        for name in CHAT_FORMATS
-    }
-    assert rendered == {
-        "qwen2": "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n",
-        "llama": (
-            "<|begin_of_text|><|start_header_id|>user<|end_header_id|>\n\nHi<|eot_id|>"
-            "<|start_header_id|>assistant<|end_header_id|>\n\n"
-        ),
-    }
-
-
 def test_a_lesson_is_the_response_and_what_the_prompt_quotes(tokenizer):
     quoted = {"solution": RIGHT["science"], "evaluation": LONGEST_ACCUSATION["science"]}
     prompt = fill(SCORING, "science", question=PROBLEMS["science"].text, **quoted)

@@ -19,7 +19,7 @@ from comas.engines.policy.deepspeed_options import deepspeed_config
 from comas.engines.rollout.vllm_options import engine_arguments
 from comas.preflight import configuration
 from comas.preflight.configuration import load_config
-from comas.preflight.engine_options import REFUSED_OF_VLLM, names_of_vllm, passed_on
+from comas.preflight.engine_options import REFUSED_OF_VLLM, names_of_vllm
 from comas.preflight.machine import Gpus
 from evaluation import config as evaluation_config
 
@@ -144,18 +144,6 @@ def test_every_key_says_what_it_is_for(path):
     assert undocumented == []
 
 
-def test_no_key_is_dead():
-    """Each is read by code outside the configuration."""
-    comas = REPOSITORY / "comas"
-    code = "".join(
-        path.read_text()
-        for path in comas.rglob("*.py")
-        if comas / "config" not in path.parents or path == Path(schema.run.__file__)
-    )
-    names = {key: key.rpartition(".")[2] for key in every_key()}
-    assert [key for key, name in names.items() if not re.search(rf"\.{name}\b", code)] == []
-
-
 def test_an_example_fits_its_key():
     for schema_class in (Config, evaluation_config.EvaluationConfig):
         for name, key in keys_of(schema_class()).items():
@@ -206,8 +194,3 @@ def test_the_arguments_of_vllm_are_read_and_each_refused_pattern_matches_one():
     assert names == {field.name for field in fields(EngineArgs)}
     patterns = " ".join(REFUSED_OF_VLLM).split()
     assert [each for each in patterns if not fnmatch.filter(names, each)] == []
-
-
-def test_every_option_is_named_in_the_log():
-    config = load_config(None, ["rollout.vllm_options.block_size=16"])
-    assert passed_on(config) == ["passed on to vLLM: {block_size: 16}"]

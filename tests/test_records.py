@@ -6,13 +6,10 @@ from typing import Any
 
 import psutil
 import pytest
-import torch
-from builders import sample
 from page_runs import discussion
 from small_runs import reopened
 
 from comas.config.schema import Config
-from comas.policy_optimization.batching import response_rows
 from comas.policy_optimization.samples import collect_samples
 from comas.preflight.configuration import load_config
 from comas.run import RunDirectory
@@ -70,12 +67,6 @@ def test_advantages_of_an_earlier_step_join_the_tokens_of_that_step(tmp_path):
         (late.discussion_id, "r0.s0"): [-0.5],
     }
     assert records[early.discussion_id, "r0.s0"]["response_token_ids"] == [6]
-
-
-def test_each_sample_gets_the_advantages_of_its_own_tokens_only():
-    samples = [sample(response_token_ids=ids) for ids in ((7, 9), (3,))]
-    rows = response_rows(torch.tensor([[1.5, 1.0], [-2.0, 0.0]]), samples)
-    assert [*map(list, rows)] == [[1.5, 1.0], [-2.0]]
 
 
 def test_advantages_are_named_by_the_turns_of_the_buffer():

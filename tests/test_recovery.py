@@ -318,9 +318,3 @@ def test_a_society_that_is_lost_again_at_the_same_step_is_given_up(saves, monkey
     """Step 3 is the first after a checkpoint; before step 4, step 3 is repeated."""
     with pytest.raises(GivenUpError, match=f"failed while updating in step {step}"):
         train(saves, monkeypatch, f"given-up-{step}", [step] * 4)
-
-
-@pytest.mark.stack
-def test_a_society_that_never_started_is_not_started_again(saves, monkeypatch):
-    with pytest.raises(LostEngineError, match="rank 0 did not start"):
-        train(saves, monkeypatch, "never-started", [0])

@@ -13,7 +13,7 @@ from tables import cases
 from evaluation.accuracy import Difference, accuracy_of, paired_difference, pass_at_k
 from evaluation.grading import GRADERS_FINGERPRINT
 from evaluation.report import compare, write_summary
-from evaluation.results import GRADERS, Cost, write_identity
+from evaluation.results import Cost, write_identity
 
 
 def rows_of(folder: Path) -> dict[tuple[str, ...], dict]:
@@ -135,21 +135,6 @@ def test_the_parts_of_two_runs_are_compared_each_with_its_like(tmp_path):
         assert (row["reference"], row["difference_points"]) == ("before/agent_0", difference)
 
 
-@cases(
-    "verdicts, num_failures, reasons",
-    ("cw--", 1, "2/4 answered, 1 failed (failures.jsonl), 1 not asked yet"),
-    ("cw--", 0, "2/4 answered, 2 not asked yet"),
-    ("cwfu", 0, ", ".join(f"the {grader} grader failed on 1" for grader in GRADERS)),
-)
-def test_what_is_missing_is_said(tmp_path, verdicts, num_failures, reasons):
-    write(tmp_path / "base", evaluation(["cwuw"], setup="complete"))
-    assert "## Missing\n\nNothing: every answer" in write_summary(tmp_path / "base")
-    write(tmp_path / "base", evaluation([verdicts], num_failures=num_failures))
-    text = write_summary(tmp_path / "base")
-    assert f"- base, vanilla, gsm8k: {reasons}\n" in text
-    assert "| 25.00 [" in text
-
-
 @cases("verdicts, told", ("cuuu", "3 of 4 replies"), ("cwuu", ""), ("ffuw", ""), ("ffuu", "2 of 2"))
 def test_replies_without_an_answer_are_told_where_they_are_most(tmp_path, verdicts, told):
     write(tmp_path / "base", evaluation([verdicts]))
@@ -171,8 +156,6 @@ def difference(*, of: Sequence[str], to: Sequence[str]) -> Difference:
     (["cwcu", "ccw-"], ["cwcu", "ccw-"], (0, 0, 0)),  # a subject and itself
     # Resamples of {0, 1}: mean 0 with probability 1/4, 1/2 with 1/2, 1 with 1/4.
     (["cc"], ["cw"], (0.5, 0, 1)),
-    # X of Binomial(10, 1/2): P(X <= 1) = 0.011, P(X <= 2) = 0.055; the same above.
-    (["c" * 10], ["cw" * 5], (0.5, 0.2, 0.8)),
     # Two tasks, solved in 4 of 5 seeds against 1 of 5: each differs by 3/5, so no spread.
     (["cc", "cc", "cc", "cc", "ww"], ["cc", "ww", "ww", "ww", "ww"], (0.6, 0.6, 0.6)),
     # Seeds differ in number.
@@ -195,8 +178,6 @@ def test_a_difference_and_its_interval_are_those_counted_by_hand(of, to, expecte
 @cases(
     "of, to, p_value",
     (["cccww"], ["wwwww"], 2 / 8),  # 3 better, none worse: the bootstrap's interval is above 0
-    (["c" * 4 + "w" * 496], ["w" * 500], 2 / 16),
-    (["c" * 5], ["w" * 5], 2 / 32),
     (["c" * 6], ["w" * 6], 2 / 64),
     (["cwcu"], ["cwcu"], 1),
     # 10 better, 2 worse of 12 that differ: 2 * (1 + 12 + 66) / 2^12

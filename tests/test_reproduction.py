@@ -14,7 +14,6 @@ from tables import cases, pairs
 from comas.config import config_as_yaml, load
 from comas.config.errors import ConfigError
 from comas.preflight.configuration import load_config
-from comas.preflight.plugins import user_sources
 from comas.reproduction import __main__ as reproduction
 from comas.reproduction.figure import figure
 from comas.reproduction.intervals import interval
@@ -40,7 +39,7 @@ from comas.reproduction.results import (
 )
 from comas.reproduction.runs import PlannedRun, make_runs, plan_runs
 from comas.reproduction.study import Study, find_conflicts
-from comas.run import RunDirectory, validation
+from comas.run import validation
 from comas.utils.files import FileError, json_lines
 from comas.utils.terminal import EXIT_ERROR
 
@@ -127,21 +126,6 @@ def test_the_plan_knows_what_is_finished_and_refuses_a_run_of_other_settings(tmp
     begin(planned[2], setting="training.num_steps=7")
     with pytest.raises(ValueError, match=r"other settings \(training.num_steps: 7 -> 60\); remove"):
         plan(tmp_path, *TWO)
-
-
-def test_a_run_with_a_plugin_of_another_text_is_of_other_settings(tmp_path):
-    mine = tmp_path / "mine.py"
-    mine.write_text("def x(discussions):\n    return 1\n")
-    settings = f"experiments.mine=configs/quickstart.yaml reward.scheme={mine}:x"
-    given = ["only=[mine]", "seeds=[0]", settings]
-    [run] = plan(tmp_path, *given)
-    config = load_config(run.config, run.overrides)
-    with RunDirectory.create(config) as folder:
-        folder.keep_settings({}, user_sources(config))
-    assert plan(tmp_path, *given)[0].folder is not None
-    mine.write_text("def x(discussions):\n    return 2\n")
-    with pytest.raises(ValueError, match=r"mine\.py: sha256 .* -> sha256 .*\); remove"):
-        plan(tmp_path, *given)
 
 
 @pytest.mark.stack

@@ -2,7 +2,6 @@
 
 import time
 from collections import Counter
-from dataclasses import replace
 from random import Random
 
 import pytest
@@ -11,7 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tables import cases
 
-from comas.policy_optimization.samples import collect_samples
 from comas.reward_formulation import REWARD_SCHEMES, RewardScheme, offer_evidence
 from comas.reward_formulation.interaction_reward import interaction_reward, parse_score
 from comas.reward_formulation.judgment_reward import parse_judgment
@@ -100,16 +98,6 @@ def test_a_collapsed_response_is_read_in_linear_time(parse, collapsed):
     started = time.process_time()
     assert parse(text) is None
     assert time.process_time() - started < 5
-
-
-def test_responses_that_spelt_a_mark_are_counted_by_agent():
-    first, other = turn("r0.s0"), turn("r1.s0", agent=1)
-    first = replace(first, generation=replace(first.generation, spells_mark=True))
-    metrics = rollout_metrics(
-        interaction_reward([discussion(first, other)]).discussions, num_agents=2
-    )
-    assert metrics["interaction/spelt_marks"] == 1
-    assert metrics["agent_0/spelt_marks"] == 1 and metrics["agent_1/spelt_marks"] == 0
 
 
 def test_a_scheme_is_handed_what_it_asks_for_and_nothing_else():
@@ -228,13 +216,10 @@ def test_a_shuffle_follows_the_seed_and_deals_none_where_nothing_is():
     same = sum(r[0] == (score - 1) / 2 for r, score in zip(first, scores, strict=True))
     # Hypergeometric: mean 50, standard deviation 5.
     assert 25 < same < 75
-    pairs = Counter(solution + evaluation for solution, evaluation, _ in first)
-    assert set(pairs) > {1.0}  # solutions and evaluations are dealt apart
+    assert {sum(each[:2]) for each in first} > {1.0}  # solutions and evaluations are dealt apart
     discussions = [discussion(turn("r0.s0")), scored(1, 3)]
     rewarded = REWARD_SCHEMES["shuffled"](discussions, evidence={"rng": lambda: Random(0)})
     assert [item.rewards for item in rewarded.discussions] == [(None,), (1.0, 0.0, 0.0)]
-    controls = ("flipped", "shuffled", "constant", "approving")
-    assert not any(REWARD_SCHEMES[name].sees_verdicts for name in controls)
 
 
 SCHEME = REWARD_SCHEMES["majority"]
@@ -279,6 +264,7 @@ def test_the_majority_of_all_copies_is_the_label(answers, expected):
 def test_what_has_no_box_has_no_vote_and_no_part_in_the_share():
     assert labelled(held("q", "7", "7", boxed("8"))) == [(0.0, 0.0, 1.0)]
     assert labelled(held("q", "no idea"), held("q", "\\boxed{}")) == [(None,)] * 2
+    assert labelled(held("q", boxed("7"), domain="coding")) == [(None,)]  # a constant would count
     discussions = [
         held("a", boxed("7"), boxed("7"), "x", "y"),
         held("b", boxed("1")),
@@ -286,13 +272,3 @@ def test_what_has_no_box_has_no_vote_and_no_part_in_the_share():
         held("d", boxed("1"), domain="science"),
     ]
     assert SCHEME(discussions, evidence={}).metrics == {"majority/share": (2 / 4 + 1 / 1) / 2}
-
-
-@pytest.mark.parametrize("domain", ["coding", "science"])
-def test_coding_and_science_contribute_no_gradient(domain):
-    """No sample, so no advantage: a constant reward beside those of math would become one."""
-    [rewarded] = SCHEME([held("other", boxed("7"), domain=domain)], evidence={}).discussions
-    assert rewarded.rewards == (None,)
-    assert collect_samples([rewarded], policy_of_agent=[0], mask_truncated=True) == [[]]
-    metrics = rollout_metrics([rewarded], num_agents=1)
-    assert metrics["reward/solution"] is None and metrics["response_length"] == 1

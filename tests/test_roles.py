@@ -8,19 +8,17 @@ import torch
 from builders import QUESTION, generation, sample
 from small_runs import QUICKSTART
 from tables import case_file, cases
+from test_plugins import plugin_errors
 
 from comas.config import ConfigError
 from comas.interaction.criticism import CRITICISMS
 from comas.interaction.schedules import SCHEDULES, UNCRITICISED_SCHEDULES
 from comas.policy_optimization.advantages import compute_advantages
 from comas.policy_optimization.samples import collect_samples
-from comas.preflight.checks import errors_of
 from comas.preflight.configuration import load_config
-from comas.preflight.plugins import check_plugins
 from comas.preflight.sizes import silent_discussions, silent_rewards
 from comas.reward_formulation import REWARD_SCHEMES
 from comas.run.guards import check_paid
-from comas.run.metrics.meanings import as_regex, meanings
 from comas.run.metrics.reward_effectiveness import reward_effectiveness
 from comas.run.metrics.step import rollout_metrics
 from comas.run.pages.discussions import thread_of
@@ -150,18 +148,6 @@ def test_weights_and_judges_may_have_declared_roles_and_no_others(refined, tmp_p
             load_config(QUICKSTART, settings)
 
 
-@cases(
-    "metric, caption",
-    ("reward/refinement", "Mean reward of that role"),
-    ("agent_1/reward/plan", "Mean reward of that role"),
-    ("reward/spread", "Largest difference"),
-    ("agent_0/policy/gradient_norm/plan", "Norm of that role's part"),
-)
-def test_metrics_of_declared_roles_have_captions(metric, caption):
-    fitting = [each.text for each in meanings() if re.fullmatch(as_regex(each.pattern), metric)]
-    assert len(fitting) == 1 and fitting[0].startswith(caption)
-
-
 def changed(path, changes: dict[str, str]) -> str:
     text = REFINER + UNPAID
     for old, new in changes.items():
@@ -176,20 +162,14 @@ def test_a_dry_run_refuses_trained_turns_without_a_reward_unless_that_is_meant(
     tmp_path, scheme, changes, unpaid
 ):
     path = tmp_path / "refiner.py"
-    settings = [changed(path, changes), f"reward.scheme={scheme.format(path)}"]
-    faults = errors_of(check_plugins(load_config(QUICKSTART, settings), None))
+    faults = plugin_errors(changed(path, changes), f"reward.scheme={scheme.format(path)}")
     said = f"gave no reward to turns of the role {unpaid}, so nothing"
     assert len(faults) == (unpaid is not None) and all(said in fault for fault in faults)
 
 
 @cases("changes, said")
 def test_what_is_no_role_is_refused_by_name(tmp_path, changes, said):
-    try:
-        config = load_config(QUICKSTART, [changed(tmp_path / "refiner.py", changes)])
-        faults = errors_of(check_plugins(config, None))
-    except ConfigError as error:
-        faults = [str(error)]
-    assert said in faults[0]
+    assert said in plugin_errors(changed(tmp_path / "refiner.py", changes))[0]
 
 
 def test_every_shipped_discussion_rewards_all_that_it_trains():

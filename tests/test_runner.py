@@ -281,15 +281,3 @@ def test_same_seed_same_requests_whatever_the_order_and_concurrency(tmp_path):
     assert seeds_of("second", concurrency=16, reverse=True) == first
     assert results(tmp_path / "first") == results(tmp_path / "second")
     assert not seeds_of("third", seeds=(1,)) & first
-
-
-def test_a_damaged_line_is_an_error_that_names_it_and_nothing_is_overwritten(tmp_path):
-    message = r"inference\.jsonl, line 1 is damaged: calls\.0\.speaker: Field required.*Delete"
-    path = tmp_path / "inference.jsonl"
-    with ScriptedServer(model) as server:
-        run(server.base_url, tmp_path)
-        damaged = path.read_bytes().replace(b'"speaker"', b'"seat"', 1)
-        path.write_bytes(damaged)
-        with pytest.raises(ValueError, match=message):
-            run(server.base_url, tmp_path)
-    assert path.read_bytes() == damaged

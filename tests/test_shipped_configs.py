@@ -1,8 +1,5 @@
-"""Every YAML under configs/ parses, resolves into a run, and makes a step with scripted agents;
-those that differ in their engines also make one with tiny random models."""
+"""Every YAML under configs/ parses, resolves into a run, and makes a step with scripted agents."""
 
-import json
-from collections import Counter
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
@@ -14,7 +11,6 @@ from small_runs import FAMILIES, REPOSITORY, record, write_records
 from tables import case_file
 from tiny_models import save_tiny_model
 
-from comas import train as driver
 from comas.config import Config
 from comas.config.schema import Dpo
 from comas.engines.cluster.placement import check_gpus, plan_policy
@@ -26,13 +22,11 @@ from comas.policy_optimization.samples import Buffers, collect_samples
 from comas.policy_optimization.update_stats import UpdateStats
 from comas.preflight.checks import errors_of
 from comas.preflight.configuration import load_config
-from comas.preflight.preparation import check_run, prepare
+from comas.preflight.preparation import check_run
 from comas.preflight.sizes import derive_sizes, describe_sizes
 from comas.reward_formulation import REWARD_SCHEMES, offer_evidence
-from comas.run import RunDirectory
-from comas.run.guards import closing_line, lost_signals
+from comas.run.guards import lost_signals
 from comas.run.metrics.step import step_metrics
-from comas.run.records import read_rows
 from comas.types import Generation, Question, Request, TrainingSample, TurnKey
 from comas.verification.forms import Verdict
 
@@ -175,41 +169,3 @@ def test_every_config_has_all_that_it_needs_once_its_models_and_questions_are_he
     found = check_run(tiny_run(file, tiny))
     assert errors_of(found.checks) == []
     assert found.sizes is not None and found.sizes.num_steps == 1
-
-
-ON_THE_STACK = (  # configurations whose engines differ from those of test_world and test_plugins
-    "quickstart/srlm",  # pairs, self-rated
-    "quickstart/frozen_seat",  # never updated
-    "comas",  # four agents, sequential
-)
-
-
-@pytest.mark.stack
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ON_THE_STACK)
-def test_a_config_makes_a_step_on_the_whole_stack(name, tiny, caplog):
-    config = tiny_run(CONFIGS / f"{name}.yaml", tiny)
-    prepared = prepare(config)
-    with RunDirectory.create(prepared.config) as run:
-        driver.train(prepared, run)
-    # Random models say nothing readable, which must be reported.
-    assert [record for record in caplog.records if record.name == "comas.run.guards"]
-    start, step = rows = read_rows(run.path / "metrics.jsonl")
-    assert "little or nothing to learn from" in closing_line(rows, run.path)[1]
-    assert "validation/accuracy" in start
-    with (run.path / "discussions/step_0001.jsonl").open(encoding="utf-8") as lines:
-        turns = [turn for line in lines for turn in json.loads(line)["turns"]]
-    num_rewarded = Counter(
-        config.policy_of_agent[turn["agent"]] for turn in turns if turn["reward"] is not None
-    )
-    for agent, policy in enumerate(config.policy_of_agent):
-        trained = policy in config.trained_policies
-        assert (f"agent_{agent}/policy/loss" in step) == trained
-        saved = "config.json" if config.policy.lora.rank is None else "adapter_config.json"
-        assert (run.path / f"models/agent_{agent}/{saved}").exists() == trained
-        if trained:
-            num_samples = step[f"agent_{agent}/policy/num_samples"]
-            # Random models give SRLM no score, hence no pairs.
-            assert num_samples == num_rewarded[policy] or isinstance(config.algorithm, Dpo)
-            assert num_samples <= num_rewarded[policy]
-            assert step[f"agent_{agent}/rollout_mismatch/max"] < 1e-3

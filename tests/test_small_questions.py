@@ -12,10 +12,7 @@ from comas.verification.math import verify_math
 from scripts.small_questions import (
     CONFIGS,
     LARGEST,
-    SCORES,
-    VERDICTS,
     demonstrations,
-    judged_cells,
     problems,
     records,
 )
@@ -63,21 +60,3 @@ def test_demonstrated_judges_are_blind(folder):
             seen[verdict, is_right, parse_score(row["response"])] += 1
     assert set(seen.values()) == {4}  # 48 questions, 2 x 2 x 3 combinations
     assert len(seen) == 12
-
-
-@pytest.mark.parametrize(
-    "truth, true_verdicts, true_scores",
-    # of 96, and of the two thirds of scores that are not doubtful
-    [(0.5, 48, 32), (0.75, 72, 48), (1.0, 96, 64)],
-)
-def test_demonstrated_judges_are_right_in_the_share_that_is_asked_for(
-    truth, true_verdicts, true_scores
-):
-    cells = judged_cells(96, truth)
-    assert len(cells) == 96 and sum(is_right for is_right, _, _ in cells) == 48
-    assert (
-        sum((verdict == VERDICTS[0]) == is_right for is_right, verdict, _ in cells) == true_verdicts
-    )
-    firm = [(is_right, score) for is_right, _, score in cells if score != SCORES[1]]
-    assert len(firm) == 64
-    assert sum((score == SCORES[2]) == is_right for is_right, score in firm) == true_scores

@@ -15,7 +15,7 @@ from comas.engines.cluster.placement import gpus_in_all, plan_policy
 from comas.policy_optimization.samples import Buffers
 from comas.policy_optimization.update_stats import UpdateStats
 from comas.preflight.configuration import load_config
-from comas.preflight.sizes import derive_sizes, describe_sizes
+from comas.preflight.sizes import derive_sizes
 from comas.run.bookkeeping import is_due
 from comas.run.metrics.step import update_metrics, variance_between_roles
 from comas.run.records import read_rows
@@ -95,13 +95,6 @@ def test_after_a_step_with_a_checkpoint_no_buffer_holds_anything(intervals, save
     (FIVE, (432, 144, 144), (1, 1, 1), (10, 10, 10)),
     # In 10 steps 3, 6, 9 and the last: 4 updates.
     ((*FIVE, "society.update_every=[1,3,0]"), (432, 144, 144), (1, 1, 0), (10, 4, 0)),
-    # By 100 samples: 4 (432); 3 x 144 = 432 also 4, in the last step 1 (144): 3 x 4 + 1.
-    (
-        (*FIVE, "society.update_every=[1,3,0]", "optimization.train_batch_size=100"),
-        (432, 144, 144),
-        (4, 4, 0),
-        (40, 13, 0),
-    ),
 )
 def test_sizes_are_those_of_each_policy(overrides, samples, of_an_update, of_the_run):
     saving = ("training.num_steps=10", "training.save_every=3")
@@ -109,16 +102,6 @@ def test_sizes_are_those_of_each_policy(overrides, samples, of_an_update, of_the
     assert sizes.samples_per_policy == samples
     assert sizes.optimizer_steps_per_policy == of_an_update
     assert sizes.num_optimizer_steps == of_the_run
-
-
-def test_the_first_lines_of_a_run_say_who_is_updated_when_and_who_is_frozen():
-    config = society(*FIVE, "society.update_every=[1,2,0]")
-    sizes = derive_sizes(config, num_questions=2400)
-    lines = describe_sizes(config, sizes)
-    assert "society: 5 agents with 3 policies" in lines
-    [updates] = [line for line in lines if line.startswith("updates: ")]
-    for words in ("policy 0 every step", "policy 1 every 2 steps", "policy 2 never (frozen)"):
-        assert words in updates
 
 
 def test_agents_that_share_a_policy_have_its_numbers_and_who_was_not_updated_has_none():

@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 from builders import discuss, discussion, generation, turn
 from chat_styles import STYLES
-from config_errors import only_error
 from small_runs import QUICKSTART, make_run
 from tables import cases
 
@@ -19,7 +18,6 @@ from comas.run.pages.discussions import thread_of
 from comas.run.records import discussion_record
 from comas.types import Generation, Question, Request, RewardedDiscussion
 from comas.utils.chat import ChatEncoder
-from comas.utils.client import _prompt
 from comas.utils.endpoint import Endpoint
 from comas.utils.replies import read_reply
 from comas.utils.thinking import Said, ThinkingMarks
@@ -153,18 +151,10 @@ def test_the_lengths_of_thinking_and_answer_are_metrics_of_models_that_think():
 
 
 def test_what_no_chat_can_have_is_refused():
-    for given, said in (
-        ("{a: 1}, {}, {}", "must have one entry, or 2"),
-        ("1", "a valid dictionary"),
-    ):
-        override = f"society.chat_template_kwargs=[{given}]"
-        assert said in only_error(override, file=QUICKSTART)
     own = "society.chat_template_kwargs=[{enable_thinking: true}, {enable_thinking: false}]"
     lora = ["policy.lora.rank=8", "society.models=[quickstart/models/qwen2]"]
     with pytest.raises(ConfigError, match="share its rollout engines"):
         load_config(QUICKSTART, [own, *lora])
-    found = load_config(QUICKSTART, [own]).chat_template_kwargs
-    assert found == [{"enable_thinking": True}, {"enable_thinking": False}]
 
 
 def reply(text: object, **message: str) -> bytes:
@@ -188,16 +178,6 @@ def reply(text: object, **message: str) -> bytes:
 def test_a_reply_is_what_was_answered(body, text, thinking):
     read = read_reply(body, Endpoint("u", "m", thinking=LEFT_TO_MODEL))
     assert (read.response, read.thinking) == (text, thinking)
-
-
-def test_an_endpoint_is_told_the_variables_of_its_chat_template():
-    kwargs = {"enable_thinking": False}
-    chat = [{"role": "user", "content": "?"}]
-    assert _prompt(Endpoint("u", "m", template_kwargs=kwargs), chat) == (
-        "/chat/completions",
-        {"messages": chat, "chat_template_kwargs": kwargs},
-    )
-    assert _prompt(Endpoint("u", "m"), chat) == ("/chat/completions", {"messages": chat})
 
 
 def test_the_agents_of_a_run_are_evaluated_with_their_own_chats(tmp_path):

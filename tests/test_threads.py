@@ -36,9 +36,7 @@ def settled(
 @cases(
     "keys, threads",
     ({"cores": 2}, 2),
-    ({"cores": 2, "policies": 2}, 1),
     ({"cores": 2, "policies": 4}, 1),  # never none
-    ({"cores": 16, "policies": 2}, 8),
     ({"cores": 16, "policies": 3}, 5),  # one core is left
     ({"cores": 16, "engines": 4}, 4),  # of one rank
     ({"cores": 16, "ranks": 8}, 2),

@@ -1,7 +1,6 @@
 """Solvers who call tools: what is run, what they read of it, and what is counted."""
 
 import asyncio
-import sys
 import threading
 from dataclasses import replace
 from pathlib import Path
@@ -98,11 +97,6 @@ def test_a_solver_who_calls_nothing_is_done(said):
     assert solve(said) == (solve(said)[0], [])
 
 
-def test_a_coder_has_the_tool_as_well():
-    assert solve("```python\n1\n```", domain="coding")[1] == []
-    assert len(solve(CALL.format(1), "done", domain="coding")[1]) == 1
-
-
 def lookup(key: str, count: int = 1) -> str:
     """Look something up.
 
@@ -111,8 +105,6 @@ def lookup(key: str, count: int = 1) -> str:
         count: How many are wanted.
     """
     match key:
-        case "exit":
-            sys.exit("bye")
         case "raise":
             raise KeyError(key)
         case "tell":
@@ -121,8 +113,6 @@ def lookup(key: str, count: int = 1) -> str:
             threading.Event().wait()
         case "flood":
             return "a" * 6000 + "b" * 6000
-        case "nothing":
-            return " \n"
     return f"{key} x {count}"
 
 
@@ -144,16 +134,12 @@ DEEP = "[" * 50_000
     "text, answer, failed",
     (asked('{"key": "a", "count": "2"}'), "a x 2", False),  # converted to its type
     ('{"name": "lookup", "parameters": {"key": "a"}}', "a x 1", False),  # as Llama 3 calls
-    (asked('{"key": "nothing"}'), "(it says nothing)", False),
     (asked('{"key": "flood"}'), "\n(11000 characters are left out)\n".join(HALF), False),
     (asked('{"key": "raise"}'), "error: KeyError: 'raise'", True),
     (asked('{"key": "tell"}'), "nothing is known of it", True),
-    (asked('{"key": "exit"}'), "error: SystemExit: bye", True),
     (asked('{"key": "hang"}'), "error: lookup took longer than 0.2 s", True),
-    (asked("{}"), "error: key: Missing required argument", True),
     (asked('{"key": 1}'), "error: key: Input should be a valid string", True),
     (asked("{}", "look"), "error: there is no tool 'look', but lookup", True),
-    (asked('{"key": "a\nb"}'), "a\nb x 1", False),
     (asked('{"key": "</tool_call>"}'), "</tool_call> x 1", False),
     (asked(r'"{\"key\": \"a\nb\"}"'), "a\nb x 1", False),  # JSON within a string
     (
@@ -162,12 +148,6 @@ DEEP = "[" * 50_000
         False,
     ),
     (asked("[]"), unread("arguments: Input should be a valid dictionary, not []"), True),
-    ('<tool_call>{"name": "lookup"}</tool_call>', unread("arguments: Field required"), True),
-    (
-        asked("{}").replace('"lookup"', "[2]"),
-        unread("name: Input should be a valid string, not [2]"),
-        True,
-    ),
     ("<tool_call>lookup()</tool_call>", unread("Expecting value: line 1 column 1 (char 0)"), True),
     (asked("{}}"), unread("Extra data: line 1 column 36 (char 35)"), True),
     (

@@ -28,8 +28,8 @@ from comas.engines.cluster.supervision import LostEngineError, Recoveries
 from comas.policy_optimization.update_stats import UpdateStats
 from comas.preflight.configuration import load_config
 from comas.preflight.preparation import prepare
-from comas.trial import Trial, in_part
-from comas.trial.costs import Costs, relative_spread
+from comas.trial import Trial
+from comas.trial.costs import Costs
 from comas.trial.judging import (
     Estimate,
     Opinion,
@@ -70,23 +70,6 @@ def test_the_auc_is_the_share_of_pairs_in_the_right_order_a_tie_counting_half():
     assert auc(known, seed=0).value == (1 + 1 + 0.5 + 1) / 4
     flipped = [of._replace(value=-(of.value or 0.0)) for of in known]
     assert auc(flipped, seed=0).value == 0.125
-
-
-def test_the_interval_draws_questions_and_not_solutions():
-    kinds = [("sees", 1.0, 0.0)] * 6 + [("blind", 0.5, 0.5)] * 6
-    alone = opinions(
-        *(
-            (f"{name}{i}", value, right)
-            for i, (name, high, low) in enumerate(kinds)
-            for value, right in ((high, True), (low, False))
-        )
-    )
-    # Ten copies say no more about other questions.
-    repeated = alone * 10
-    first, second = auc(alone, seed=3), auc(repeated, seed=3)
-    assert first == pytest.approx(second)
-    assert first.low < first.value - 0.05 < first.value + 0.05 < first.high
-    assert auc(alone, seed=3) == first
 
 
 def test_the_interval_of_an_auc_is_that_of_all_samples_of_questions():
@@ -211,18 +194,6 @@ def test_the_best_source_that_sees_is_advised():
     assert advice(found).startswith("reward.scheme=majority")
 
 
-def test_without_judges_the_reward_is_what_the_verdict_is_about():
-    blind, untold = source("x", 0.5, 0.45, 0.55), source("y")
-    alone = {"reward": blind, "vote": untold, "likelihood": untold}
-    assert deciding(alone, judges_pay=True) == blind
-    assert sight(blind).startswith("x: cannot tell right from wrong")
-    assert "reward.scheme=verifier shows" in advice(alone)
-    del alone["reward"]
-    assert sight(deciding(alone, judges_pay=True)).startswith("the reward is made of verdicts")
-    easy = Source("likelihood", opinions(*((str(i), 0.0, True) for i in range(9))))
-    assert advice(alone | {"likelihood": easy}).startswith("harder questions")
-
-
 # ---------------------------------------------------------------- what can be learnt
 
 
@@ -274,11 +245,6 @@ def test_a_step_and_a_run_take_what_was_measured_of_their_parts():
     # Lengths of 1, 2, 3 leave the mean open by 56.6 %: a rollout of 2 s, and an update.
     one = costs(rollouts_s=[2.0], sampled_tokens=[1, 2, 3], update_s=2.0, sync_s=0.0)
     assert one.run_s(sizes) == pytest.approx((70, 70 * 0.43418, 70 * 1.56582), rel=1e-4)
-
-
-def test_the_spread_of_a_mean_is_that_of_its_interval():
-    assert relative_spread([1, 2, 3]) == pytest.approx(1.96 / 3**0.5 / 2)
-    assert relative_spread([4]) == 0
 
 
 class TimedTrial(Trial):
@@ -430,11 +396,6 @@ def test_a_run_that_has_begun_is_not_tried(tmp_path, caplog):
     run = make_run(tmp_path)
     assert command.main(["--trial", f"resume={run}", "resume_foreign=true"]) == EXIT_ERROR
     assert "--trial tries a run from its start: leave out resume=" in caplog.text
-
-
-def test_a_batch_is_tried_in_part(arguments):
-    part = in_part(prepare(load_config(arguments[0], arguments[1:])), 10)
-    assert (part.config.rollout.batch_size, part.sizes.num_turns) == (10, 120)
 
 
 @cases("time", "10", "0m", "m", "1.5h", "10 m", "-5m")

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 from builders import speak
-from small_runs import REPOSITORY, written
+from small_runs import written
 from tables import case_file, cases
 from test_plugins import arguments_of, begun
 
@@ -109,22 +109,6 @@ history: {item: "{solution:.2}, {evaluation:.1}"}"""
     assert said == "1 + 1 It i No <score>1</score>"
     heard = [HistoryItem("It is 2", "No")]
     assert fill(SOLUTION, "math", history=heard, **quoted) == "1 + 1? It, N"
-
-
-@pytest.mark.parametrize(
-    "name, sections",
-    [("small", set(SHIPPED)), ("taught", {"solution", "evaluation", "scoring", "history"})],
-)
-def test_the_wordings_for_small_models_quote_no_response_at_length(name, sections):
-    small = read_wording(REPOSITORY / f"configs/prompts/{name}.yaml")
-    assert {section: set(texts) for section, texts in small.items()} == {
-        section: set(SHIPPED[section]) for section in sections
-    }
-    rambled = {"solution": "s" * 10_000, "evaluation": "e" * 10_000}
-    for section in small.keys() - {"history"}:
-        for domain in ALL_DOMAINS:
-            asked = {"question": "?", "history": [HistoryItem(**rambled)], "wording": small}
-            assert len(fill(section, domain, **asked, **rambled)) < 1000
 
 
 def test_every_fault_of_a_file_has_its_line(tmp_path):
