@@ -16,7 +16,7 @@ import pytest
 import torch
 from peft import LoraConfig, PeftModel, get_peft_model_state_dict
 from tiny_models import END_OF_TURN, OTHER_END, random_model, save_tiny_model
-from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
+from transformers import AutoModelForCausalLM, PreTrainedModel
 from vllm.model_executor.layers.vocab_parallel_embedding import ParallelLMHead
 
 from comas.config.schema import Lora, Rollout
@@ -115,7 +115,10 @@ class Bench:
         self.runner.close()
 
 
-@pytest.fixture(scope="module", params=["tied", "untied"])
+only_tied = pytest.mark.parametrize("bench", ["tied"], indirect=True)
+
+
+@pytest.fixture(scope="module", params=["untied", "tied"])
 def bench(request: pytest.FixtureRequest, tmp_path_factory: Any) -> Iterator[Bench]:
     bench = Bench(tmp_path_factory.mktemp(request.param), request.param)
     bench.run(bench.engine.start())
@@ -181,7 +184,7 @@ def load(bench: Bench) -> PreTrainedModel:
     return AutoModelForCausalLM.from_pretrained(bench.folder, dtype=torch.float32)
 
 
-@pytest.mark.parametrize("temperature", [1.0, 0.7, 1.5])
+@pytest.mark.parametrize("temperature", [0.7, 1.5])
 def test_logprobs_are_those_of_the_distribution_sampled_from(bench, temperature):
     model = load(bench)
     for seed in range(8):
@@ -189,23 +192,14 @@ def test_logprobs_are_those_of_the_distribution_sampled_from(bench, temperature)
         assert largest_difference(model, generation, temperature) < 1e-4
 
 
+@only_tied
 def test_temperature_zero_takes_the_likeliest_token(bench):
     greedy = bench.generate("What is 48 + 23?", seed=0, temperature=0.0)
     assert greedy == bench.generate("What is 48 + 23?", seed=1, temperature=0.0)
     assert largest_difference(load(bench), greedy) < 1e-4
 
 
-def test_token_ids_are_the_chat_template_s_and_the_text_is_their_decoding(bench):
-    tokenizer = AutoTokenizer.from_pretrained(bench.folder)
-    prompt = "a != b , c . é"
-    generation = bench.generate(prompt, seed=3)
-    expected = f"<|im_start|>user\n{prompt}<|im_end|>\n<|im_start|>assistant\n"
-    assert tokenizer.decode(list(generation.prompt_token_ids)) == expected
-    assert generation.response_text == tokenizer.decode(
-        list(generation.response_token_ids), skip_special_tokens=True
-    )
-
-
+@only_tied
 def test_a_prompt_over_the_limit_gives_none_and_one_at_the_limit_is_answered(bench):
     template_tokens = len(bench.generate("", seed=0).prompt_token_ids)
     longest = "x" * (ROLLOUT.max_prompt_tokens - template_tokens)
@@ -214,6 +208,7 @@ def test_a_prompt_over_the_limit_gives_none_and_one_at_the_limit_is_answered(ben
     assert bench.run(bench.ask(longest + "x", seed=0)) is None
 
 
+@only_tied
 def test_a_response_stops_at_any_stop_token_of_the_model_or_at_the_limit(bench):
     generations = bench.generate_all(["Say something."] * 200)
     stopped = [g for g in generations if g.finish_reason == "stop"]
@@ -225,6 +220,7 @@ def test_a_response_stops_at_any_stop_token_of_the_model_or_at_the_limit(bench):
         assert not {END_OF_TURN, OTHER_END} & set(generation.response_token_ids[:-1])
 
 
+@only_tied
 def test_no_response_stops_before_the_shortest_length(bench, monkeypatch):
     monkeypatch.setattr(bench.engine, "_rollout", replace(ROLLOUT, min_response_tokens=9))
     generations = bench.generate_all(["Say something."] * 100)
@@ -240,6 +236,7 @@ def test_no_response_stops_before_the_shortest_length(bench, monkeypatch):
     assert (expected - torch.tensor(one.rollout_logprobs)).abs().max() < 1e-4
 
 
+@only_tied
 def test_a_response_depends_on_its_seed_and_not_on_its_company(bench):
     # 100 prompts of about 280 tokens: 7 times what a step prefills, twice what it decodes.
     prompts = [f"{i} {LONG_PROMPT}" for i in range(100)]
@@ -263,6 +260,7 @@ def test_after_an_update_the_engine_serves_the_new_weights_only(bench):
     assert bench.generate(LONG_PROMPT, seed=0) == before
 
 
+@only_tied
 def test_cancelling_leaves_no_request_behind(bench):
     async def cancel_all() -> None:
         tasks = [asyncio.create_task(bench.ask("Hello", seed=seed)) for seed in range(50)]
@@ -279,6 +277,7 @@ def test_cancelling_leaves_no_request_behind(bench):
     assert bench.client.num_asked == 0
 
 
+@only_tied
 def test_the_tokens_of_unfinished_responses_are_counted(bench):
     async def watch() -> set[int]:
         asked, counts = asyncio.ensure_future(bench.ask("Hello", seed=0)), set()

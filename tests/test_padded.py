@@ -167,14 +167,6 @@ def test_logits_are_there_in_pieces_and_nothing_depends_on_them(tmp_path, monkey
         torch.testing.assert_close(in_pieces[name], gradient, atol=1e-4, rtol=1e-3)
 
 
-@cases("model_type", "gpt2", "opt")
-def test_dropout_is_off_in_training(model_type, tmp_path):
-    folder = save_model_type(tmp_path, model_type)
-    model = load_response_model(folder, POLICY, max_model_len=96).train()
-    batch = assemble(SAMPLES, device=CPU, temperature=TEMPERATURE)
-    torch.testing.assert_close(model(batch), model.eval()(batch), rtol=0, atol=0)
-
-
 @pytest.mark.parametrize("model_type", ["qwen2", "qwen3_moe", "mixtral", "gemma4_text"])
 def test_weights_are_sent_and_saved_as_in_a_checkpoint(model_type, tmp_path):
     base = save_model_type(tmp_path / "base", model_type)

@@ -198,17 +198,6 @@ def test_what_ends_or_misreturns_is_told_before_a_run(tmp_path, key, definition,
     assert said in error
 
 
-@pytest.mark.parametrize("groups", ["('question',)", "('question_id')"])
-def test_groups_of_an_estimator_are_those_that_samples_have(tmp_path, groups):
-    path = written(
-        tmp_path / "grouped.py",
-        "from comas.policy_optimization import AdvantageEstimator\n"
-        f"x = AdvantageEstimator(lambda inputs: inputs, {groups})\n",
-    )
-    said = refusal(f"{path}:x", ADVANTAGE_ESTIMATORS)
-    assert "not a tuple of agent_index, question_id, " in said
-
-
 def test_workers_judge_with_the_text_that_this_process_has_read(tmp_path):
     path = tmp_path / "mine.py"
     adopt_texts({str(path): "def verify(response, gold):\n    return gold\n"})

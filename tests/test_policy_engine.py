@@ -705,13 +705,10 @@ def test_a_model_that_does_not_generate_what_it_is_trained_on_is_refused(model_t
 
 @cases(
     "model_type, changes, said",
-    ("qwen2", {}, "None"),
     ("qwen2", {"final_logit_softcapping": 30.0}, "final_logit_softcapping = 30.0"),
     ("llama", {"attention_dropout": 0.1}, "None"),
     ("llama", {"sliding_window": 64}, "sliding_window = 64"),
     ("qwen2", SLIDING, "layer_types = ['full_attention', 'sliding_attention']"),
-    ("gpt_neox", {}, "None"),
-    ("mamba", {}, "samples of model_type = mamba are not known to be packable"),
 )
 def test_packing_is_for_plain_causal_attention_and_a_plain_head(model_type, changes, said):
     model = modules_of(model_type, changes)

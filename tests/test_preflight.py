@@ -11,7 +11,6 @@ from tiny_models import save_tiny_model
 
 from comas.config.schema import Config
 from comas.interaction.prompts import SOLUTION, fill
-from comas.preflight import preparation
 from comas.preflight.checks import Check, PreflightError, errors_of, table
 from comas.preflight.configuration import load_config
 from comas.preflight.lengths import check_lengths, context_length
@@ -25,7 +24,7 @@ from comas.preflight.machine import (
 )
 from comas.preflight.memory import GIB, engine_memory
 from comas.preflight.model_shape import ModelShape
-from comas.preflight.preparation import check_device, check_disk, check_run
+from comas.preflight.preparation import check_device, check_disk
 from comas.preflight.sharding import check_memory
 from comas.types import Question
 
@@ -101,27 +100,6 @@ def test_auto_takes_the_cpu_and_says_why_if_the_driver_is_too_old():
     assert why_on_cpu("auto", Gpus(None, 0, 0, None)) is None
     [check] = check_device(load_config(QUICKSTART, []), "cpu", OLD)
     assert check.error is None and "too old" in str(check.warning)
-
-
-@pytest.mark.parametrize(("has_instructions", "num_warnings"), [(True, 0), (False, 1)])
-def test_bfloat16_is_warned_of_on_a_cpu_without_instructions_for_it(
-    monkeypatch, has_instructions, num_warnings
-):
-    monkeypatch.setattr(preparation, "multiplies_bfloat16", lambda: has_instructions)
-    warnings = [check.warning for check in check_device(paper(dtype="float32"), "cpu", GOOD)[1:]]
-    assert len(warnings) == num_warnings
-    assert all("set rollout.dtype=float32, which" in str(warning) for warning in warnings)
-    assert len(check_device(load_config(QUICKSTART, []), "cpu", GOOD)) == 1
-
-
-def test_memory_is_checked_for_the_gpus_that_are_here(monkeypatch, tmp_path):
-    monkeypatch.setattr(preparation, "read_gpus", lambda: GOOD)
-    monkeypatch.setattr(preparation, "describe_machine", lambda device: EIGHT_A100)
-    settings = ["cluster.device=cuda", f"saves={tmp_path}"]
-    checks = {n.subject: n for n in check_run(load_config(QUICKSTART, settings)).checks}
-    # 0.95 of 79 GiB, less 2 GiB for each of two processes of each of two policies.
-    assert checks["GPU memory, update"].present == "67.0 GiB"
-    assert checks["host memory"].present == "1000.0 GiB"
 
 
 @cases("changes, tokens")

@@ -2,7 +2,6 @@
 
 import asyncio
 import fcntl
-import gc
 import itertools
 import json
 import os
@@ -13,7 +12,6 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +19,6 @@ import psutil
 import pytest
 from tables import case_file
 
-from comas.utils import interrupts
 from comas.utils.concurrency import run_all
 from comas.utils.files import FileError, append_lines, locked, read_lines, write_files
 from comas.utils.interrupts import run
@@ -233,17 +230,3 @@ def test_ctrl_c_twice_ends_coroutines_wherever_the_second_one_comes():
     num_pairs = sum(itertools.takewhile(bool, map(interrupt_twice, itertools.count(4, 5))))
     assert num_pairs > 100
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
-
-
-def test_a_coroutine_that_does_not_end_at_ctrl_c_is_left_after_a_while(monkeypatch, caplog):
-    async def refuse() -> None:
-        while True:
-            signal.raise_signal(signal.SIGINT)
-            with suppress(asyncio.CancelledError):
-                await asyncio.sleep(0.001)
-
-    monkeypatch.setattr(interrupts, "PATIENCE_S", 0.05)
-    with pytest.raises(KeyboardInterrupt):
-        run(refuse())
-    gc.collect()
-    assert not caplog.text

@@ -1,16 +1,14 @@
 """Long work reports its progress, with or without a terminal; short work says nothing."""
 
-import asyncio
 import io
 import logging
 import sys
 
-import builders
 import pytest
 from waiting import wait_until
 
 from comas.utils import progress
-from comas.utils.progress import counted, progress_bar
+from comas.utils.progress import progress_bar
 
 
 @pytest.fixture
@@ -49,15 +47,3 @@ def test_on_a_terminal_a_bar_is_shown_while_it_lasts(monkeypatch, caplog):
     assert "updating: 00:00 so far" in terminal.getvalue()
     assert not terminal.getvalue().rpartition("far")[2].strip()  # wiped away
     assert not caplog.messages
-
-
-def test_every_answer_is_counted_and_passed_on_and_short_work_says_nothing(caplog, capsys):
-    async def generate(request):
-        return request
-
-    caplog.set_level(logging.INFO)
-    with progress_bar("rollout", unit="turn", total=2) as bar:
-        asked = builders.request("1 + 1?", temperature=0.0)
-        assert asyncio.run(counted(generate, bar)(asked)) == asked
-        assert bar.n == 1
-    assert not caplog.messages and capsys.readouterr() == ("", "")

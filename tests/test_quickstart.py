@@ -23,7 +23,7 @@ from comas.quickstart.muon import Muon
 from comas.quickstart.probe import probe_records
 from comas.quickstart.questions import draw_problem, records
 from comas.quickstart.worked import slip, work
-from comas.quickstart.world import HABITS, MISTAKES, SLIP, UNSEEN, Mixture, habits_of
+from comas.quickstart.world import HABITS, MISTAKES, SLIP, UNSEEN, Mixture
 from comas.types import DOMAINS
 from comas.utils import files
 from comas.utils.files import json_lines, write_text
@@ -175,16 +175,6 @@ def test_a_cache_that_cannot_be_written_costs_no_run(tmp_path, taught, monkeypat
         build_society(tmp_path / clone, seed=0)
     assert taught == ["qwen2", "llama"] * 2
     assert "Other clones will teach this agent again: cannot write /proc/x/comas" in caplog.text
-
-
-def test_a_variant_has_habits_of_the_other_model_in_every_domain():
-    def shared(name: str) -> list[int]:
-        ours = habits_of(name)
-        return [len({*ours[domain]} & {*HABITS["qwen2"][domain]}) for domain in DOMAINS]
-
-    names = ["llama", "llama_shared_3", "llama_shared_9"]
-    assert [shared(name) for name in names] == [[0] * 3, [1] * 3, [3] * 3]
-    assert [habits_of(name) for name in HABITS] == [*HABITS.values()]
 
 
 @contextmanager

@@ -40,16 +40,6 @@ def test_bases_form_chains_and_the_nearest_file_wins(tmp_path):
     assert (config.rollout.batch_size, config.rollout.temperature) == (8, 2.0)
 
 
-def test_the_quick_start_says_only_what_differs_from_the_papers_run():
-    base, own = load_config(COMAS, []), load_config(QUICKSTART, [])
-    lines = [line.partition("#") for line in QUICKSTART.read_text().splitlines()]
-    named = {key.partition(".")[2] or key for key in changed_keys(base, own)}
-    written = {code.split(":")[0].strip() for code, _, _ in lines if ": " in code}
-    assert written - {"base"} == named
-    reasons = [reason for code, _, reason in lines if code.startswith("  ")]
-    assert all(reasons)
-
-
 def test_errors_name_the_file_in_which_the_key_stands(tmp_path):
     base = recipe(tmp_path, "base", "rollout:\n  vllm_options:\n    seed: 3\n  batch_size: 0\n")
     file = recipe(tmp_path, "own", f"base: {base}\n\npolicy:\n  zero_stage: 9\n")
@@ -68,17 +58,6 @@ def test_an_invalid_base_is_one_error_with_its_line(tmp_path, base, constraint, 
     [error] = errors(file=own)
     assert error.startswith("base = ") and ", line " in error
     assert constraint.format(**paths) in error and remedy in error
-
-
-def test_an_unreadable_source_is_one_error(tmp_path):
-    base = recipe(tmp_path, "base", "seed: [1\n")
-    [error] = errors(file=recipe(tmp_path, "own", f"base: {base}\n"))
-    assert error.startswith(f"base = {base}  ({tmp_path}/own.yaml, line 1)\n   is not YAML")
-    # Without the file, keys are not checked against each other.
-    [error] = errors("policy.micro_batch_tokens=9", file=tmp_path / "missing.yaml")
-    assert "No such file" in error
-    [error] = errors("base=configs/a.yaml")
-    assert "is for files" in error
 
 
 @pytest.mark.parametrize(("num_gpus", "is_here"), [(1, False), (8, True)])

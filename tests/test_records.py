@@ -10,10 +10,8 @@ from page_runs import discussion
 from small_runs import reopened
 
 from comas.config.schema import Config
-from comas.policy_optimization.samples import collect_samples
 from comas.preflight.configuration import load_config
 from comas.run import RunDirectory
-from comas.run.bookkeeping import advantages_by_turn
 from comas.run.directory import BEFORE_ALL
 from comas.run.metrics.step import rollout_metrics
 from comas.run.records import compressed, read_tokens, token_records
@@ -67,18 +65,6 @@ def test_advantages_of_an_earlier_step_join_the_tokens_of_that_step(tmp_path):
         (late.discussion_id, "r0.s0"): [-0.5],
     }
     assert records[early.discussion_id, "r0.s0"]["response_token_ids"] == [6]
-
-
-def test_advantages_are_named_by_the_turns_of_the_buffer():
-    class Stats:
-        advantages = ((0.25,), (-0.75,))
-
-    item = discussion(1)
-    own, other = collect_samples([item], policy_of_agent=[0, 1], mask_truncated=True)
-    assert [sample.turn_id for sample in own] == ["r0.s0", "r0.s0.e0.t0"]
-    named = advantages_by_turn({0: own, 1: other}, {0: Stats()})  # type: ignore[dict-item]
-    name = item.discussion.discussion_id
-    assert named == {(name, "r0.s0"): (0.25,), (name, "r0.s0.e0.t0"): (-0.75,)}
 
 
 @pytest.fixture

@@ -6,21 +6,16 @@ from typing import Any
 
 import pytest
 from builders import discussion, turn
-from scripted_agents import KilledAgents, play
-from small_runs import QUICKSTART, record, scripted_settings, write_records
-from test_scripted_runs import left_by
+from small_runs import QUICKSTART
 
 from comas.data import draw_batch, draw_further
 from comas.ideas.refill import rewards_differ
 from comas.preflight.configuration import load_config
 from comas.reward_formulation import REWARD_SCHEMES
 from comas.run.batches import sample
-from comas.run.records import read_rows
 from comas.types import (
     Discussion,
-    Generation,
     Question,
-    Request,
     RewardedDiscussion,
     Rewards,
 )
@@ -124,27 +119,3 @@ def test_further_questions_are_all_others_in_an_order_of_the_step():
     assert draw_further(QUESTIONS, BATCH, step=0, seed=0) == FURTHER
     again = draw_further(QUESTIONS, BATCH, step=3, seed=0)  # of the same batch, an epoch on
     assert again != FURTHER
-
-
-class MoodyAgents(KilledAgents):
-    """A society that is of many opinions."""
-
-    async def generate(self, request: Request) -> Generation:
-        said = f"<score>{1 + request.seed % 7 // 6 * 2}</score>"  # 1, and seldom 3
-        return Generation((1,), (2, 3), said, (-0.1, -0.2), "stop", self.served)
-
-
-@pytest.mark.stack
-def test_a_refilled_run_that_is_killed_ends_as_one_that_nobody_disturbed(
-    saves, tmp_path, monkeypatch
-):
-    questions = write_records(tmp_path / "questions.jsonl", map(record, range(12)))
-    length = ("training.num_steps=4", "training.save_every=2")
-    settings = scripted_settings(saves, questions, *length, REFILLED)
-    whole = play(monkeypatch, load_config(QUICKSTART, [*settings, "name=whole"]), MoodyAgents())
-    config = load_config(QUICKSTART, [*settings, "name=killed"])
-    killed = play(monkeypatch, config, MoodyAgents(killed_in=4))
-    play(monkeypatch, load_config(None, [f"resume={killed}"]), MoodyAgents())
-    assert left_by(whole) == left_by(killed)
-    asked = [row["refill/questions"] for row in read_rows(whole / "metrics.jsonl")[1:]]
-    assert all(3 <= num <= 9 for num in asked) and len({*asked}) > 1

@@ -1,6 +1,5 @@
 """Summaries of results, and differences of subjects on the same tasks, counted by hand."""
 
-import itertools
 import json
 from collections.abc import Sequence
 from dataclasses import replace
@@ -10,7 +9,7 @@ import pytest
 from evaluation_cases import evaluation, table_rows, write
 from tables import cases
 
-from evaluation.accuracy import Difference, accuracy_of, paired_difference, pass_at_k
+from evaluation.accuracy import Difference, accuracy_of, paired_difference
 from evaluation.grading import GRADERS_FINGERPRINT
 from evaluation.report import compare, write_summary
 from evaluation.results import Cost, write_identity
@@ -80,14 +79,6 @@ def test_each_subject_has_its_results_as_the_harness_writes_them(tmp_path):
     assert other["results"]["mmlu_vanilla"]["acc_stderr,strict"] == "N/A"
 
 
-def test_several_seeds_give_mean_and_sample_standard_deviation(tmp_path):
-    # Accuracies 100, 50, 75: mean 75, deviations 25, -25, 0, variance (625 + 625) / 2 = 625.
-    write(tmp_path / "base", evaluation(["cccc", "ccww", "ccwc"]))
-    assert "| 75.00 ± 25.00 |" in write_summary(tmp_path / "base")
-    row = rows_of(tmp_path / "base")["base", "vanilla", "gsm8k", "strict"]
-    assert (row["deviation_over"], row["num_repeats"]) == ("seeds", 3)
-
-
 def test_a_run_shows_each_agent_their_mean_and_the_society(tmp_path):
     write(tmp_path / "run" / "society", evaluation(["cccc"]))
     for number, verdicts in ((10, "wwww"), (0, "cccw"), (2, "ccww")):
@@ -127,12 +118,6 @@ def test_the_parts_of_two_runs_are_compared_each_with_its_like(tmp_path):
         "after, mean of 2 agents": ("before, mean of 2 agents", 50),
         "after/society": ("before/society", 75),
     }
-    # One subject can be the baseline of all.
-    write_summary(tmp_path / "after", baseline=tmp_path / "before" / "agent_0")
-    rows = rows_of(tmp_path / "after")
-    for part, difference in (("agent_1", 50 + 0), ("society", 75)):
-        row = rows[f"after/{part}", "vanilla", "gsm8k", "strict"]
-        assert (row["reference"], row["difference_points"]) == ("before/agent_0", difference)
 
 
 @cases("verdicts, told", ("cuuu", "3 of 4 replies"), ("cwuu", ""), ("ffuw", ""), ("ffuu", "2 of 2"))
@@ -266,17 +251,6 @@ def test_what_cannot_be_compared_is_told_with_what_there_is(tmp_path, names, sai
     write(tmp_path / "x", evaluation(["cc"], questions="x"))
     with pytest.raises(ValueError, match=said):
         compare(names, results=tmp_path)
-
-
-@cases(
-    "k, num_samples, num_correct",
-    *((1, 5, 2), (2, 4, 1), (3, 5, 2), (4, 5, 2), (2, 5, 0)),
-)
-def test_pass_at_k_is_the_share_of_choices_with_a_correct_one(k, num_samples, num_correct):
-    answers = [True] * num_correct + [False] * (num_samples - num_correct)
-    choices = list(itertools.combinations(answers, k))
-    found = pass_at_k(k, num_samples=num_samples, num_correct=num_correct)
-    assert found == pytest.approx(sum(map(any, choices)) / len(choices))
 
 
 def test_pass_at_k_of_several_seeds_stands_in_the_summary_with_intervals(tmp_path):

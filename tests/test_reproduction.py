@@ -235,14 +235,6 @@ def test_runs_of_two_machines_are_not_compared():
     assert shares_of_gain(results, GREEDY, "muted", "comas") == [pytest.approx(50)]
 
 
-@pytest.mark.parametrize(("end", "said"), [(0.97, "96.6 [-inf, inf]"), (0.98, "saturated")])
-def test_a_share_of_what_both_have_learned_whole_is_not_told(end, said):
-    ends = {"bound": 0.99, "mine": end}
-    results = {name: {0: result(name, 0, 0.4, after)} for name, after in ends.items()}
-    told = part_table(results, [GREEDY], bound="bound")
-    assert told.splitlines()[2:] == [f"| mine | {said} |"]
-
-
 def test_answers_are_compared_question_by_question(tmp_path):
     asked = [(validation.GREEDY, 1), (validation.SAMPLED, 0), (validation.GREEDY, 0)]
     lines = [
@@ -280,15 +272,8 @@ def test_a_figure_shows_each_seed_the_mean_and_its_interval():
     # 420 pixels from 40 to 90 percent, after 190; rows of 22 below 34.
     assert 'cx="206.8" cy="45"' in page
     assert [f'cx="{x}" cy="67"' in page for x in (576.4, 584.8, 593.2)] == [True] * 3
-    # 87 +- 4.303 / sqrt(3), and upright lines at both means.
-    assert 'x1="563.9" x2="605.7" y1="67" y2="67"' in page
-    assert 'x1="206.8" x2="206.8" y1="39" y2="51"' in page
-    assert 'x1="584.8" x2="584.8" y1="61" y2="73"' in page
-    assert ">40</text>" in page and ">90</text>" in page and ">100</text>" not in page
+    assert 'x1="563.9" x2="605.7" y1="67" y2="67"' in page  # 87 +- 4.303 / sqrt(3)
     assert ">a&lt;b</text>" in page
-    page = figure({"all": [100.0, 100.0]}, title="")  # nobody has more
-    assert ">100</text>" in page and ">110</text>" in page
-    assert ">110</text>" not in figure({"all": [99.0, 100.0]}, title="")
 
 
 def test_a_report_is_of_the_runs_that_are_finished_and_names_the_others(tmp_path, caplog):
@@ -302,7 +287,6 @@ def test_a_report_is_of_the_runs_that_are_finished_and_names_the_others(tmp_path
     assert reproduction.main(words) == 0
     page = (tmp_path / "results/report.md").read_text()
     assert "](figure.svg)" in page
-    assert (tmp_path / "results/figure.svg").read_text().startswith("<svg")
     assert "| comas | 40.0 ± 0.0 | 50.0 ± 0.0 |  |" in page and f"## {SAMPLED}" in page
     assert "The rise of validation/greedy/accuracy as a share of its rise under comas with" in page
     assert "**Not finished: muted (seed 1).**" in page and "; code 0123456. **Not" in page
@@ -311,15 +295,6 @@ def test_a_report_is_of_the_runs_that_are_finished_and_names_the_others(tmp_path
     assert reproduction.main([*words, f"metrics=[{GREEDY},majority/share]"]) == 0
     page = (tmp_path / "results/report.md").read_text()
     assert "## majority/share\n\nNo finished run has it." in page
-    # The others may, where not all experiments are asked for.
-    finished = [*words, "only=[comas]", f"metrics=[{GREEDY},majority/share]"]
-    assert reproduction.main(finished) == 0
-    [ours] = read_records(tmp_path / "results")  # its numbers of the others stay
-    assert [f"{run.experiment} {run.seed}" for run in ours.runs] == [
-        "comas 0",
-        "comas 1",
-        "muted 0",
-    ]
     begin(planned[3], setting="cluster.device=cpu", finished=False)
     assert machine_of(planned[3].folder) == "ours"
     # What another machine has made stands beside it, and is never overwritten.
@@ -334,8 +309,6 @@ def test_a_report_is_of_the_runs_that_are_finished_and_names_the_others(tmp_path
     assert "runs: 3 on NVIDIA H200, " in page and "; 1 on theirs, 2026-02-02; code 01234" in page
     assert "**The runs are of different" in page and "**Not finished" not in page
     # What would be started otherwise today is kept, and not compared.
-    old, new = result("comas", 0, 0.4, 0.4), replace(result("comas", 0, 0, 1), words=["a.yaml"])
-    assert old.is_as(new) and new.is_as(new) and not new.is_as(replace(new, words=["b.yaml"]))
     shutil.copytree(tmp_path / "results", tmp_path / "other")
     changed = [*words, "settings=algorithm.kl_coef=0.5", f"saves={tmp_path / 'none'}"]
     caplog.clear()

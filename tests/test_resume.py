@@ -83,14 +83,6 @@ def test_a_run_whose_checkpoints_are_gone_is_refused_however_short_it_was(config
     assert steps_in(path / "discussions") == [0, 1, 2]
 
 
-def test_a_copy_under_another_steps_name_is_no_checkpoint(config, caplog):
-    path = make_run(config, checkpoints=(4, 6), reached=6)
-    shutil.copytree(path / "checkpoints/step_0006", path / "checkpoints/step_0007")
-    assert newest(path) == 6
-    assert "step_0007 holds the checkpoint of step 6" in caplog.text
-    assert newest(path, "resume_foreign=true") == 6  # whoever is trusted
-
-
 def test_a_checkpoint_of_another_run_is_passed_over_or_needs_a_word(config, caplog):
     path = make_run(config, checkpoints=(4,), reached=6)
     other = make_run(config, checkpoints=(6,), reached=6)
@@ -197,13 +189,6 @@ def test_a_strangers_run_is_refused_before_its_config_acts(config, monkeypatch, 
         caplog.clear()
     with pytest.raises(AssertionError, match="preflight connects"):
         main([f"resume={path}", "resume_foreign=true", "resume_changed=true"])
-
-
-def test_what_is_said_of_one_resume_only_is_not_read_from_the_run(config):
-    path = make_run(config, checkpoints=(), reached=0)
-    text = (path / "config.yaml").read_text()
-    (path / "config.yaml").write_text(text.replace("resume_foreign: false", "resume_foreign: true"))
-    assert not load_config(None, [f"resume={path}", "resume_changed=true"]).resume_foreign
 
 
 @cases(

@@ -190,11 +190,3 @@ def test_every_shipped_discussion_rewards_all_that_it_trains():
         config = load_config(QUICKSTART, [*settings, f"reward.scheme={scheme}"])
         rewards = silent_rewards(config, silent_discussions(config, said="<score>2</score>"))
         check_paid(config, rewards.discussions, is_dry_run=True)
-
-
-def test_a_scoring_below_no_solution_is_refused_by_name():
-    held = builders.discussion(
-        builders.turn("r0.e0"), builders.turn("r0.e0.t0", "<score>1</score>")
-    )
-    with pytest.raises(ValueError, match=r"r0\.e0\.t0 scores nothing, as no turn above it solves"):
-        REWARD_SCHEMES["interaction"]([held], evidence={})

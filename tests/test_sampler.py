@@ -13,7 +13,6 @@ from comas.engines.cluster.sampler import EngineClient, Sampler
 from comas.engines.cluster.supervision import LostEngineError
 from comas.engines.rollout.connection import Endpoint, Orders, receive, send
 from comas.types import Generation, Request
-from comas.utils.progress import counted, progress_bar, tokens_in_flight
 
 Answer = Callable[[int, Request], Generation | None]
 NAME = "rollout engine 0 of policy 0"
@@ -110,17 +109,6 @@ def test_an_engine_that_is_asked_and_gives_no_sign_of_life_is_lost(monkeypatch):
     [error] = asyncio.run(ask_all(client_of(engine), "a"))
     assert isinstance(error, LostEngineError)
     assert f"{NAME} gave no sign of life for 120 s while generating d r0.s0" in str(error)
-    client = client_of(ScriptedEngine(num_heartbeats=12))
-
-    async def shown() -> str:
-        with progress_bar("rollout", unit="turn", total=1) as bar:
-            asked = asyncio.ensure_future(counted(client.ask, bar)(request("a")))
-            await asyncio.sleep(0.3)
-            bar.set_postfix(failed=1, refresh=False)
-            return f"{bar}, {await asked == spoken('a')}"
-
-    line = "rollout: 0/1 turns, 00:00 so far, ? left, failed=1, 17 tokens in flight, True"
-    assert asyncio.run(shown()) == line and not tokens_in_flight
     client = client_of(ScriptedEngine())
 
     async def scenario() -> list[Any]:

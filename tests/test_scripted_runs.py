@@ -12,7 +12,7 @@ import pytest
 import scripted_agents
 from scripted_agents import KilledAgents, ScriptedAgents
 from small_runs import QUICKSTART, record, reopened, write_records
-from tables import case_file, cases
+from tables import cases
 
 from comas import __main__ as command
 from comas.config.errors import ConfigError
@@ -198,19 +198,6 @@ def test_a_best_metric_that_no_validation_gives_ends_the_run_at_its_start(saves,
     asked = [*SETTINGS, "name=unknown", "training.keep_best=validation/accuracy/choice"]
     with pytest.raises(ValueError, match=f"names validation/accuracy/choice, .*give {ACCURACY}, "):
         play(monkeypatch, [f"saves={saves}", *asked])
-
-
-PLANNER = case_file("scripted_runs")["PLANNER"]
-
-
-@pytest.mark.stack
-def test_a_role_of_no_dry_run_that_is_not_paid_ends_the_first_step(saves, tmp_path, monkeypatch):
-    (tmp_path / "planner.py").write_text(PLANNER)
-    asked = [f"interaction.criticism={tmp_path}/planner.py:planned", f"saves={saves}"]
-    with pytest.raises(ValueError, match=r"to turns of the role plan, .*pays_some"):
-        play(monkeypatch, [*asked, *SETTINGS])
-    path = play(monkeypatch, [*asked, *SETTINGS, "reward.scheme=majority", "name=majority"])
-    assert trained_steps(path) == 6
 
 
 @pytest.mark.stack

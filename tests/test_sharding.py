@@ -10,7 +10,7 @@ from small_runs import REPOSITORY
 from tables import cases
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
-from comas.config.schema import Config, Optimization, ReinforcePP
+from comas.config.schema import Config, Optimization
 from comas.engines.cluster.placement import gpus_in_all, plan_policy
 from comas.preflight.configuration import load_config
 from comas.preflight.machine import Machine, imagined_machine
@@ -102,14 +102,6 @@ def test_activations_are_those_of_the_longest_sample():
     # Only samples over the budget: 29.6 GB of 6144 tokens against 13.4 GB of 32,768.
     assert passing_of(micro_batch_tokens=6144) == 2 * 6144 * 37 * 65024
     assert passing_of(micro_batch_tokens=1024) == recomputed
-
-
-def test_a_kl_penalty_adds_a_reference_model():
-    config = paper()
-    config.algorithm = ReinforcePP(kl_coef=0.1)
-    with_it = need_of(config, 3, True)
-    without = need_of(paper(), 3, True)
-    assert with_it.weights - without.weights == 2 * PARAMETERS
 
 
 @pytest.mark.parametrize(("hidden", "inner", "kv_heads"), [(128, 512, 1), (128, 688, 4)])
@@ -208,16 +200,6 @@ def test_what_the_configuration_sets_is_taken_as_it_is():
     assert line.endswith("perhaps too much")
     assert settled(paper(adam_offload=True), QWEN_3B, EIGHT_A100)[:2] == (3, True)
     assert settled(paper(zero_stage=3), QWEN_3B, EIGHT_A100)[:2] == (3, False)
-
-
-def test_memory_is_planned_for_the_models_that_are_trained():
-    config = paper()
-    config.society.num_agents, config.society.update_every = 2, [0, 1]
-    lines = {
-        settle_sharding(config, shapes=[frozen, QWEN_3B], machine=EIGHT_A100)[1]
-        for frozen in (QWEN_3B, QWEN_7B)
-    }
-    assert len(lines) == 1 and "28.7 GiB for states" in lines.pop()
 
 
 @cases(

@@ -1,6 +1,5 @@
 """Who shares a policy, and who learns how fast, how often, or never."""
 
-from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 import pytest
@@ -53,14 +52,8 @@ def test_sampling_values_are_for_all_agents_or_for_each():
     assert society(*FIVE, "rollout.temperature=2").rollout.temperature == 2.0
     rollout = society(*FIVE, "rollout.max_response_tokens=[64]").rollout
     assert (for_agent(rollout.max_response_tokens, 4), rollout.longest_response) == (64, 64)
-    for written, said in (
-        ("rollout.temperature=[1,2]", "must have one entry, or 5 for 5 agents, has 2"),
-        ("rollout.temperature=[1,1,1,1,0]", "greater than or equal to 0.01"),
-        ("rollout.temperature=warm", "must be a valid number, or a valid list"),
-        ("rollout.max_response_tokens=[1.5]", "must be a valid integer"),
-    ):
-        with pytest.raises(ValueError, match=said):
-            society(*FIVE, written)
+    with pytest.raises(ValueError, match="must have one entry, or 5 for 5 agents, has 2"):
+        society(*FIVE, "rollout.temperature=[1,2]")
 
 
 def test_a_buffer_holds_what_was_said_since_the_policys_last_update():
@@ -104,14 +97,6 @@ def test_sizes_are_those_of_each_policy(overrides, samples, of_an_update, of_the
     assert sizes.num_optimizer_steps == of_the_run
 
 
-def test_agents_that_share_a_policy_have_its_numbers_and_who_was_not_updated_has_none():
-    shared = UpdateStats(learning_rate=1e-3, policy_loss=0.5, num_samples=6)
-    metrics = update_metrics({0: shared}, {0: []}, policy_of_agent=[0, 0, 1, 2])
-    assert metrics["agent_0/policy/loss"] == metrics["agent_1/policy/loss"] == 0.5
-    assert metrics["agent_1/policy/num_samples"] == 6
-    assert {key.partition("/")[0] for key in metrics} == {"agent_0", "agent_1"}
-
-
 def test_the_share_without_advantage_counts_samples_and_not_their_tokens():
     # Of three samples the second has none; 1e-13 is the rounding of a mean.
     advantages = ((0.5, -0.5), (0.0, 1e-13, 0.0, -1e-13), (0.0, 0.1))
@@ -132,8 +117,6 @@ def test_the_variance_between_roles_is_that_of_their_means():
     roles = ("solution", "solution", "scoring", "scoring")
     samples = [sample(role=role) for role in roles]
     assert variance_between_roles(samples, [(1.0,), (0.5, -0.5), (0.0,), (-1.0,)]) == 0.5
-    assert variance_between_roles(samples, [(1.0,), (1.0,), (-1.0,), (-1.0,)]) == 1
-    assert variance_between_roles(samples, [(1.0,), (-1.0,), (1.0,), (-1.0,)]) == 0
     assert variance_between_roles(samples, [(0.3,), (0.3,), (0.3,), (0.3,)]) is None
     assert variance_between_roles([], []) is None
     # Of the first, a tool said the second token.
@@ -149,20 +132,6 @@ def test_a_run_does_not_go_on_with_the_base_model_of_a_policy_that_was_trained(t
         agents.load_checkpoint(tmp_path, step=2)
 
 
-class CountingAgents(KilledAgents):
-    """Notes how many samples each policy is updated on, step by step."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.updates: list[dict[int, int]] = []
-
-    def begin_update(
-        self, buffers: Mapping[int, Sequence[TrainingSample]], *, step: int
-    ) -> Callable[[], dict[int, UpdateStats]]:
-        self.updates.append({policy: len(samples) for policy, samples in buffers.items()})
-        return super().begin_update(buffers, step=step)
-
-
 @pytest.mark.stack
 def test_a_mixed_society_trains_whom_it_should_when_it_should(tmp_path, monkeypatch):
     """Agents 0 and 1 share a policy, agent 2 is updated every 2 steps, agent 3 is frozen."""
@@ -172,17 +141,15 @@ def test_a_mixed_society_trains_whom_it_should_when_it_should(tmp_path, monkeypa
         *("rollout.max_prompt_tokens=4000", "rollout.max_response_tokens=16"),
         *("training.num_steps=3", "training.save_every=2", "validation.num_questions=1"),
     )
-    agents = CountingAgents()
-    run = play(monkeypatch, load_config(QUICKSTART, tiny_settings(tmp_path, *settings)), agents)
+    config = load_config(QUICKSTART, tiny_settings(tmp_path, *settings))
+    run = play(monkeypatch, config, KilledAgents())
     # 2 discussions of 4 solutions, evaluations and scorings: 6 turns per agent and step. The last
     # step updates every trained policy.
-    assert agents.updates == [{0: 12}, {0: 12, 1: 2 * 6}, {0: 12, 1: 6}]
-    updated = [
-        {key.partition("/")[0] for key in row if "/policy/num_samples" in key}
+    trained_on = [
+        [row.get(f"agent_{agent}/policy/num_samples") for agent in range(4)]
         for row in read_rows(run / "metrics.jsonl")[1:]
     ]
-    everybody = {"agent_0", "agent_1", "agent_2"}
-    assert updated == [{"agent_0", "agent_1"}, everybody, everybody]
+    assert trained_on == [[12, 12, None, None], [12, 12, 2 * 6, None], [12, 12, 6, None]]
 
 
 def test_adapters_of_one_base_are_a_family_and_whole_models_are_alone():

@@ -14,8 +14,6 @@ from comas.config import ConfigError
 from comas.preflight.configuration import load_config
 from comas.reward_formulation.interaction_reward import interaction_reward
 from comas.run.metrics.step import rollout_metrics
-from comas.run.pages.discussions import thread_of
-from comas.run.records import discussion_record
 from comas.types import Generation, Question, Request, RewardedDiscussion
 from comas.utils.chat import ChatEncoder
 from comas.utils.endpoint import Endpoint
@@ -120,17 +118,6 @@ def test_no_prompt_no_score_and_no_history_holds_what_was_thought(schedule):
     [rewarded] = interaction_reward([held]).discussions
     scored = [r for t, r in zip(held.turns, rewarded.rewards, strict=True) if t.role == "solution"]
     assert scored == [1.0] * len(scored)  # all scores are 3
-
-
-def test_the_records_keep_the_thinking_apart():
-    thoughtful = replace(turn("r0.s0"), generation=thought("71", thinking=2, whole=3))
-    item = RewardedDiscussion(discussion(thoughtful, turn("r0.s1", "71")), (1.0, 1.0))
-    record = discussion_record(item, verdicts={})
-    said, plain = record["turns"]
-    assert (said["response"], said["thinking"]) == ("71", "<think>8</think>")
-    assert "thinking" not in plain
-    shown = thread_of(record, step=1).turns[0]
-    assert (shown.text, shown.thinking) == ("71", "<think>8</think>")
 
 
 def test_the_lengths_of_thinking_and_answer_are_metrics_of_models_that_think():

@@ -52,20 +52,6 @@ def test_threads_are_the_cores_over_what_works_at_once(keys, threads):
     assert settled(**keys)[0] == threads
 
 
-def test_the_line_says_why_and_which_variable_is_not_read(monkeypatch):
-    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
-    line = settled(cores=16, policies=3)[1]
-    assert line == (
-        "threads: 5 of each engine and rank (cores: 16, engines or ranks at work at once: 3)"
-    )
-    monkeypatch.setenv("OMP_NUM_THREADS", "4")
-    assert settled(cores=16, given=2)[1] == (
-        "threads: 2 of each engine and rank (as configured); OMP_NUM_THREADS of the environment is "
-        "not read, cluster.cpu_threads is"
-    )
-    assert "(models of less than " in settled(cores=16, sizes=[1])[1]
-
-
 def test_the_threads_of_an_engine_share_no_sequence_so_that_responses_do_not_depend_on_them():
     environment = engine_environment("cpu", threads=3)
     assert environment["OMP_NUM_THREADS"] == "3"
