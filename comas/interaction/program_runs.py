@@ -16,6 +16,7 @@ from contextlib import suppress
 from dataclasses import replace
 from inspect import isawaitable
 from math import isfinite
+from pathlib import Path
 from tempfile import TemporaryFile
 from typing import IO, Any
 
@@ -63,6 +64,12 @@ PROGRAMS: Registry[Solve] = Registry(
 
 class ProgramError(Exception):
     """What went wrong with a program, in its own discussion."""
+
+
+def files_of(program: Program) -> list[Path]:
+    """Return the files that a command names; words without a slash are looked up in PATH."""
+    words = [word for word in program.command or () if "/" in word]
+    return [found for word in words if (found := find(word)) is not None and found.is_file()]
 
 
 async def run_program(program: Program, question: Question, key: str, *, mark: str = "") -> Any:

@@ -1,6 +1,7 @@
 """Plug-ins, tried before the run, and the user's files that a run depends on."""
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import asdict, replace
 from functools import partial
 from typing import Any
@@ -14,7 +15,7 @@ from comas.data import QuestionSet
 from comas.engines.policy.optimizers import OPTIMIZERS
 from comas.interaction.criticism import CRITICISMS
 from comas.interaction.held import outcome_of
-from comas.interaction.program_runs import PROGRAMS
+from comas.interaction.program_runs import PROGRAMS, files_of
 from comas.interaction.schedules import SCHEDULES
 from comas.interaction.wording import location_of
 from comas.policy_optimization import ADVANTAGE_ESTIMATORS, LOSSES
@@ -56,12 +57,16 @@ def named_plugins(config: Config) -> Iterator[tuple[str, Registry[Any], str]]:
 
 
 def user_sources(config: Config) -> dict[str, str]:
-    """Return absolute path -> text of the user's plug-ins and prompts."""
+    """Return absolute path -> text of the user's plug-ins, prompts and program."""
     found = [registry.source_of(name) for _, registry, name in named_plugins(config)]
     texts = {str(source.path): source.text for source in found if source is not None}
     if config.interaction.prompts is not None:
         path = location_of(config.interaction.prompts)
         texts[str(path)] = path.read_bytes().decode()
+    program = config.interaction.chosen_program
+    for path in () if program is None else files_of(program):
+        with suppress(UnicodeDecodeError):  # an interpreter, not a program's text
+            texts[str(path)] = path.read_bytes().decode()
     return texts
 
 
