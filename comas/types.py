@@ -155,9 +155,9 @@ class Chat(NamedTuple):
     """A chat for an agent to answer."""
 
     messages: Sequence[Message]
-    """Those after ``follows``."""
     follows: Sequence[int] = ()
-    """Token ids of an earlier chat with its answer, which this continues."""
+    """Token ids of an earlier chat with its answer: the first ``num_followed`` messages."""
+    num_followed: int = 0
     max_tokens: int | None = None
     stop: Sequence[str] = ()
 

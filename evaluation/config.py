@@ -13,6 +13,7 @@ from comas.utils.endpoint import error_in_address
 from comas.utils.invocation import CommandParser, start_of
 from evaluation.benchmarks import BENCHMARKS, Benchmark
 from evaluation.setups import SETUPS
+from evaluation.setups.program import PROGRAM
 from evaluation.tasks import HELD_OUT
 
 USAGE = f"write it like: {start_of('evaluate')} NAME PATH [key=value ...]"
@@ -26,7 +27,7 @@ class EvaluationConfig:
     """Names or plug-ins. null: the paper's seven or, for a quick-start run, its held-out
     questions."""
     setups: list[str] | None = key(None, leads_to="plug-in", example=["vanilla", "debate"])
-    """Names or plug-ins. null: all built-in setups."""
+    """Names or plug-ins; ``program`` is the run's own. null: all built-in setups."""
     limit: int | None = key(None, ge=1, example=50)
     """Maximum number of tasks per benchmark. null: as in the paper (500)."""
     seeds: int = key(1, ge=1)
@@ -119,7 +120,7 @@ def split(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
 
 def _conflicts(config: EvaluationConfig) -> Iterator[Conflict]:
     yield from _name_conflicts("benchmarks", config.benchmarks, BENCHMARKS, others=[HELD_OUT])
-    yield from _name_conflicts("setups", config.setups, SETUPS, others=[])
+    yield from _name_conflicts("setups", config.setups, SETUPS, others=[PROGRAM])
     if config.temperature == 0 and config.seeds > 1:
         remedy = "leave out seeds, or set a temperature above 0"
         yield Conflict(("seeds", "temperature"), "greedy replies are the same each time", remedy)

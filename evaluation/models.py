@@ -128,6 +128,8 @@ class Target:
     """Domain -> the run's own verifier, if any."""
     prompts: str | None = None
     """The run's copy of its own file of prompts."""
+    run: Path | None = None
+    """Its directory."""
     is_quickstart: bool = False
     """True if the questions are the quick-start's."""
 
@@ -266,6 +268,7 @@ def _run_target(run: Path, *, weights: str, template_kwargs: Mapping[str, Any]) 
         verifiers=config.verification.verifiers,
         system_prompt=config.rollout.system_prompt,
         prompts=kept_prompts(run, config),
+        run=run,
         is_quickstart=config.data.validation.startswith(QUICKSTART_PREFIX),
     )
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from comas.config.plugins import blaming_plugins
 from comas.preflight.machine import settle_isolation
-from comas.types import Message
+from comas.types import Chat, Message, ToolDescription
 from comas.utils.chat import ChatEncoder, template_error
 from comas.utils.client import RequestOptions, with_system_prompt
 from comas.utils.interrupts import run
@@ -32,8 +32,9 @@ from evaluation.results import (
     read_subjects,
 )
 from evaluation.setups import SETUPS
+from evaluation.setups.program import PROGRAM, program_of
 from evaluation.tasks import DRAW_SEED, HELD_OUT, benchmark_tasks, choose_benchmarks, held_out_tasks
-from evaluation.types import BenchmarkTask, Setup
+from evaluation.types import BenchmarkTask, Call, Setup
 
 SHORT_CONTEXT = 4096
 """Minimum context of a server, if the model has it: vLLM on a CPU always computes with as many."""
@@ -110,7 +111,7 @@ def make_plan(command: Command) -> EvaluationPlan:
         system_prompt=target.system_prompt,
     )
     runs_programs = any(task.form == "coding" for drawn in tasks.values() for task in drawn)
-    setups = {SETUPS.label(name): SETUPS[name] for name in config.setups or SETUPS}
+    setups = setups_of(config.setups or list(SETUPS), target)
     plan = EvaluationPlan(
         folder=results / command.name,
         config=config,
@@ -119,7 +120,7 @@ def make_plan(command: Command) -> EvaluationPlan:
         setups=setups,
         seeds=tuple(range(config.seeds)),
         requests=requests,
-        identity=_identity(target, tasks, config=config, requests=requests),
+        identity=_identity(target, tasks, setups, config=config, requests=requests),
         baseline=None if config.baseline is None else results / config.baseline,
         isolation=settle_isolation(config.sandbox, key="sandbox") if runs_programs else None,
         notes=_notes(config, requests, target),
@@ -131,6 +132,21 @@ def make_plan(command: Command) -> EvaluationPlan:
     if plan.baseline is not None:
         _check_counterparts(plan, read_results(plan.baseline, name=str(config.baseline)))
     return plan
+
+
+def setups_of(names: Sequence[str], target: Target) -> dict[str, Setup]:
+    """Return label -> setup. Raises ValueError for the program of what has none."""
+    setups = {SETUPS.label(name): SETUPS[name] for name in names if name != PROGRAM}
+    if PROGRAM in names:
+        own = None if target.run is None else program_of(target.run)
+        if own is None:
+            raise ValueError(
+                f"setups=[{PROGRAM}] is the program of a run (interaction.program), and "
+                f"{target.title} has none: name a function of yours, such as "
+                f"setups=[{PROGRAM}:my_team.py:solve]"
+            )
+        setups[PROGRAM] = own
+    return setups
 
 
 def _check_counterparts(plan: EvaluationPlan, reference: Results) -> None:
@@ -181,12 +197,20 @@ class _Rehearsal:
         self.chats.append((speaker % self.num_models, messages))
         return label + REPLY
 
+    async def answer(
+        self, chat: Chat, *, label: str, speaker: int, tools: Sequence[ToolDescription] = ()
+    ) -> Call:
+        said = await self(chat.messages, label=label, speaker=speaker)
+        return Call(label, speaker, tuple(chat.messages), said, "stop", 0, 0)
+
 
 def rehearse(
     setup: Setup, task: BenchmarkTask, *, num_models: int
 ) -> list[tuple[int, Sequence[Message]]]:
     """Return all calls (model index, chat) of a setup for a task whose conversations do not end
-    early."""
+    early; none of a program."""
+    if setup.program:
+        return []
     rehearsal = _Rehearsal(num_models)
     with blaming_plugins():
         answering: Any = setup.flow(task, rehearsal)
@@ -228,8 +252,11 @@ def with_needed_context(
 ) -> Target:
     """Limit the context of ``target``'s models to the longest prompt of these setups plus its
     reply, with all replies at maximum length: the KV cache of a model's whole context may not fit.
+    A program may need all of it.
     """
     setups, tasks, needed = [*setups], [*tasks], SHORT_CONTEXT
+    if any(setup.program for setup in setups):
+        return target
     for index, model in enumerate(target.models):
         if not isinstance(model, LocalModel) or model.context_length <= needed:
             continue
@@ -305,14 +332,17 @@ def _notes(config: EvaluationConfig, requests: RequestOptions, target: Target) -
 def _identity(
     target: Target,
     tasks: Mapping[str, Sequence[BenchmarkTask]],
+    setups: Mapping[str, Setup],
     *,
     config: EvaluationConfig,
     requests: RequestOptions,
 ) -> Identity:
-    sources = {name: SETUPS.source_of(name) for name in config.setups or SETUPS}
+    named = [name for name in config.setups or SETUPS if name != PROGRAM]
+    sources = {SETUPS.label(name): SETUPS.source_of(name) for name in named}
+    digests = {label: source.digest for label, source in sources.items() if source}
     return {
         TITLE: target.title,
-        SETUP_FILES: {SETUPS.label(n): source.digest for n, source in sources.items() if source},
+        SETUP_FILES: {label: s.program for label, s in setups.items() if s.program} | digests,
         "models": [model.identity for model in target.models],
         "subjects": dict(target.subjects),
         SAMPLING: {

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from comas.types import Message
+from comas.types import Chat, Message, ToolDescription
 from comas.utils.client import Client, RequestOptions
 from comas.utils.concurrency import run_all
 from comas.utils.endpoint import Endpoint
@@ -127,8 +127,8 @@ async def answer_task(
     RequestError when a call gets no usable reply."""
     transcript = _Transcript(client, task.task_id, seed, on_call)
     response = await setup.flow(task, transcript)
-    calls = tuple(call for _, call in sorted(transcript.calls.items()))
-    return Answer(task.task_id, seed, response, calls)
+    calls = transcript.calls if setup.program else dict(sorted(transcript.calls.items()))
+    return Answer(task.task_id, seed, response, tuple(calls.values()))
 
 
 @dataclass
@@ -145,16 +145,23 @@ class _Transcript:
         self.num_models = self.client.num_models
 
     async def __call__(self, messages: Sequence[Message], *, label: str, speaker: int = 0) -> str:
-        sent = tuple(messages)
+        return (await self.answer(Chat(messages), label=label, speaker=speaker)).response
+
+    async def answer(
+        self, chat: Chat, *, label: str, speaker: int, tools: Sequence[ToolDescription] = ()
+    ) -> Call:
         reply = await self.client.complete(
-            sent,
+            chat.messages,
             model_index=speaker % self.num_models,
             seed=request_seed(self.seed, task_id=self.task_id, label=label),
+            max_tokens=chat.max_tokens,
+            stop=chat.stop,
+            tools=tools,
         )
         assert label not in self.calls, f"two calls of one task are labelled {label!r}"
-        call = self.calls[label] = Call(label, speaker, sent, **vars(reply))
+        call = self.calls[label] = Call(label, speaker, tuple(chat.messages), **vars(reply))
         self.on_call(call)
-        return reply.response
+        return call
 
 
 def request_seed(seed: int, *, task_id: str, label: str) -> int:

@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from comas.types import ROLE_LETTERS, Message
+from comas.types import ROLE_LETTERS, Chat, Message, ToolDescription
 from comas.verification.forms import AnswerForm
 
 ROLE_OF_LETTER = {letter: role for role, letter in ROLE_LETTERS.items()}
@@ -54,7 +54,7 @@ class Answer:
     seed: int
     response: str
     calls: tuple[Call, ...]
-    """Sorted by label, since concurrent calls end in any order."""
+    """Sorted by label, since concurrent calls end in any order; a program's as they ended."""
 
 
 def role_of(label: str) -> str:
@@ -72,6 +72,12 @@ class Ask(Protocol):
         """Return the reply's text. Raises RequestError when all retries fail."""
         ...
 
+    async def answer(
+        self, chat: Chat, *, label: str, speaker: int, tools: Sequence[ToolDescription] = ()
+    ) -> Call:
+        """Do the same within the limits of ``chat``, and return the whole reply."""
+        ...
+
 
 @dataclass(frozen=True)
 class Setup:
@@ -82,3 +88,5 @@ class Setup:
     """Makes the calls; returns the response to grade."""
     num_speakers: int
     """If this depends on the size of the society: the speakers of a single model."""
+    program: str = ""
+    """What identifies a program, whose calls are unknown before it runs: it is not rehearsed."""

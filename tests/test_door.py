@@ -10,7 +10,9 @@ from typing import Any
 import httpx
 import openai
 import pytest
+from scripted_server import ScriptedServer, status
 
+from comas.commands.serve import ServedAgents
 from comas.interaction.door import (
     MAX_BODY_BYTES,
     Asked,
@@ -20,6 +22,8 @@ from comas.interaction.door import (
     choice_of,
 )
 from comas.types import Generation
+from comas.utils.client import Client, RequestOptions
+from comas.utils.endpoint import Endpoint
 
 CALL = '<tool_call>{"name": "add", "arguments": {"a": 48, "b": 23}}</tool_call>'
 ADD = {"type": "function", "function": {"name": "add", "parameters": {"type": "object"}}}
@@ -35,8 +39,6 @@ class Parrot:
 
     async def complete(self, asked: Asked) -> list[Choice]:
         self.asked.append(asked)
-        if asked.model not in self.models:
-            raise RefusalError(404, "model_not_found", "no such model")
         said = Generation((5, 8), (7, 9), asked.messages[-1].content, (-0.5, -0.25), "stop", 3)
         return [choice_of(f"r{number}.s0", said, asked) for number in range(asked.n)]
 
@@ -75,7 +77,7 @@ def parrot() -> Iterator[tuple[Parrot, openai.OpenAI, str, str]]:
 
 
 def chat(text: str, **body: Any) -> dict[str, Any]:
-    return {"model": "agent_0", "messages": [{"role": "user", "content": text}], **body}
+    return {"model": "agent_0", "messages": [{"role": "user", "content": text}]} | body
 
 
 def test_a_completion_has_each_choice_its_log_probs_and_what_was_used(parrot):
@@ -162,6 +164,31 @@ def test_the_key_may_stand_in_the_address_or_be_the_api_key(parrot):
     assert client.with_options(base_url=bare, api_key=key).models.list().data
 
 
+def test_agents_that_are_served_answer_within_the_limits_of_a_request():
+    def model(body: dict[str, Any]) -> str:
+        return f"{body['model']}: {body['messages'][-1]['content'][-4:]}"
+
+    async def complete(base_url: str, **body: Any) -> list[Choice]:
+        models = [Endpoint(base_url, f"served_{i}") for i in range(2)]
+        async with Client(models, RequestOptions(num_retries=0, max_tokens=99)) as client:
+            return await ServedAgents(client).complete(Asked(**chat("Why?", **body)))
+
+    asked = {"model": "agent_1", "n": 2, "seed": 5, "max_completion_tokens": 7, "stop": "END"}
+    with ScriptedServer(model) as server:
+        choices = asyncio.run(complete(server.base_url, **asked, tools=[ADD], temperature=0))
+        assert [choice.text for choice in choices] == ["served_1: Why?"] * 2
+        bodies = sorted(server.requests, key=lambda body: body["seed"])
+    assert [body["seed"] for body in bodies] == [5, 6]
+    sent = {name: bodies[0][name] for name in ("max_tokens", "stop", "temperature")}
+    assert sent == {"max_tokens": 7, "stop": ["END"], "temperature": 0}
+    assert bodies[0]["messages"][0]["content"].startswith("You may call one of these tools")
+    for code, said in ((400, "too long"), (500, "no answer")):
+        refuses = ScriptedServer(model, fault_of=lambda *_, c=code, s=said: status(c, s))
+        with refuses as server, pytest.raises(RefusalError, match=said) as refused:
+            asyncio.run(complete(server.base_url))
+        assert refused.value.status == {400: 400, 500: 502}[code]
+
+
 IMAGE = [{"type": "image_url", "image_url": {"url": "data:"}}]
 REFUSED: dict[str, tuple[Any, int, str]] = {
     "no JSON": (b"{", 400, "Invalid JSON"),
@@ -178,7 +205,7 @@ REFUSED: dict[str, tuple[Any, int, str]] = {
     "a form": (chat("x", response_format={"type": "json_object"}), 400, "response_format"),
     "depth": (b'{"model":' + b"[" * 10**5, 400, ""),
     "a long body": (b" " * (MAX_BODY_BYTES + 1), 413, "at most"),
-    "an unknown model": (chat("x", model="gpt-5"), 404, "no such model"),
+    "an unknown model": (chat("x", model="gpt-5"), 404, "name one of agent_0, agent_1"),
 }
 
 

@@ -8,16 +8,20 @@ import time
 import urllib.request
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from urllib.error import HTTPError, URLError
 
 import openai
 import pytest
+import runner_process
 from config_errors import only_error
 from scripted_agents import KilledAgents, play
+from scripted_server import ScriptedServer, status
 from small_runs import QUICKSTART, record, rows_of, scripted_settings, write_records
 
+from comas.commands.discuss import discuss, parser
 from comas.config.schema import Interaction
 from comas.interaction import program_runs as programs
 from comas.interaction.door import MAX_IN_FLIGHT, the_door
@@ -25,13 +29,21 @@ from comas.interaction.held import HeldDiscussion
 from comas.interaction.program_runs import PROGRAMS, ProgramError, read_result
 from comas.interaction.schedules import run_discussions
 from comas.preflight.configuration import load_config
-from comas.preflight.plugins import check_plugins
+from comas.preflight.plugins import check_plugins, user_sources
 from comas.reward_formulation import REWARD_SCHEMES
-from comas.run import bookkeeping
+from comas.run import RunDirectory, bookkeeping
 from comas.run.records import discussion_record
 from comas.types import Generate, Generation, Question, Request, RewardedDiscussion
+from comas.utils.client import Client, RequestOptions
+from comas.utils.endpoint import Endpoint
+from comas.utils.replies import RequestError
+from evaluation.config import read_command
+from evaluation.models import RemoteModel, Target
+from evaluation.plan import setups_of
+from evaluation.runner import answer_task
 from evaluation.setups import SETUPS
-from evaluation.types import BenchmarkTask
+from evaluation.setups.program import program_of, setup_of
+from evaluation.types import Answer, BenchmarkTask, Setup
 
 OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 QUESTIONS = [Question(f"q{i}", "math", f"What is {i} + 1?", {"gold": "SECRET"}) for i in range(2)]
@@ -80,10 +92,14 @@ def hold(
 def ask(url: str, *messages: str, agent: int = 0, **body: Any) -> str:
     """Ask an agent, as the protocol says; users and assistants take turns."""
     chat = [{"role": ("user", "assistant")[i % 2], "content": m} for i, m in enumerate(messages)]
-    body = {"model": f"agent_{agent}", "messages": chat} | body
+    return post(url, {"model": f"agent_{agent}", "messages": chat} | body)["message"]["content"]
+
+
+def post(url: str, body: Any) -> Any:
+    """Return the first choice of a completion."""
     request = urllib.request.Request(f"{url}/chat/completions", json.dumps(body).encode())
     with OPENER.open(request, timeout=60) as reply:
-        return json.load(reply)["choices"][0]["message"]["content"]
+        return json.load(reply)["choices"][0]
 
 
 # ---------------------------------------------------------------- what becomes of it
@@ -147,7 +163,8 @@ def test_a_chat_that_goes_on_keeps_the_ids_and_one_that_was_changed_begins_anew(
     ids = [[*said.prompt_token_ids, *said.response_token_ids] for said in continued]
     follows = [list(chat.follows) for chat in chats if chat is not None]
     assert follows == [[], *ids, [], []]
-    assert [len(chat.messages) for chat in chats if chat is not None and chat.follows] == [1, 1]
+    held_before = [(len(c.messages), c.num_followed) for c in chats if c is not None]
+    assert held_before == [(1, 0), (3, 2), (5, 4), (3, 0), (3, 0)]
     assert [t.prompt for t in held.turns if t.turn_id == "r2.s0"] == ["Three"]
     assert held.outcome.num_rewritten == 2
 
@@ -512,18 +529,153 @@ def test_a_program_whose_rewards_nobody_reads_or_that_fails_is_an_error_of_the_d
     assert fault(paid, "reward.scheme=program") == ""
 
 
-def test_a_program_is_a_setup_of_an_evaluation_and_asks_its_models(tmp_path):
-    path = tmp_path / "team.py"
-    path.write_text(TEAM)
-    asked = []
+# ---------------------------------------------------------------- an evaluation, a question
 
-    class Models:
-        num_models = 2
 
-        async def __call__(self, messages: Any, *, label: str, speaker: int = 0) -> str:
-            asked.append((label, speaker, messages[-1]["content"]))
-            return f"{messages[-1]['content']}!"
+def finished_run(tmp_path: Path, program: str) -> Path:
+    """Return a run of two agents whose program was ``program``, in YAML."""
+    config = load_config(QUICKSTART, [f"saves={tmp_path}", f"interaction.program={program}"])
+    with RunDirectory.create(config) as run:
+        run.keep_settings({}, user_sources(config))
+    return run.path
 
+
+async def answered(setup: Setup, server: ScriptedServer, *, num_models: int = 2) -> Answer:
+    """Ask models named agent_0, ... for the answer to a task."""
     task = BenchmarkTask("t", "math", "Why?", "Why? Box it.", "42")
-    answer = asyncio.run(SETUPS[f"program:{path}:solve"].flow(task, Models()))
-    assert answer == "Why?!!" and asked == [("r0.s0", 0, "Why?"), ("r0.s1", 1, "Why?!")]
+    models = [Endpoint(server.base_url, f"agent_{i}") for i in range(num_models)]
+    async with Client(models, RequestOptions(num_retries=0)) as client:
+        return await answer_task(task, seed=0, setup=setup, client=client)
+
+
+def test_a_run_is_evaluated_by_its_program_as_it_was_even_if_the_file_is_gone(tmp_path):
+    team = tmp_path / "team.py"
+    team.write_text(TEAM)
+    run = finished_run(tmp_path, f"{{function: {team}:solve, roles: {{plan: helps}}}}")
+    digest = program_of(run).program
+    team.unlink()
+    setup = program_of(run)
+    assert setup is not None and (setup.program, setup.num_speakers) == (digest, 2)
+    with ScriptedServer(lambda body: f"{body['messages'][-1]['content']}!") as server:
+        answer = asyncio.run(answered(setup, server))
+    assert answer.response == "Why?!!"
+    assert [(call.label, call.speaker) for call in answer.calls] == [
+        ("r0.plan0", 0),
+        ("r0.plan1", 1),
+    ]
+    assert [body["model"] for body in server.requests] == ["agent_0", "agent_1"]
+
+
+def test_what_a_run_would_execute_must_be_this_users_and_as_it_was(tmp_path):
+    script = tmp_path / "team.sh"
+    script.write_text("echo 1")
+    run = finished_run(tmp_path, f"{{command: [sh, {script}]}}")
+    assert program_of(run) is not None
+    script.write_text("echo 2")
+    with pytest.raises(ValueError, match=r"is not run: .*team.sh: sha256 \w+ -> sha256 \w+"):
+        program_of(run)
+    script.write_text("echo 1")
+    seal = json.loads((run / "seal.json").read_text())
+    (run / "seal.json").write_text(json.dumps(seal | {"signature": "0"}))
+    with pytest.raises(ValueError, match="was not sealed with the key"):
+        program_of(run)
+
+
+def test_a_program_sends_whole_chats_with_tools_in_words_within_its_limits(tmp_path):
+    tool = {"type": "function", "function": {"name": "add", "parameters": {}}}
+    call = '<tool_call>{"name": "add", "arguments": {}}</tool_call>'
+
+    def solve(question: Question, base_url: str) -> str:
+        body = {"model": "agent_9", "max_tokens": 7, "stop": ["END"], "tools": [tool]}
+        chat = [{"role": "system", "content": "Add."}, {"role": "user", "content": question.text}]
+        said = post(base_url, body | {"messages": chat, "metadata": {"role": "sums"}})
+        assert said["finish_reason"] == "tool_calls" and not said["message"]["content"]
+        chat += [said["message"], {"role": "tool", "tool_call_id": "1", "content": "71"}]
+        return post(base_url, body | {"messages": chat})["message"]["content"]
+
+    with ScriptedServer(lambda body: call if len(body["messages"]) == 2 else "71") as server:
+        answer = asyncio.run(answered(setup_of(solve), server, num_models=1))
+    first, last = server.requests
+    assert answer.response == "71" and [c.label for c in answer.calls] == ["r0.sums9", "r1.s9"]
+    assert (first["max_tokens"], first["stop"]) == (7, ["END"])
+    assert first["messages"][-1]["content"].endswith("</tool_call>\n\nWhy?")
+    assert last["messages"][:2] == [*first["messages"][:1], {"role": "user", "content": "Why?"}]
+    assert last["messages"][2] == {"role": "assistant", "content": call}
+    assert last["messages"][3]["content"].endswith("<tool_response>\n71\n</tool_response>")
+
+
+@pytest.mark.parametrize(
+    ("solve", "said"),
+    [
+        (lambda question, base_url: 1 / 0, "the program failed: ZeroDivisionError"),
+        (lambda question, base_url: ask(base_url, "x", agent=2), "HTTP Error 404"),
+        (lambda question, base_url: ask(base_url, "lost"), "status 400: .*lost"),
+    ],
+)
+def test_a_program_that_fails_loses_its_task_and_an_endpoints_error_is_not_its_own(
+    monkeypatch, tmp_path, solve, said
+):
+    monkeypatch.setitem(SETUPS, "failing", setup_of(solve))
+    lost = status(400, "lost")
+    with ScriptedServer(str, fault_of=lambda body, attempt: lost) as server:
+        with pytest.raises(RequestError, match=said):
+            asyncio.run(answered(SETUPS["failing"], server))
+        assert runner_process.run(server.base_url, tmp_path, 2, setup_name="failing") == (0, 2)
+
+
+def test_a_run_without_a_program_has_none_to_be_evaluated_by(tmp_path):
+    config = load_config(QUICKSTART, [f"saves={tmp_path}"])
+    with RunDirectory.create(config) as run:
+        assert program_of(run.path) is None
+    target = Target("a model", (), {}, run=run.path)
+    for each in (target, replace(target, run=None)):
+        with pytest.raises(ValueError, match="a model has none: name a function of yours"):
+            setups_of(["vanilla", "program"], each)
+    assert read_command(["name", "path", "setups=[program]"]).config.setups == ["program"]
+
+
+# ---------------------------------------------------------------- comas discuss
+
+
+def discussed(run: Path, base_url: str) -> None:
+    """Do what ``comas discuss`` does with two models on a server in place of a run's agents."""
+    models = tuple(RemoteModel(Endpoint(base_url, f"agent_{i}"), None) for i in range(2))
+    target = Target("the agents", models, {"society": (0, 1)}, run=run)
+    discuss(target, parser().parse_args(["run", "Why?"]))
+
+
+def test_a_question_is_discussed_by_the_program_of_a_run_and_its_turns_are_shown(tmp_path, capsys):
+    team = tmp_path / "team.py"
+    team.write_text(TEAM)
+    run = finished_run(tmp_path, f"{{function: {team}:solve, roles: {{plan: helps}}}}")
+    with ScriptedServer(lambda body: f"{body['messages'][-1]['content']}!") as server:
+        discussed(run, server.base_url)
+    assert capsys.readouterr().out.splitlines() == [
+        *("request 0 of agent 0: plan", "    Why?!", "request 0 of agent 1: plan", "    Why?!!"),
+        *("final answer: Why?!!", "(the answer of the program, which asked 2 times)"),
+    ]
+    refuses = ScriptedServer(str, fault_of=lambda body, attempt: status(400))
+    with refuses as server, pytest.raises(RequestError, match="status 400"):
+        discussed(run, server.base_url)
+
+
+def test_a_question_that_is_interrupted_leaves_nothing_of_its_command(tmp_path):
+    pids = tmp_path / "pids"
+    text = (
+        "import subprocess, time\n"
+        "child = subprocess.Popen(['sleep', '60'], start_new_session=True)\n"
+        f"print(os.getpid(), child.pid, file=open({str(pids)!r}, 'w'), flush=True)\n"
+        "time.sleep(60)"
+    )
+    setup = program_of(finished_run(tmp_path, json.dumps({"command": command(tmp_path, text)})))
+
+    async def interrupted(server: ScriptedServer) -> None:
+        answering = asyncio.create_task(answered(setup, server))
+        while not (pids.is_file() and pids.read_text().endswith("\n")):
+            await asyncio.sleep(0.02)
+        answering.cancel()
+        await answering
+
+    with ScriptedServer(str) as server, pytest.raises(asyncio.CancelledError):
+        asyncio.run(interrupted(server))
+    assert not any(Path(f"/proc/{pid}/exe").exists() for pid in pids.read_text().split())

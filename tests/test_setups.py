@@ -12,7 +12,7 @@ from scripted_server import Body, ScriptedServer
 from small_runs import REPOSITORY
 from tables import cases
 
-from comas.commands.discuss import discuss_question, final_answer, how_scored, main
+from comas.commands.discuss import discuss_question, final_answer, how_scored, main, setup_of
 from comas.interaction.prompts import EVALUATION, SCORING, SOLUTION, HistoryItem, fill
 from comas.interaction.setup_prompts import (
     AGGREGATION,
@@ -28,6 +28,7 @@ from comas.utils.client import (
 )
 from comas.utils.endpoint import Endpoint
 from comas.utils.terminal import EXIT_ERROR
+from evaluation.models import Target
 from evaluation.runner import request_seed
 from evaluation.setups import SETUPS
 from evaluation.setups.discussion import best_solution
@@ -253,6 +254,7 @@ def test_every_turn_is_shown_after_what_it_answers_and_the_best_score_answers():
 
 
 def test_the_agents_of_a_run_discuss_in_its_own_words():
+    prompts = str(REPOSITORY / "configs/prompts/taught.yaml")
     with ScriptedServer(lambda body: "\\boxed{71} <score>3</score>") as server:
         asked = discuss_question(
             QUESTION,
@@ -261,7 +263,7 @@ def test_the_agents_of_a_run_discuss_in_its_own_words():
             options=RequestOptions(),
             seed=0,
             show=lambda text: None,
-            prompts=str(REPOSITORY / "configs/prompts/taught.yaml"),
+            setup=setup_of(Target("", (), {}, prompts=prompts)),
         )
         asyncio.run(asked)
     [first, *_] = [request["messages"][0]["content"] for request in server.requests]
@@ -289,7 +291,7 @@ def test_it_is_said_how_the_judges_scored_the_final_answer(scorings, said):
     (["--base-url", "{server}", "--name", "agent_1", " "], "QUESTION is empty"),
     (["saves/latest", QUESTION, "--extra-body", '{{"n": 1}}'], "--extra-body is for an endpoint"),
     (["--base-url", NOBODY, QUESTION], "does not list its models"),
-    (["--base-url", NOBODY, "--name", "agent_1", QUESTION], f"agent_1 at {NOBODY} gave no re"),
+    (["--base-url", NOBODY, "--name", "agent_1", QUESTION], f"agent_1 at {NOBODY} gave no an"),
 )
 def test_what_cannot_be_asked_is_told_soon(caplog, arguments, said):
     began = time.monotonic()

@@ -28,6 +28,7 @@ from evaluation.models import Target, find_remote, find_target
 from evaluation.plan import with_needed_context
 from evaluation.runner import answer_task
 from evaluation.setups import discussion
+from evaluation.setups.program import program_of
 from evaluation.types import Answer, BenchmarkTask, Call, Setup, role_of
 
 NUM_RETRIES = 2
@@ -47,7 +48,7 @@ def main(arguments: Sequence[str]) -> int:
     try:
         discuss(target, options)
     except RequestError as error:
-        raise ValueError(f"{target.title} gave no reply: {error}") from error
+        raise ValueError(f"{target.title} gave no answer: {error}") from error
     return 0
 
 
@@ -97,8 +98,9 @@ def discuss(target: Target, options: argparse.Namespace) -> None:
         system_prompt=target.system_prompt,
         num_retries=NUM_RETRIES,
     )
+    setup = setup_of(target)
     asked = [as_task(options.question, options.domain)]
-    target = with_needed_context(target, [setup_in(target.prompts)], [asked], requests)
+    target = with_needed_context(target, [setup], [asked], requests)
     with (
         TemporaryDirectory(prefix="comas-discuss-") as logs,
         served(target, logs=Path(logs), config=config) as servers,
@@ -110,11 +112,12 @@ def discuss(target: Target, options: argparse.Namespace) -> None:
             options=requests,
             seed=options.seed,
             show=show,
-            prompts=target.prompts,
+            setup=setup,
         )
         answer = run(watched(talk, servers))
         show(f"final answer: {final_answer(answer.response, options.domain)}")
-        show(f"({how_scored(answer.calls)})")
+        by_program = f"the answer of the program, which asked {len(answer.calls)} times"
+        show(f"({by_program if setup.program else how_scored(answer.calls)})")
 
 
 async def discuss_question(
@@ -125,20 +128,20 @@ async def discuss_question(
     options: RequestOptions,
     seed: int,
     show: Callable[[str], None],
-    prompts: str | None = None,
+    setup: Setup = discussion.DISCUSSION,
 ) -> Answer:
-    """Let ``models`` discuss as in the setup ``discussion``, with the prompts in the file
-    ``prompts`` if given; a single model plays four agents.
+    """Let ``models`` discuss in a ``setup`` of discussions (``setup_of``).
 
-    ``show`` gets each turn as soon as it is sampled, as text. Returns the solution with the best
-    score, and all calls.
+    ``show`` gets each turn as soon as it is sampled, as text. Returns the final answer, and all
+    calls.
 
-    Raises RequestError when a model gives no reply.
+    Raises RequestError when a model gives no reply, or a program fails.
     """
-    task, setup = as_task(question, domain), setup_in(prompts)
+    task = as_task(question, domain)
 
     def on_call(call: Call) -> None:
-        show(turn_text(call.label, call.speaker, call.response, thinking=call.thinking))
+        about = about_request if setup.program else about_turn
+        show(turn_text(about(call), call))
 
     async with Client(models, options) as client:
         return await answer_task(task, seed=seed, setup=setup, client=client, on_call=on_call)
@@ -148,28 +151,37 @@ def as_task(question: str, domain: Domain) -> BenchmarkTask:
     return BenchmarkTask("question", domain, question, question, gold="")
 
 
-def setup_in(prompts: str | None) -> Setup:
-    """Return the setup ``discussion``, with the prompts in the file ``prompts`` if given."""
-    flow = partial(discussion.answer, rules=replace(discussion.RULES, prompts=prompts))
+def setup_of(target: Target) -> Setup:
+    """Return the setup of a run's program or, without one, ``discussion`` with its prompts."""
+    if target.run is not None and (program := program_of(target.run)) is not None:
+        return program
+    flow = partial(discussion.answer, rules=replace(discussion.RULES, prompts=target.prompts))
     return replace(discussion.DISCUSSION, flow=flow)
 
 
-def turn_text(turn_id: str, agent: int, text: str, *, thinking: str = "") -> str:
-    """Format a turn; of thinking, which no other agent reads, only the length.
+def about_request(call: Call) -> str:
+    """Describe a program's request, such as ``"request 2 of agent 0: plan"``."""
+    number, _ = call.label.split(".")
+    return f"request {number[1:]} of agent {call.speaker}: {role_of(call.label)}"
 
-    Example: ``turn_text("r0.s1.e0.t0", 0, "It holds. <score>1</score>")`` gives
-    ``"round 0, agent 0: scoring of solution 1, score 1\\n    It holds. <score>1</score>"``
-    """
-    round_, solution, *_ = turn_id.split(".")
-    role = role_of(turn_id)
+
+def about_turn(call: Call) -> str:
+    """Describe a turn, such as ``"round 0, agent 0: scoring of solution 1, score 1"``."""
+    round_, solution, *_ = call.label.split(".")
+    role = role_of(call.label)
     what = f"solution {solution[1:]}"
     if role != "solution":
         what = f"{role} of {what}"  # each solution has one evaluation, with one scoring
     if role == "scoring":
-        what += f", score {parse_score(text) or 'unreadable'}"
-    heading = f"round {round_[1:]}, agent {agent}: {what}"
-    lines = [f"(thought in {len(thinking.split())} words)"] if thinking else []
-    return "\n".join([heading, *(INDENT + line for line in (*lines, *text.splitlines()))])
+        what += f", score {parse_score(call.response) or 'unreadable'}"
+    return f"round {round_[1:]}, agent {call.speaker}: {what}"
+
+
+def turn_text(heading: str, call: Call) -> str:
+    """Format a reply; of thinking, which no other agent reads, only the length."""
+    lines = [f"(thought in {len(call.thinking.split())} words)"] if call.thinking else []
+    lines += call.response.splitlines()
+    return "\n".join([heading, *(INDENT + line for line in lines)])
 
 
 def final_answer(solution: str, domain: Domain) -> str:

@@ -8,17 +8,18 @@ from collections.abc import Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from comas.interaction.door import Asked, Door
-from comas.types import Message
+from comas.interaction.door import Asked, Choice, Door, RefusalError, choice_of
+from comas.types import Generation
 from comas.utils.client import MAX_SEED, Client, RequestOptions
+from comas.utils.concurrency import run_all
 from comas.utils.interrupts import run
 from comas.utils.invocation import CommandParser
+from comas.utils.replies import RefusedPromptError, RequestError
 from comas.utils.terminal import command
 from evaluation.config import EvaluationConfig
 from evaluation.execution import served, watched
 from evaluation.models import Target, find_target
 from evaluation.server import Servers
-from evaluation.setups.program import TextGuest
 
 log = logging.getLogger("serve")
 
@@ -50,6 +51,37 @@ def parser() -> argparse.ArgumentParser:
     return arguments
 
 
+class ServedAgents:
+    """Answers requests by asking the agents' servers."""
+
+    def __init__(self, client: Client) -> None:
+        self.models = [f"agent_{index}" for index in range(client.num_models)]
+        self._client = client
+
+    async def complete(self, asked: Asked) -> list[Choice]:
+        """Answer a request. Raises RefusalError."""
+        seed = secrets.randbelow(MAX_SEED) if asked.seed is None else asked.seed
+        try:
+            return await run_all(self._choice(asked, seed + number) for number in range(asked.n))
+        except RefusedPromptError as error:
+            raise RefusalError(400, "context_length_exceeded", str(error)) from error
+        except RequestError as error:
+            raise RefusalError(502, "no_answer", str(error)) from error
+
+    async def _choice(self, asked: Asked, seed: int) -> Choice:
+        reply = await self._client.complete(
+            [message.in_words() for message in asked.messages],
+            model_index=self.models.index(asked.model),
+            seed=seed & MAX_SEED,
+            temperature=asked.temperature,
+            max_tokens=asked.max_tokens,
+            stop=asked.stop,
+            tools=asked.offered,
+        )
+        said = Generation((), (), reply.response, (), reply.finish_reason, policy_version=0)
+        return choice_of(f"chatcmpl-{secrets.token_hex(8)}", said, asked)
+
+
 async def _serve(
     target: Target, servers: Servers, config: EvaluationConfig, options: argparse.Namespace
 ) -> None:
@@ -62,21 +94,8 @@ async def _serve(
     )
     models = [servers.endpoints[index] for index in everybody]
     async with Client(models, requests) as client:
-
-        async def say(chat: Sequence[Message], agent: int, name: str, asked: Asked) -> str:
-            seed = secrets.randbelow(MAX_SEED) if asked.seed is None else asked.seed & MAX_SEED
-            number = int(name[1 : name.index(".")]) if asked.n > 1 else 0
-            reply = await client.complete(
-                chat,
-                model_index=agent,
-                seed=(seed + number) & MAX_SEED,
-                temperature=asked.temperature,
-                max_tokens=asked.max_tokens,
-            )
-            return reply.response
-
-        door = Door(options.port)
-        with door.open(TextGuest(say, len(models)), options.key) as key:
-            log.info("serving %s as agent_0 to agent_%d", target.title, len(models) - 1)
+        door, guest = Door(options.port), ServedAgents(client)
+        with door.open(guest, options.key) as key:
+            log.info("serving %s as %s", target.title, ", ".join(guest.models))
             log.info("OPENAI_BASE_URL=%s/v1 OPENAI_API_KEY=%s", door.url, key)
             await asyncio.Event().wait()

@@ -13,7 +13,7 @@ from typing import TypeVar
 
 from comas.config.schema import Config, Judge, for_agent
 from comas.engines.cluster.supervision import JudgeError
-from comas.types import Generation, Metrics, Request
+from comas.types import Chat, Generation, Metrics, Request
 from comas.utils.client import Client, RequestOptions, list_models, with_system_prompt
 from comas.utils.endpoint import NO_KEY, Endpoint, error_in_address
 from comas.utils.interrupts import run
@@ -140,14 +140,18 @@ class JudgeClient:
         )
 
     async def _complete(self, request: Request, client: Client) -> Reply:
-        chat = with_system_prompt(
-            [{"role": "user", "content": request.prompt}], self._system_prompt
-        )
+        asked = request.chat or Chat([{"role": "user", "content": request.prompt}])
         temperature = request.temperature
         if temperature is None:  # use that of the agent it replaces
             temperature = for_agent(self._temperature, request.agent_index)
         return await client.complete(
-            chat, model_index=0, seed=request.seed, temperature=temperature
+            with_system_prompt(asked.messages, self._system_prompt),
+            model_index=0,
+            seed=request.seed,
+            temperature=temperature,
+            max_tokens=asked.max_tokens,
+            stop=asked.stop,
+            tools=request.tools,
         )
 
     def _lose(self, turn: str, error: RequestError) -> None:

@@ -274,6 +274,10 @@ def _application(entries: Mapping[str, _Entry]) -> Any:
         entry.num_in_flight += 1
         try:
             asked = _parse(await _body(request.stream()), request.headers.get(ROLE_HEADER))
+            if asked.model not in entry.guest.models:
+                known = ", ".join(entry.guest.models)
+                said = f"no model {asked.model!r}; name one of {known}"
+                raise RefusalError(404, "model_not_found", said)
             asking = asyncio.run_coroutine_threadsafe(entry.guest.complete(asked), entry.loop)
             choices = await asyncio.wrap_future(asking)
         finally:

@@ -8,6 +8,7 @@ import logging
 import secrets
 from collections import Counter
 from collections.abc import Coroutine, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from random import Random
@@ -42,7 +43,7 @@ class ByProgram:
         program = rules.chosen_program
         assert program is not None
         self._program = program
-        self.roles = tuple(Role(*declared) for declared in program.roles.items())
+        self.roles = tuple(Role(*declared) for declared in (program.roles or {}).items())
 
     def __call__(
         self,
@@ -77,8 +78,7 @@ class _Batch:
 
 async def _hold(discussion: OpenDiscussion, batch: _Batch, *, num_agents: int) -> None:
     asyncio.get_running_loop().set_exception_handler(overlook_closed_loops)
-    max_tokens = batch.program.max_tokens
-    guest = DiscussionGuest(discussion, num_agents=num_agents, max_tokens=max_tokens)
+    guest = DiscussionGuest(discussion, batch.program, num_agents=num_agents)
     returned, error = None, ""
     async with batch.at_once:
         with the_door().open(guest) as key:
@@ -94,7 +94,7 @@ async def _hold(discussion: OpenDiscussion, batch: _Batch, *, num_agents: int) -
                 error = str(failure)
             finally:
                 running.cancel()
-                await asyncio.wait({running})
+                await asyncio.gather(running, return_exceptions=True)
                 await guest.leave()
                 await batch.end_one()
     try:
@@ -132,7 +132,7 @@ class DiscussionGuest:
     and seeds follow from these numbers, so they do not depend on which agent is faster.
     """
 
-    def __init__(self, discussion: OpenDiscussion, *, num_agents: int, max_tokens: int) -> None:
+    def __init__(self, discussion: OpenDiscussion, program: Program, *, num_agents: int) -> None:
         self.models = [f"agent_{index}" for index in range(num_agents)]
         self.said: list[Turn] = []
         """The turns so far, in the order in which they were answered."""
@@ -140,7 +140,8 @@ class DiscussionGuest:
         """Fails with the error of an engine."""
         self.num_rewritten = self.num_concurrent = 0
         self._discussion = discussion
-        self._tokens_left = max_tokens
+        self._tokens_left = program.max_tokens
+        self._takes_any_role = program.roles is None
         self._numbers = [0] * num_agents
         self._in_flight = Counter[int]()
         self._answers: dict[tuple[int, str], tuple[Generation, list[dict[str, Any]]]] = {}
@@ -204,11 +205,10 @@ class DiscussionGuest:
         }
 
     async def _complete(self, asked: Asked) -> list[Choice]:
-        if asked.model not in self.models:
-            raise RefusalError(
-                404, "model_not_found", f"no model {asked.model!r}; name {', '.join(self.models)}"
-            )
         role = asked.role or "solution"
+        if self._takes_any_role:
+            with suppress(ValueError):
+                self._discussion.roles = {role: Role(role, "helps"), **self._discussion.roles}
         if role not in self._discussion.roles:
             raise RefusalError(
                 400,
@@ -282,12 +282,13 @@ class DiscussionGuest:
             at, told = 0, asked.offered
         else:
             follows = [*said.prompt_token_ids, *said.response_token_ids]
-        new = [message.in_words() for message in messages[at:]]
+        chat = [message.in_words() for message in messages]
+        new = chat[at:]
         prompt = "\n\n".join(f"{m['role']}: {m['content']}" for m in new)
         if [m["role"] for m in new] == ["user"]:
             prompt = new[0]["content"]
         limit = min(asked.max_tokens or self._tokens_left, self._tokens_left)
-        return Chat(new, follows, limit, tuple(asked.stop)), prompt, told
+        return Chat(chat, follows, at, limit, tuple(asked.stop)), prompt, told
 
 
 def _key(messages: Sequence[AskedMessage]) -> str:

@@ -11,7 +11,8 @@ import httpx2
 import openai
 from pydantic import BaseModel, Field, ValidationError
 
-from comas.types import Message
+from comas.types import Message, ToolDescription
+from comas.utils.chat import quoted_answer, tools_in_words
 from comas.utils.endpoint import Endpoint
 from comas.utils.files import errors_in_words
 from comas.utils.interrupts import run
@@ -91,6 +92,8 @@ class Client:
         seed: int,
         temperature: float | None = None,
         max_tokens: int | None = None,
+        stop: Sequence[str] = (),
+        tools: Sequence[ToolDescription] = (),
     ) -> Reply:
         """Return a model's reply, sampled at ``options.temperature`` by default.
 
@@ -98,12 +101,13 @@ class Client:
         """
         model, _ = self._models[model_index]
         chat = with_system_prompt(messages, self._settings.system_prompt)
-        path, prompt = _prompt(model, chat)
+        path, prompt = _prompt(model, chat, tools)
         body = {
             "model": model.model,
             **prompt,
             "temperature": self._settings.temperature if temperature is None else temperature,
             "max_tokens": min(max_tokens or self._settings.max_tokens, self._settings.max_tokens),
+            "stop": [*stop] or None,
             "seed": seed & MAX_SEED if model.chats is None else seed,
             **model.extra_body,
         }
@@ -165,15 +169,28 @@ def with_system_prompt(messages: Sequence[Message], text: str | None) -> Sequenc
     return [{"role": "system", "content": text}, *messages]
 
 
-def _prompt(model: Endpoint, messages: Sequence[Message]) -> tuple[str, dict[str, object]]:
+def _prompt(
+    model: Endpoint, messages: Sequence[Message], tools: Sequence[ToolDescription]
+) -> tuple[str, dict[str, object]]:
     """Return the path to send a chat to, and the part of the request body that holds it."""
     if model.chats is None:
         kwargs = {"chat_template_kwargs": model.template_kwargs} if model.template_kwargs else {}
-        return "/chat/completions", {"messages": messages, **kwargs}
-    [token_ids] = model.chats.encode([messages])
+        return "/chat/completions", {"messages": _in_words(messages, tools), **kwargs}
+    [token_ids] = model.chats.encode([messages], tools)
     # By default, a server would drop marks that are special tokens.
     shown = {"skip_special_tokens": False} if model.chats.has_special_marks else {}
     return "/completions", {"prompt": token_ids, **shown}
+
+
+def _in_words(messages: Sequence[Message], tools: Sequence[ToolDescription]) -> list[Message]:
+    """Tell of tools, and what they answer, in the text: our calls have no ids."""
+    told = [
+        {"role": "user", "content": quoted_answer(m["content"])} if m["role"] == "tool" else m
+        for m in messages
+    ]
+    if tools:
+        told[-1] = {**told[-1], "content": tools_in_words(tools) + told[-1]["content"]}
+    return told
 
 
 def _open(model: Endpoint, options: RequestOptions) -> openai.AsyncOpenAI:

@@ -10,11 +10,12 @@ from statistics import fmean
 
 from comas.config.schema import Interaction
 from comas.interaction.discussion import OpenDiscussion
+from comas.interaction.held import outcome_of
 from comas.interaction.schedules import hold
 from comas.interaction.setup_prompts import user
 from comas.reward_formulation.interaction_reward import parse_score
-from comas.types import Discussion, Generation, Question, Request, Turn
-from comas.utils.replies import RefusedPromptError
+from comas.types import Discussion, FinishReason, Generation, Question, Request, Turn
+from comas.utils.replies import RefusedPromptError, RequestError
 from evaluation.types import Ask, BenchmarkTask, Setup
 
 NUM_AGENTS_OF_ONE_MODEL = 4
@@ -23,18 +24,30 @@ NUM_AGENTS_OF_ONE_MODEL = 4
 RULES = Interaction(schedule="parallel", num_rounds=2, num_evaluations=1, horizon=2)
 
 
-async def answer(task: BenchmarkTask, ask: Ask, *, rules: Interaction = RULES) -> str:
-    """Discuss the task; return the best solution."""
-    num_agents = ask.num_models if ask.num_models > 1 else NUM_AGENTS_OF_ONE_MODEL
+async def answer(
+    task: BenchmarkTask,
+    ask: Ask,
+    *,
+    rules: Interaction = RULES,
+    num_agents: int = NUM_AGENTS_OF_ONE_MODEL,
+) -> str:
+    """Discuss the task by ``rules``, with ``num_agents`` if there is one model; return the best
+    solution. Raises RequestError where a program fails."""
+    num_agents = ask.num_models if ask.num_models > 1 else num_agents
 
     async def generate(request: Request) -> Generation | None:
-        chat, label = [user(request.prompt)], request.turn[1]
+        label, speaker, chat = request.turn[1], request.agent_index, request.chat
+        ended: FinishReason = "stop"
         try:
-            text = await ask(chat, label=label, speaker=request.agent_index)
+            if chat is None:
+                text = await ask([user(request.prompt)], label=label, speaker=speaker)
+            else:
+                call = await ask.answer(chat, label=label, speaker=speaker, tools=request.tools)
+                text, ended = call.response, "length" if call.finish_reason == "length" else "stop"
         except RefusedPromptError:
             return None
         # Without training, only the text is read.
-        return Generation((), (), text, (), "stop", policy_version=0)
+        return Generation((), (), text, (), ended, policy_version=0)
 
     opened = OpenDiscussion(
         # The prompts ask for the form of the answer themselves.
@@ -47,6 +60,8 @@ async def answer(task: BenchmarkTask, ask: Ask, *, rules: Interaction = RULES) -
     # Who evaluates and scores whom depends on the task, not on the seed.
     rng = Random(task.task_id)
     [discussion] = await hold([opened], num_agents=num_agents, rules=rules, rng=rng)
+    if (outcome := outcome_of(discussion)) is not None and outcome.error:
+        raise RequestError(f"the program failed: {outcome.error}")
     return best_solution(discussion)
 
 

@@ -1,77 +1,69 @@
-"""Programs that ask by OpenAI's protocol, as setups: ``setups=[program:my_team.py:solve]`` is what
-``interaction.program=my_team.py:solve`` trains."""
+"""Programs that ask by OpenAI's protocol, as setups: ``program`` is the one that a run has trained,
+``program:my_team.py:solve`` a function."""
 
-import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
 
+from comas.config import Config, load
 from comas.config.plugins import check_call
-from comas.config.schema import Program
-from comas.interaction.door import Asked, Choice, RefusalError, choice_of, the_door
-from comas.interaction.program_runs import PROGRAMS, ProgramError, Solve, read_result, run_program
-from comas.types import Generation, Message, Question
-from comas.utils.replies import RefusedPromptError, RequestError
-from evaluation.types import Ask, BenchmarkTask, Setup
+from comas.config.schema import Interaction
+from comas.interaction.program_runs import PROGRAMS, Solve, files_of
+from comas.run.seals import CONFIG, SOURCES, edits, in_words, kept_source, read_origin, user_key
+from comas.utils.files import from_here
+from evaluation.results import fingerprint
+from evaluation.setups.discussion import answer
+from evaluation.types import Setup
 
+PROGRAM = "program"
+"""The name of a run's own program as a setup."""
 NUM_AGENTS = 16
-"""Agents that a program may name; agent i is model i modulo the number of models."""
-
-Say = Callable[[Sequence[Message], int, str, Asked], Awaitable[str]]
-"""Returns the text that agent i says to a chat; also given a name of the turn and the request."""
-
-
-class TextGuest:
-    """Answers a program's requests with texts of models that are not trained."""
-
-    def __init__(self, say: Say, num_agents: int) -> None:
-        self.models = [f"agent_{index}" for index in range(num_agents)]
-        self.last: str | None = None
-        """The last answer."""
-        self._say = say
-        self._numbers = [0] * num_agents
-
-    async def complete(self, asked: Asked) -> list[Choice]:
-        """Answer a request for chat completions. Raises RefusalError."""
-        if asked.model not in self.models:
-            known = ", ".join(self.models)
-            raise RefusalError(404, "model_not_found", f"no model {asked.model!r}; name {known}")
-        agent = self.models.index(asked.model)
-        first = self._numbers[agent]
-        self._numbers[agent] += asked.n
-        numbers = range(first, first + asked.n)
-        return await asyncio.gather(*(self._choice(agent, number, asked) for number in numbers))
-
-    async def _choice(self, agent: int, number: int, asked: Asked) -> Choice:
-        chat = [message.in_words() for message in asked.messages]
-        name = f"r{number}.s{agent}"
-        try:
-            text = await self._say(chat, agent, name, asked)
-        except RefusedPromptError as error:
-            raise RefusalError(400, "context_length_exceeded", str(error)) from error
-        except RequestError as error:
-            raise RefusalError(502, "no_answer", str(error)) from error
-        choice = choice_of(name, Generation((), (), text, (), "stop", policy_version=0), asked)
-        self.last = choice.text
-        return choice
+"""Agents that a single model plays for a function, whose number of agents is unknown."""
 
 
 def setup_of(solve: Solve) -> Setup:
     """Return the setup in which a function asks the models."""
     check_call(solve, "question", "base_url")
-    name = f"{solve.__module__}:{solve.__qualname__}"
-    PROGRAMS.setdefault(name, solve)
-    program = Program.model_validate({"function": name})
+    name = f"{solve.__qualname__} {id(solve)}"  # a factory's functions have the same name
+    PROGRAMS[name] = solve
+    program = {"function": name, "roles": None}
+    return _setup(program, num_agents=NUM_AGENTS, digest=solve.__qualname__)
 
-    async def flow(task: BenchmarkTask, ask: Ask) -> str:
-        async def say(chat: Sequence[Message], agent: int, label: str, asked: Asked) -> str:
-            return await ask(chat, label=label, speaker=agent)
 
-        guest = TextGuest(say, NUM_AGENTS)
-        question = Question(task.task_id, task.form, task.question)
-        with the_door().open(guest) as key:
-            try:
-                answer, _ = read_result(await run_program(program, question, key))
-            except ProgramError as error:
-                raise RequestError(f"the program failed: {error}") from error
-        return answer or guest.last or ""
+def program_of(run: Path) -> Setup | None:
+    """Return the setup in which a run's program asks its agents; None if it has no program.
 
-    return Setup(flow, num_speakers=NUM_AGENTS)
+    A function is the run's copy of it. Raises ValueError if another user wrote the run, or what it
+    would execute was edited since.
+    """
+    config = load(Config, run / CONFIG, [])
+    program = config.interaction.chosen_program
+    if program is None:
+        return None
+    origin, why = read_origin(run, user_key())
+    path, _, attribute = (program.function or "").rpartition(":")
+    used = [path, *map(str, files_of(program))]
+    sealed = {} if origin is None else {name: origin.files.get(name) for name in used}
+    edited = {} if origin is None else dict(edits(run, origin))
+    kept = kept_source(run, Path(path))
+    if kept is not None and sha256(kept.read_bytes()).hexdigest() == sealed[path]:
+        program = program.model_copy(update={"function": f"{kept}:{attribute}"})
+        edited.pop(path, None)
+    edited = {name: change for name, change in edited.items() if name in (CONFIG, *used)}
+    if why is not None or edited:
+        raise ValueError(
+            f"the program of {from_here(run)} is not run: {why or in_words(edited)}. Restore what "
+            f"was edited ({SOURCES}/ there has copies), or evaluate a function that you trust: "
+            f"setups=[{PROGRAM}:my_team.py:solve]"
+        )
+    digest = fingerprint([program.model_dump(exclude={"function"}), attribute, *sealed.values()])
+    chosen = program.model_dump()
+    return _setup(chosen, num_agents=config.society.num_agents, digest=digest)
+
+
+def _setup(program: dict[str, Any], *, num_agents: int, digest: str) -> Setup:
+    # Nobody criticises, as the program's own answer counts.
+    rules = Interaction(program=program, criticism="none")
+    flow = partial(answer, rules=rules, num_agents=num_agents)
+    return Setup(flow, num_speakers=num_agents, program=digest)

@@ -70,8 +70,9 @@ class Program(BaseModel, extra="forbid", frozen=True, strict=True):
     command: list[str] | None = Field(None, min_length=1)
     """A program and its arguments. It reads the question from its standard input and asks at
     OPENAI_BASE_URL with OPENAI_API_KEY; it prints the answer or, as the last line, rewards."""
-    roles: dict[str, Purpose] = {}
-    """Further roles that its requests may name, such as ``{plan: helps}``."""
+    roles: dict[str, Purpose] | None = {}
+    """Further roles that its requests may name, such as ``{plan: helps}``; null: any, each of which
+    helps."""
     timeout_s: float = Field(600.0, gt=0)
     """Seconds after which it is ended."""
     max_tokens: int = Field(65536, ge=1)
@@ -83,7 +84,7 @@ class Program(BaseModel, extra="forbid", frozen=True, strict=True):
     def _one(self) -> Self:
         if (self.function is None) == (self.command is None):
             raise ValueError("give either a function or a command")
-        for name, purpose in self.roles.items():
+        for name, purpose in (self.roles or {}).items():
             Role(name, purpose)
             if name in ROLES:
                 raise ValueError(f"roles: {name} is one of the paper's, and has a purpose already")

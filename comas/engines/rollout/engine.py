@@ -284,8 +284,8 @@ class RolloutEngine:
         messages, system_prompt = chat.messages, self._rollout.system_prompt
         try:
             if chat.follows:
-                following = self._chats.encode_following(chat.follows, messages)
-                return [*chat.follows, *following]
+                new = messages[chat.num_followed :]
+                return [*chat.follows, *self._chats.encode_following(chat.follows, new)]
             if system_prompt is not None and messages[0]["role"] != "system":
                 messages = [{"role": "system", "content": system_prompt}, *messages]
             return self._chats.encode([messages], tools=tools)[0]
