@@ -109,16 +109,9 @@ JOIN = 'from typing import List\n\n\ndef join(strings: List[str]) -> str:\n    "
     [
         (CODER, "encode('abc')) == 'abc'", "def decode(s):\n    return s[:-1][::-1]", "correct"),
         (CODER, "encode('abc')) == 'abc'", "def decode(s):\n    return s[::-1]", "wrong"),
-        (CODER, "'a!') == 'a'", "def decode(s): return encode(s)[1:-1]", "correct"),
         # As SmolLM2 answers: without the import that its signature needs.
         (JOIN, "['a', 'b']) == 'ab'", "def join(s: List[str]): return ''.join(s)", "correct"),
         (JOIN, "['a', 'b']) == 'ab'", "def join(s: Set[str]): return ''.join(s)", "wrong"),
-        (
-            JOIN,
-            "['a', 'b']) == 'ab'",
-            "from __future__ import annotations\ndef join(s: List[str]): return ''.join(s)",
-            "correct",
-        ),
     ],
 )
 def test_a_humaneval_program_and_its_test_may_use_what_the_prompt_defines(

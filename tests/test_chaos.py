@@ -4,29 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
 from comas.utils.files import json_lines
-from scripts.chaos.__main__ import Arguments, main
 from scripts.chaos.trial import Trial
-
-
-@pytest.mark.stack
-@pytest.mark.slow
-def test_a_run_that_is_disturbed_ends_as_if_it_had_not_been(society, capfd):
-    """The driver and an engine are killed, in random order."""
-    kinds = "SIGKILL driver,SIGKILL rollout engine"
-    status = main(Arguments(faults=2, steps=10, kinds=kinds))
-    printed = capfd.readouterr().out
-    assert status == 0, printed
-    assert "its end: as undisturbed, and nothing is left" in printed
-    assert "2 of 2 faults met, 0 things wrong" in printed
-    for kind, way in (
-        ("SIGKILL driver", "by one resume"),
-        ("SIGKILL rollout engine", "by itself"),
-    ):
-        [line] = [line for line in printed.splitlines() if line.startswith(kind)]
-        assert f": {way}, next step after" in line
 
 
 def run_folder(saves: Path, name: str, *, loss: float = 1 / 7) -> Path:

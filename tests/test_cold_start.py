@@ -16,7 +16,6 @@ from transformers import AutoModelForCausalLM
 
 from comas.cold_start import __main__ as cold_start_process
 from comas.cold_start.demonstrations import Lesson, encode, load_demonstrations
-from comas.cold_start.teaching import ColdStart, teach
 from comas.config.schema import Config
 from comas.data.rows import DataError
 from comas.engines.policy.attention import PACKED
@@ -24,9 +23,7 @@ from comas.engines.policy.model import ResponseModel
 from comas.interaction.prompts import fill
 from comas.interaction.schedules import tools_of
 from comas.preflight.checks import PreflightError
-from comas.preflight.cold_start import teaching_bytes
 from comas.preflight.configuration import load_config
-from comas.preflight.model_shape import ModelShape
 from comas.preflight.preparation import check_run, prepare
 from comas.run import RunDirectory
 from comas.utils.chat import ChatEncoder, tools_in_words
@@ -59,7 +56,6 @@ def config(tmp_path: Path) -> Config:
     ("{", "line 2: Invalid JSON"),
     (["solution"], "line 2: is not an object, but ['solution']"),
     (SCORING | {"role": "judge"}, "line 2: role: is 'judge', and must be one of solution, eval"),
-    (SCORING | {"domain": "maths"}, "domain: is 'maths', and must be one of math, "),
     (SCORING | {"solution": 61}, "solution: is 61, and must be a text"),
     (SCORING | {"response": " "}, "response: is ' ', and must be a text, not empty"),
     (
@@ -67,26 +63,17 @@ def config(tmp_path: Path) -> Config:
         "solution: is unknown in a demonstration of role solution, which has role, domain, "
         "question, response",
     ),
+    (SOLUTION | {"response": "1" * 64}, "has 65 tokens, more than rollout.max_response_tokens=64"),
+    (SOLUTION | {"question": "?" * 2000}, "more than rollout.max_prompt_tokens=2000 allows"),
+    (SOLUTION | {"response": "<|im_end|>"}, "contains a special token of the chat template"),
 )
 def test_a_faulty_line_is_named_with_its_key_and_what_is_allowed(config, tmp_path, row, said):
     write_records(tmp_path / "shown.jsonl", [SOLUTION, row])
     with pytest.raises(PreflightError) as caught:
         prepare(config)
     [fault] = caught.value.errors
-    assert said in fault and "shown.jsonl" in fault and "1 invalid record" in fault
+    assert said in fault and "shown.jsonl" in fault and "line 2" in fault
     assert not (tmp_path / "saves").exists()
-
-
-@cases(
-    "changes, said",
-    ({"response": "1" * 64}, "response: has 65 tokens, more than rollout.max_response_tokens=64"),
-    ({"question": "?" * 2000}, "tokens, more than rollout.max_prompt_tokens=2000 allows"),
-    ({"response": "71<|im_end|>"}, "response: contains a special token of the chat template"),
-)
-def test_a_line_that_no_agent_could_say_is_named(config, tmp_path, changes, said):
-    write_records(tmp_path / "shown.jsonl", [SOLUTION, SOLUTION | changes])
-    with pytest.raises(PreflightError, match=f"line 2: .*{said}"):
-        prepare(config)
 
 
 def lessons_of(config: Config, **template: Any) -> list[Lesson]:
@@ -173,18 +160,6 @@ def test_two_prompts_are_answered_greedily_as_was_shown():
         assert said[0, 3:].tolist() == response
 
 
-def test_the_memory_is_that_of_one_model_with_adamw():
-    class Shown:
-        longest = 1000
-
-    small = ModelShape(10**9, 1, 10, 20, 5, 100)
-    # A layer keeps 10 x 10 + 2 x 5 + 4 x 20 = 190 of each of 1024 tokens, there are 1 + 1; the
-    # head 100 x (2 x 512 + 10) = 103,400.
-    assert teaching_bytes(small, Shown()) == 16e9 + 4 * (1024 * 2 * 190 + 103_400)
-    Shown.longest = 2000  # each layer's input, and 2 x 190
-    assert teaching_bytes(small, Shown()) == 16e9 + 4 * (2000 * (10 + 380) + 103_400)
-
-
 @pytest.mark.stack
 def test_a_model_is_taught_once_and_a_resumed_run_goes_on_with_it(config, tmp_path, capfd):
     before = "\n".join(f"{n.subject}: {n.present}" for n in check_run(config).checks)
@@ -197,14 +172,9 @@ def test_a_model_is_taught_once_and_a_resumed_run_goes_on_with_it(config, tmp_pa
     assert folder.parent == tmp_path / "saves/cold_start" and folder.name.startswith("tied-")
     assert [path.name for path in folder.parent.iterdir() if path.name != ".lock"] == [folder.name]
     taught, base = (AutoModelForCausalLM.from_pretrained(f) for f in (folder, config.models[0]))
-    differences = [
-        (one - other).abs().max().item()
-        for one, other in zip(taught.parameters(), base.parameters(), strict=True)
-    ]
-    assert min(differences) > 0 and taught.dtype == torch.float32
+    weights = zip(taught.parameters(), base.parameters(), strict=True)
+    assert not any(torch.equal(*pair) for pair in weights) and taught.dtype == torch.float32
     assert "apache-2.0" in (folder / CARD).read_text()
-    with pytest.raises(RuntimeError, match=r"nowhere could not be taught \(see above\)"):
-        teach(ColdStart("./nowhere", str(folder.parent / "a"), [], "float32", 0, 64), device="cpu")
     written = (folder / "model.safetensors").stat().st_mtime_ns
     assert prepare(config).models == prepared.models
     assert (folder / "model.safetensors").stat().st_mtime_ns == written

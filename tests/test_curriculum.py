@@ -17,8 +17,6 @@ from comas.run.batches import NOTED
 from comas.run.records import read_rows
 from comas.types import Domain, Generation, Question, Request, RewardedDiscussion
 
-CHOSEN = "reward.scheme=comas.ideas.curriculum:curriculum"
-
 
 def answered(*copies: Sequence[str], domain: Domain = "math") -> list[RewardedDiscussion]:
     """A question's discussions with these answers."""
@@ -59,20 +57,16 @@ class DividedAgents(KilledAgents):
         return Generation((1,), (2, 3), said, (-0.1, -0.2), "stop", self.served)
 
 
-@pytest.fixture
-def settings(saves, tmp_path):
-    questions = write_records(tmp_path / "questions.jsonl", map(record, range(8)))
-    return scripted_settings(saves, questions, "training.num_steps=6", "training.save_every=2")
-
-
 @pytest.mark.stack
-@pytest.mark.parametrize(
-    "ahead", [[], ["training.max_staleness=1", "algorithm.rollout_correction=tis"]]
-)
 def test_a_run_with_a_curriculum_that_is_killed_ends_as_one_that_nobody_disturbed(
-    settings, ahead, monkeypatch
+    saves, tmp_path, monkeypatch
 ):
-    settings = [*settings, CHOSEN, *ahead]
+    questions = write_records(tmp_path / "questions.jsonl", map(record, range(8)))
+    settings = scripted_settings(
+        *(saves, questions, "training.num_steps=6", "training.save_every=2"),
+        *("training.max_staleness=1", "algorithm.rollout_correction=tis"),
+        "reward.scheme=comas.ideas.curriculum:curriculum",
+    )
     whole = play(monkeypatch, load_config(QUICKSTART, [*settings, "name=whole"]), DividedAgents())
     config = load_config(QUICKSTART, [*settings, "name=killed"])
     killed = play(monkeypatch, config, DividedAgents(killed_in=4))

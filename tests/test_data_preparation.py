@@ -3,7 +3,6 @@
 import json
 import shlex
 from collections.abc import Iterator
-from pathlib import Path
 from unittest.mock import Mock, call
 
 import datasets
@@ -197,10 +196,6 @@ def verifier() -> Iterator[Verifier]:
         yield one
 
 
-def reasons(path: Path, verifier: Verifier) -> dict[str, str]:
-    return check_questions(str(path), RECORDS, verifier=verifier).errors
-
-
 def test_a_good_file_is_counted_and_gives_the_command_that_trains_on_it(tmp_path, capsys):
     path = write_records(tmp_path / "own.jsonl", GOOD)
     assert main([str(path)]) == 0
@@ -227,27 +222,21 @@ def test_the_first_questions_are_shown_as_they_will_be_asked(tmp_path, capsys):
     ]
     assert main([str(path), *settings]) == 0
     output = capsys.readouterr().out
-    shown = """own/1, as the first agent will read it:
-  system:
-    You are careful.
-  user:
-    You and other experts discuss a math problem."""
+    shown = "own/1, as the first agent will read it:\n  system:\n    You are careful.\n  user:\n"
     assert shown in output
     assert "    # Problem\n    What is 48 + 23?\n" in output
     assert "  and its answer, which no agent sees:\n    71\n" in output
     assert "own/2, as" in output and "own/3, as" not in output
-    *_, held_out = command = shlex.split(output.splitlines()[-1])[:-4]
-    assert held_out == "data.validation=HELD_OUT"  # read by the same columns
-    assert shlex.split(output.splitlines()[-1]) == [*command, *settings]
+    assert shlex.split(output.splitlines()[-1])[-5:] == ["data.validation=HELD_OUT", *settings]
 
 
 @pytest.mark.filterwarnings("ignore::SyntaxWarning")
 @cases("task, answer, part")
 def test_an_answer_that_cannot_judge_is_a_fault(tmp_path, verifier, task, answer, part):
     record = {"id": "x", "task": task, "prompt": "?", "answer": answer, "source": "mine"}
-    found = reasons(write_records(tmp_path / "own.jsonl", [*GOOD, record]), verifier)
-    assert list(found) == ["line 4"]
-    assert part in found["line 4"]
+    path = write_records(tmp_path / "own.jsonl", [*GOOD, record])
+    [(line, found)] = check_questions(str(path), RECORDS, verifier=verifier).errors.items()
+    assert line == "line 4" and part in found
 
 
 @pytest.mark.parametrize("content", [None, "[1,", "", "[]"])

@@ -5,8 +5,6 @@ from dataclasses import replace
 
 import pytest
 from builders import discussion, turn
-from config_errors import only_error
-from small_runs import REPOSITORY
 
 from comas.ideas.distillation import distilled
 from comas.types import Discussion, Rewards, TrainingSample, Turn
@@ -47,7 +45,7 @@ def test_students_are_paid_what_their_teacher_finds_likelier_and_the_teacher_as_
     assert found.metrics["distillation/kl"] == -6 * 1.5 / 12  # of 6 responses of 2 tokens
 
 
-def test_the_teacher_is_chosen_anew():
+def test_whoever_has_the_best_scores_teaches():
     found = paid(talk(1, 3, 2))
     # Agent 1 teaches: agent 0 is paid -3 - (-1.5), agent 2 -3 - (-3).
     assert [found.discussions[0].rewards[i] for i in (0, 3, 6)] == [-1.5, 1.0, 0.0]
@@ -67,10 +65,3 @@ def test_another_tokenizer_is_an_error_that_names_the_agents():
     other = replace(first, generation=replace(first.generation, prompt_token_ids=(9, 9)))
     with pytest.raises(ValueError, match=r"agent 0 into agent 1, who have different tokenizers"):
         paid(discussion(other, *others))
-
-
-def test_a_frozen_policy_has_no_log_probs_to_distil_from():
-    said = only_error(
-        "society.update_every=[1,0]", file=REPOSITORY / "configs/ideas/distillation.yaml"
-    )
-    assert "which a frozen policy (0) does not give" in said

@@ -1,9 +1,7 @@
 """Paths, modules, symbols and keys in the documentation exist, and its Python blocks run."""
 
-import ast
 import asyncio
 import re
-from functools import cache
 from typing import Any
 
 import pytest
@@ -140,7 +138,7 @@ def fault_of(word: str) -> str | None:
         return None
     if not exists(path):
         return "no such file or folder"
-    return None if not symbol or symbol in symbols_of(path) else "no such symbol"
+    return None if not symbol or holds(path, symbol.split(".")) else "no such symbol"
 
 
 def exists(path: str) -> bool:
@@ -151,35 +149,15 @@ def exists(path: str) -> bool:
 
 
 def is_symbol(dotted: str) -> bool:
-    """Whether a dotted name is a module, or what a module defines or imports."""
+    """Whether a dotted name is a module, or names that its file holds."""
     parts = dotted.split(".")
     for end in range(len(parts), 0, -1):
-        stem, rest = "/".join(parts[:end]), ".".join(parts[end:])
+        stem = "/".join(parts[:end])
         for file in (f"{stem}.py", f"{stem}/__init__.py"):
             if file in FILES:
-                return not rest or rest in symbols_of(file)
+                return holds(file, parts[end:])
     return False
 
 
-@cache
-def symbols_of(file: str) -> set[str]:
-    """``f``, ``A`` and ``A.f`` that a module defines, and the names that it imports."""
-    found: set[str] = set()
-    for node in ast.parse((REPOSITORY / file).read_text()).body:
-        found |= names_of(node)
-        if isinstance(node, ast.ClassDef):
-            found |= {f"{node.name}.{name}" for part in node.body for name in names_of(part)}
-    return found
-
-
-def names_of(node: ast.stmt) -> set[str]:
-    match node:
-        case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
-            return {node.name}
-        case ast.Assign():
-            return {target.id for target in node.targets if isinstance(target, ast.Name)}
-        case ast.AnnAssign(target=ast.Name(id=name)):
-            return {name}
-        case ast.ImportFrom() | ast.Import():
-            return {alias.asname or alias.name for alias in node.names}
-    return set()
+def holds(file: str, names: list[str]) -> bool:
+    return set(names) <= set(re.findall(r"\w+", read(file)))

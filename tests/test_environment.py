@@ -6,7 +6,6 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -221,7 +220,6 @@ def test_an_installation_that_failed_is_continued_and_one_that_ended_is_not_repe
     ("requirements-cpu.txt", "./requirements-cpu.txt", ".venv"),
     ("requirements-cpu.txt", "requirements.txt", ".venv-requirements"),
     ("requirements.txt", "other/pins.txt", ".venv-other+pins"),
-    ("", "requirements.txt", ".venv-requirements"),  # made by hand
 )
 def test_each_file_of_pins_has_its_environment(tmp_path, made_from, pins, folder):
     here = tmp_path / "here"
@@ -229,10 +227,7 @@ def test_each_file_of_pins_has_its_environment(tmp_path, made_from, pins, folder
     (here / "other").mkdir()
     (here / "other/pins.txt").touch()
     if made_from is not None:
-        first = variables | {"REQUIREMENTS": made_from or "requirements-cpu.txt"}
-        assert call(ENSURE, here, **first).returncode == 0
-    if made_from == "":
-        (here / ".venv/requirements.name").unlink()
+        assert call(ENSURE, here, **variables | {"REQUIREMENTS": made_from}).returncode == 0
     before = contents(here / ".venv") if made_from is not None else {}
     done = call(ENSURE, here, **variables)
     assert done.stdout.splitlines()[-1] == folder
@@ -243,28 +238,17 @@ def test_each_file_of_pins_has_its_environment(tmp_path, made_from, pins, folder
     )
 
 
-@cases(
-    "by, change",
-    *(("cp -al", None), ("mv", None), ("cp -al", "setup.py"), ("mv", "pyvenv.cfg")),
-)
-def test_the_environment_of_a_copied_or_moved_checkout_works_there(tmp_path, by, change):
+@pytest.mark.parametrize("by", ["cp -al", "mv"])
+def test_the_environment_of_a_copied_or_moved_checkout_works_there(tmp_path, by):
     there, here = tmp_path / "there", tmp_path / "over here"
     variables = ready(there)
     before = contents(there)
     subprocess.run([*by.split(), there, here], check=True)
     variables["PYTHON"] = str(here / "python")
-    if change == "setup.py":
-        (here / "setup.py").unlink()
-        (here / "setup.py").write_text("# changed since\n")
-    elif change == "pyvenv.cfg":  # its programs name where they were installed
-        (here / ".venv/pyvenv.cfg").unlink()
-        (here / ".venv/pyvenv.cfg").write_text("home = /usr/bin\n")
     done = call(ENSURE, here, **variables)
     assert done.returncode == 0, done.stderr
-    assert installed(here) == ([OWN] if change is None else ALL)
-    moved = f"environment: .venv was made in {there}, and is made to work here\n"
-    assert (moved in done.stdout) == (change is None)
-    assert (CREATED in done.stdout) == (change == "pyvenv.cfg")
+    assert installed(here) == [OWN] and CREATED not in done.stdout
+    assert f".venv was made in {there}, and is made to work here\n" in done.stdout
     if by != "mv":
         assert contents(there) == before
     done = call(ENSURE, here, **variables)
@@ -289,19 +273,12 @@ def running(function: str, folder: Path) -> Iterator[int]:
         process.communicate()
 
 
-@pytest.mark.parametrize("change", ["pins", "another Python", "no Python"])
-def test_an_environment_that_something_runs_from_is_not_changed(tmp_path, change):
+def test_an_environment_that_something_runs_from_is_not_changed(tmp_path):
     here = tmp_path / "here"
     variables = ready(here)
     with running("ensure_environment", here) as process:
         assert call(ENSURE, here, **variables).stdout == ".venv\n"
-        if change == "pins":
-            (here / "requirements.txt").write_text("vllm==0.30.0\n")
-        elif change == "another Python":
-            text = PYTHON.replace("3.11", "3.12")
-            variables["PYTHON"] = str(executable(tmp_path / "python3.12", text))
-        else:
-            (here / ".venv/bin/python").unlink()
+        (here / "requirements.txt").write_text("vllm==0.30.0\n")
         before = contents(here / ".venv")
         done = call(ENSURE, here, **variables)
         assert (done.returncode, done.stdout) == (1, "")
@@ -309,21 +286,6 @@ def test_an_environment_that_something_runs_from_is_not_changed(tmp_path, change
         assert contents(here / ".venv") == before
     done = call(ENSURE, here, **variables)
     assert done.stdout.splitlines()[-2:] == ["environment: ready", ".venv"]
-
-
-def test_several_that_start_at_once_install_once_and_for_other_pins_elsewhere(tmp_path):
-    here = tmp_path / "here"
-    variables = checkout(here) | {"TAKES": "0.5"}
-    pins = ["requirements.txt", "requirements-cpu.txt", "requirements.txt"]
-    with ThreadPoolExecutor() as threads:
-        done = list(
-            threads.map(lambda p: call(ENSURE, here, **variables | {"REQUIREMENTS": p}), pins)
-        )
-    assert [one.returncode for one in done] == [0, 0, 0], [one.stderr for one in done]
-    folders = [one.stdout.splitlines()[-1] for one in done]
-    assert folders[0] == folders[2] != folders[1]
-    assert ".venv" in folders
-    assert sorted(installed(here)) == sorted([*ALL, "-r requirements-cpu.txt", OWN])
 
 
 SOURCED = ("browser", "environment", "start")
@@ -345,7 +307,7 @@ def test_help_of_every_script_needs_no_environment(tmp_path, name):
     assert contents(tmp_path) == before
 
 
-@pytest.mark.parametrize("fault", ["removed", "broken", "replaced", "half made"])
+@pytest.mark.parametrize("fault", ["removed", "replaced", "half made"])
 def test_an_environment_whose_python_is_gone_or_was_half_made_is_made_afresh(tmp_path, fault):
     here = tmp_path / "here"
     variables = ready(here)
@@ -356,7 +318,7 @@ def test_an_environment_whose_python_is_gone_or_was_half_made_is_made_afresh(tmp
         inner.write_text(PYTHON.replace("3.11", "3.12"))
     else:
         inner.unlink()
-        inner.symlink_to({"removed": "/nowhere/python3.11", "broken": "/bin/false"}[fault])
+        inner.symlink_to("/nowhere/python3.11")
     (here / ".venv/lib/former").touch()
     done = call(ENSURE, here, **variables)
     assert (done.returncode, CREATED in done.stdout, installed(here)) == (0, True, ALL)

@@ -1,15 +1,12 @@
 """Evaluating a run as users do: scripts/evaluate_model.sh and real vLLM servers."""
 
-import json
 import os
 import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 from programs import assert_nothing_is_left, start
-from small_runs import REPOSITORY, make_run
+from small_runs import make_run
 
 from evaluation.inference_log import read_failures
 from evaluation.results import Evaluation, read_evaluation
@@ -78,27 +75,3 @@ def test_prompts_over_the_context_fail_their_task_and_nothing_else(results):
     failures = read_failures(results[0] / "society/held_out/debate/failures.jsonl")
     assert all("context length" in error for error in failures.values())
     assert "tiny/society, debate, held_out" in results[1].split("## Missing")[1]
-
-
-def test_without_anything_left_to_ask_no_server_is_started(results, arguments):
-    output = run(*[a.replace("[vanilla, debate]", "[vanilla]") for a in arguments])
-    assert "starting the server" not in output
-    assert " mean of 2 agents |" in output
-
-
-@pytest.mark.slow
-def test_trained_agents_beat_untrained_ones_on_held_out_questions(saves, tmp_path):
-    """The quick-start society: the interval of the paired difference lies above 0."""
-    training = [sys.executable, "-m", "comas", "configs/quickstart.yaml", f"saves={saves}"]
-    subprocess.run([*training, "training.num_steps=30"], cwd=REPOSITORY, check=True)
-    given = [f"{saves}/latest", "setups=[vanilla]", f"results={tmp_path}/results"]
-    run("untrained", *given, "weights=untrained")
-    run("trained", *given, "baseline=untrained")
-    rows = json.loads((tmp_path / "results/trained/summary.json").read_text())["rows"]
-    low = {
-        row["model"]: row["difference_low"]
-        for row in rows
-        if row["grader"] == "strict" and row["difference_low"] is not None
-    }
-    assert set(low) == {"trained/agent_0", "trained/agent_1", "trained, mean of 2 agents"}
-    assert all(value > 0 for value in low.values())

@@ -124,14 +124,6 @@ def test_each_row_is_told_and_written_whatever_happens(scripted, monkeypatch, ca
         assert "RuntimeError: no kernel image, in an engine's process" in text
 
 
-@cases("seconds, told")
-def test_no_check_begins_that_may_outlast_the_budget(scripted, capsys, seconds, told):
-    status, rows = scripted(*seconds, budget=300.0, checks="one,lora,resume")
-    assert (status, sum("tokens/s" in row for row in rows.values())) == (0, len(seconds))
-    ending = [f"not run: {line}" for line in told] + ["all checks that ran passed", ""]
-    assert capsys.readouterr().out.endswith("\n\n" + "\n".join(ending))
-
-
 def test_attention_is_compared_with_plain_attention(monkeypatch):
     assert measures.attention_error("cpu") < measures.MAX_ERROR["cpu"]
     exact = attention.packed_attention

@@ -137,14 +137,9 @@ TRICKS = "I agree.\n\x1b[2J\u202e" + 300 * "So it goes. " + "\r\nThe end\x07"
 BEGINS, ENDS = r'"I agree. \x1b[2J\u202eSo it goes. ', r'So it goes. The end\x07"'
 READABLE = "<score>3</score> <judgment>correct</judgment> <rating>4</rating>"
 MOST_TOKENS, MODELS = "rollout.max_response_tokens", "society.models"
-
-
 UNREADABLE = ("have no readable ", (MOST_TOKENS, MODELS, "interaction.prompts"))
 CUT = ("at least half of the responses are cut", (MOST_TOKENS, MODELS, "algorithm.mask_truncated"))
-ALIKE = (
-    "all responses of the same role and round have the same",
-    (MODELS, "data.train", "reward.scheme"),
-)
+ALIKE = ("all responses of the same role", (MODELS, "data.train", "reward.scheme"))
 EQUAL = ("no response has an advantage over others", ("prompt_reuse", "algorithm.group_by"))
 NOTHING = ("no response is trained on", (MOST_TOKENS, "reward.scheme", "name=dpo"))
 
@@ -180,9 +175,6 @@ def test_a_lost_signal_is_told_with_an_example_and_a_remedy(row, turn, says, rem
         assert f"the {turn.role} {BEGINS}" in warning and ENDS in warning
         assert f"of agent {turn.agent_index} (reward -1.00)" in warning
     assert warnings(rows) == [warning]  # a resume tells what still is so
-    level, closing = guards.closing_line([{"step": 0}, *rows], Path("saves/x/models"))
-    assert level == logging.WARNING and not closing.startswith("done:")
-    assert re.search(f"{says}.*, in 2 of the last 2 steps", closing)
 
 
 @pytest.mark.parametrize(("num_bad", "is_said"), [(4, False), (5, True)])
@@ -190,9 +182,7 @@ def test_the_last_line_speaks_of_the_latest_steps(num_bad, is_said):
     rows = [{"step": step, "reward/spread": 0.0} for step in range(1, 41)]
     rows += [{"step": step, "reward/spread": float(step <= 50 - num_bad)} for step in range(41, 51)]
     level, line = guards.closing_line(rows, Path("saves/x/models"))
-    assert (level, "of the last 10 steps" in line) == (
-        (logging.WARNING, True) if is_said else (logging.INFO, False)
-    )
-    assert "saves/x/models" in line
+    assert level == (logging.WARNING if is_said else logging.INFO)
+    assert ("of the last 10 steps" in line) == is_said and "saves/x/models" in line
     done = guards.closing_line([{"step": 0, "validation/accuracy": 0.1}], Path("m"))
     assert done == (logging.INFO, "done: the trained agents are in m")

@@ -132,25 +132,16 @@ def test_a_solution_is_paid_for_how_likely_it_was():
     assert paid("likelihood", said).discussions[0].rewards == (pytest.approx(0.6), None)
 
 
-@pytest.mark.parametrize(
-    "program, reward",
-    [
-        ("def add(a, b):\n    return 0", 1.0),  # wrong, and a program
-        ("def plus(a, b):\n    return a + b", 0.0),
-        ("def add(a, b) return 0", 0.0),
-        ("add = 3", 0.0),
-    ],
-)
 @pytest.mark.parametrize("asked", ["assert abs(add(1, 2)) == 3", "def add(a, b):\n    pass"])
-def test_a_program_is_paid_for_its_form_alone(asked, program, reward):
+def test_a_program_is_paid_for_its_form_alone(asked):
     question = Question("a", "coding", f"Add two numbers.\n```python\n{asked}\n```")
-    said = [
-        turn("r0.s0", f"So:\n```python\n{program}\n```"),
-        turn("r0.s0.e0"),
-        turn("r0.s0.e0.t0", "<score>3</score>"),
-        turn("r0.s1", program),  # no fence
-        turn("r0.s1.e0"),
-        turn("r0.s1.e0.t0", "3"),
+    programs = [
+        "def add(a, b):\n    return 0",
+        "def plus(a, b): pass",
+        "def add(a) return",
+        "add = 3",
     ]
+    said = [turn(f"r0.s{i}", f"So:\n```python\n{code}\n```") for i, code in enumerate(programs)]
+    said.append(turn("r0.s4", programs[0]))  # no fence
     rewards = paid("program_form", discussion(*said, question=question)).discussions[0].rewards
-    assert rewards == (reward, None, 0.0, 0.0, None, -1.0)
+    assert rewards == (1.0, 0.0, 0.0, 0.0, 0.0)

@@ -11,7 +11,7 @@ import pytest
 import scripted_server
 from scripted_agents import KilledAgents, play
 from scripted_server import Body, ScriptedServer
-from small_runs import QUICKSTART, record, write_records
+from small_runs import QUICKSTART, record, scripted_settings, write_records
 from tables import cases
 
 from comas.__main__ import exit_status
@@ -223,8 +223,8 @@ def test_a_judge_that_answers_no_question_is_a_fault_before_the_run(fault, said)
 class JudgedAgents(KilledAgents):
     """The society without engines, with the judge of the real one."""
 
-    def __init__(self, config: Config, killed_in: int | None = None) -> None:
-        super().__init__(killed_in)
+    def __init__(self, config: Config) -> None:
+        super().__init__()
         self._roles = config.judged_roles
         self._judged = Agents(config, models=["", ""], device="cpu")
 
@@ -244,28 +244,16 @@ class JudgedAgents(KilledAgents):
 
 
 @pytest.mark.stack
-def test_a_judged_run_trains_on_what_agents_said_and_is_resumed_as_if_undisturbed(
-    saves, tmp_path, monkeypatch
-):
+def test_a_judged_run_trains_on_what_agents_said(saves, tmp_path, monkeypatch):
     questions = write_records(tmp_path / "questions.jsonl", map(record, range(4)))
-    settings = (
-        f"saves={saves}",
-        f"data.train={questions}",
-        f"data.validation={questions}",
-        "rollout.batch_size=2",
-        "training.num_steps=3",
-        "training.save_every=1",
-        "validation.discussions=true",
-        "cluster.device=cpu",
+    settings = scripted_settings(
+        *(saves, questions, "rollout.batch_size=2", "training.num_steps=3"),
+        *("training.save_every=1", "validation.discussions=true", "name=whole"),
     )
     with ScriptedServer(lambda body: f"<score>{1 + body['seed'] % 3}</score>") as server:
-        config = config_of(server.base_url, *settings, "name=whole")
+        config = config_of(server.base_url, *settings)
         whole = play(monkeypatch, config, JudgedAgents(config))
         num_asked = len(server.requests)
-        config = config_of(server.base_url, *settings, "name=killed")
-        killed = play(monkeypatch, config, JudgedAgents(config, killed_in=3))
-        config = load_config(None, [f"resume={killed}"])
-        play(monkeypatch, config, JudgedAgents(config))
 
     turns = [
         turn
@@ -281,18 +269,12 @@ def test_a_judged_run_trains_on_what_agents_said_and_is_resumed_as_if_undisturbe
     tokens = read_tokens(whole / "tokens")
     assert len(tokens) == len(turns) - len(judged)  # none of the judge's
 
-    rows, others = (read_rows(run / "metrics.jsonl") for run in (whole, killed))
+    rows = read_rows(whole / "metrics.jsonl")
     # Four held-out questions are discussed before the first step and after the last.
     assert [row["judge/requests"] for row in rows] == [4 * 4, 2 * 4, 2 * 4, 2 * 4 + 4 * 4]
     # One question is asked before the run.
     assert sum(row["judge/prompt_tokens"] for row in rows) == 7 * (num_asked - 1)
     assert "reward/scoring" not in rows[1] and rows[1]["scoring/invalid_rate"] == 0
-    without_times = [
-        {name: value for name, value in row.items() if not name.startswith("time/")}
-        for row in (*rows, *others)
-    ]
-    assert without_times[:4] == without_times[4:]
-    for run in (whole, killed):
-        files = [path for path in run.rglob("*") if path.is_file()]
-        assert len(files) > 10
-        assert [path for path in files if KEY.encode() in path.read_bytes()] == []
+    files = [path for path in whole.rglob("*") if path.is_file()]
+    assert len(files) > 10
+    assert [path for path in files if KEY.encode() in path.read_bytes()] == []

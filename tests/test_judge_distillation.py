@@ -12,10 +12,8 @@ from scripted_server import ScriptedServer
 from small_runs import QUICKSTART
 from test_judge import KEY, client_of
 
-from comas.engines.cluster.agents import Agents
 from comas.engines.cluster.supervision import JudgeError
 from comas.ideas.judge_distillation import distilled_from_judge
-from comas.preflight.configuration import load_config
 from comas.types import Generation, ToolCall, TrainingSample
 from comas.utils.chat import quoted_answer
 
@@ -47,7 +45,10 @@ SAID = Generation((5, 6), (7, 8, 9), "Yes\u00e9", (-0.1,) * 3, "stop", 0)
 
 
 def test_its_log_probs_are_those_of_a_responses_tokens_after_the_prompt():
-    called = replace(CALLED, sampled=(True, False, True))
+    # The chat template writes the answer in another form than others read.
+    quoted = f"Yes<tool_call>...</tool_call>\n{quoted_answer('71')}"
+    calls, sampled = (ToolCall(3, len(quoted), False),), (True, False, True)
+    called = replace(SAID, response_text=f"{quoted}\nYes", calls=calls, sampled=sampled)
     with echo() as server:
         client = client_of(server.base_url)
         assert client.logprobs([SAID, called]) == [[-0.5, -0.75, -1.0], [-0.5, 0.0, -1.0]]
@@ -59,18 +60,11 @@ def test_its_log_probs_are_those_of_a_responses_tokens_after_the_prompt():
     assert (body["echo"], body["logprobs"], body["max_tokens"]) == (True, 1, 1)
 
 
-QUOTED = f"Yes<tool_call>...</tool_call>\n{quoted_answer('71')}"
-CALLED = replace(SAID, response_text=f"{QUOTED}\nYes", calls=(ToolCall(3, len(QUOTED), False),))
-"""The chat template writes the answer in another form than others read."""
-
-
 @pytest.mark.parametrize(
     ("changes", "said", "fault"),
     [
-        ({}, replace(CALLED, response_text=f"{QUOTED}\nNo"), "has another .*instead of 'No'"),
         ({}, replace(SAID, response_text="No"), r"has another tokenizer .* it reads 'Yesé<end>'"),
         ({"logprobs": None}, SAID, "no log-probs of a prompt"),
-        ({"logprobs": {"tokens": ["a"], "token_logprobs": [None]}}, SAID, "the reply lacks some"),
     ],
 )
 def test_another_tokenizer_or_no_log_probs_is_an_error(changes, said, fault):
@@ -105,6 +99,3 @@ def test_without_a_judge_it_is_refused():
         "reward.scheme=comas.ideas.judge_distillation:distilled_from_judge", file=QUICKSTART
     )
     assert "there is no judge" in said and "set society.judge to its base_url and model" in said
-    agents = Agents(load_config(QUICKSTART, []), models=["", ""], device="cpu")
-    with pytest.raises(ValueError, match=r"log-probs of society\.judge, which is null"):
-        agents.judge_logprobs([SAID])

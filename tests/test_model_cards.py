@@ -1,6 +1,5 @@
 """Exported models: cards, configurations for transformers 4 and 5, merged adapters."""
 
-import dataclasses
 import json
 import re
 import subprocess
@@ -41,12 +40,10 @@ def prepared(tmp_path: Path) -> Prepared:
     (Path(bases[0]) / "README.md").write_text(f"---\n{stated}\n---\n# A base\n")
     questions = write_records(tmp_path / "mine.jsonl", [record(i) for i in range(3)])
     choice = record(8, task="choice", prompt="What is 1 + 1?\n\n(A) 2\n(B) 3", answer="A")
-    others = [record(9, task="science"), choice]
-    held_out = write_records(tmp_path / "held_out.jsonl", others)
+    held_out = write_records(tmp_path / "held_out.jsonl", [record(9, task="science"), choice])
     overrides = [
         *(f"society.models=[{','.join(bases)}]", "rollout.batch_size=2", f"saves={tmp_path}"),
-        *(f"data.train={questions}", f"data.validation={held_out}"),
-        "data.probe=null",
+        *(f"data.train={questions}", f"data.validation={held_out}", "data.probe=null"),
     ]
     return prepare(load_config(QUICKSTART, overrides))
 
@@ -62,9 +59,7 @@ def test_a_card_states_base_licence_data_results_and_recipe(prepared, tmp_path):
     first, second = cards(prepared, tmp_path / "models")
     stated = first.data.to_dict()
     assert {key: stated[key] for key in QWEN_LICENCE} == QWEN_LICENCE
-    assert "The base model is `tied`. Its licence, and so that of this model: qwen-research" in (
-        first.text
-    )
+    assert "`tied`. Its licence, and so that of this model: qwen-research" in first.text
     assert second.data.to_dict()["license"] == "unknown"
     assert "The base model is `untied`. It states no licence" in second.text
     for line in (
@@ -112,11 +107,9 @@ def test_the_cards_own_code_opens_the_model(prepared, tmp_path, monkeypatch, cap
 
 
 def test_a_frozen_agent_gets_no_card(prepared, tmp_path):
-    society = dataclasses.replace(prepared.config.society, update_every=[1, 0])
-    config = dataclasses.replace(prepared.config, society=society)
-    frozen = dataclasses.replace(prepared, config=config)
+    prepared.config.society.update_every = [1, 0]
     (tmp_path / "models/agent_0").mkdir(parents=True)
-    write_model_cards(tmp_path / "models", frozen, rows=ROWS, num_steps=2)
+    write_model_cards(tmp_path / "models", prepared, rows=ROWS, num_steps=2)
     assert [path.name for path in (tmp_path / "models").iterdir()] == ["agent_0"]
 
 
@@ -147,9 +140,7 @@ def test_a_merged_model_is_whole_and_says_what_its_adapter_says(tmp_path):
     base = Path(save_tiny_model(tmp_path / "base", "tied"))
     adapted = save_adapter(base, tmp_path / "run/models/agent_1")
     template = (Path(model_cards.__file__).parent / "model_card.md").read_text()
-    [*_, about] = re.findall(
-        "{% if config.policy.lora.rank %}(.*?){% endif %}", template, re.DOTALL
-    )
+    [*_, about] = re.findall("{% if config.policy.lora.rank %}(.*?){% endif %}", template, re.S)
     card = f"---\nlibrary_name: peft\nlicense: mit\n---\n# Agent 1\n\n{about}## Data\n"
     (tmp_path / "run/models/agent_1/README.md").write_text(card)
     assert main([str(tmp_path / "run")]) == 0

@@ -17,8 +17,6 @@ from comas.run.pages.page import PageSource, write_page
 from comas.run.pages.run_report import run_source
 from comas.types import Discussion, Generation, Question, RewardedDiscussion, ToolCall, Turn
 
-NUM_STEPS, PER_STEP = 60, 50
-"""The large run has 3000 discussions."""
 LAPTOP: ViewportSize = {"width": 1366, "height": 768}
 PHONE: ViewportSize = {"width": 390, "height": 844}
 
@@ -255,20 +253,6 @@ def test_curves_of_several_runs_lie_over_each_other(browser, three, viewport):
         assert page.evaluate("document.getElementById('report').scrollWidth") == viewport["width"]
 
 
-def test_the_same_question_of_every_run_stands_side_by_side(browser, three):
-    for page in opened(browser, three):
-        page.keyboard.press("d")
-        page.keyboard.press("b")
-        expect(page.locator(".thread")).to_have_count(3)
-        headings = page.locator(".thread h3").all_inner_texts()
-        assert [heading.rpartition(" · ")[2] for heading in headings] == ["step 1"] * 3
-        page.keyboard.press("b")
-        expect(page.locator(".thread")).to_have_count(1)
-        page.select_option("select[name=run]", "other")
-        assert count(page) == "3 of 9 discussions"
-        assert page.locator(".occurrences button").count() == 5
-
-
 @pytest.mark.parametrize("viewport", [LAPTOP, PHONE])
 def test_new_steps_of_a_run_appear_without_a_reload(browser, tmp_path, viewport):
     run = write_run(tmp_path, "followed", {1: [discussion(1)]})
@@ -366,34 +350,3 @@ def test_markup_is_shown_and_nothing_that_a_model_says_is_run_or_lost(browser, l
         page.keyboard.press("f")
         expect(page.locator(".formatted")).to_have_count(0)
         assert page.locator(".said").first.inner_text().strip() == SOLUTION.strip()
-
-
-def test_the_number_of_a_curve_is_where_its_line_ends(browser, tmp_path):
-    run = write_run(tmp_path, "curve", {})
-    with reopened(run) as directory:
-        for step in range(1, 25):
-            directory.log_metrics(step, {"train/accuracy": step / 100})
-    write_page(tmp_path / "curve.html", [run_source(run)])
-    for page in opened(browser, tmp_path / "curve.html"):
-        assert page.locator(".curve .key").inner_text() == "0.22"  # (20 + 21 + 22 + 23 + 24) / 5
-
-
-def test_thousands_of_discussions_stay_quick(browser, tmp_path):
-    steps = {
-        step: [discussion(step, question=question(i), answer="61") for i in range(PER_STEP)]
-        for step in range(1, NUM_STEPS + 1)
-    }
-    path = tmp_path / "large.html"
-    write_page(path, [run_source(write_run(tmp_path, "large", steps))])
-    for page in opened(browser, path):
-        page.keyboard.press("d")
-        assert count(page) == "3000 of 3000 discussions"
-        assert page.locator(".row").count() < 60
-        page.locator("#tab-report").click()
-        page.locator("#report button").last.click()  # of the last step, so far down the list
-        page.wait_for_selector(".row[aria-selected=true]")
-        assert page.locator(".row[aria-selected=true]").bounding_box()["y"] < LAPTOP["height"]
-        milliseconds = page.evaluate(
-            "() => { const began = performance.now(); filter(); return performance.now() - began; }"
-        )
-        assert milliseconds < 500
