@@ -90,13 +90,7 @@ def co_evolve(
     ) -> tuple[Rewards, Callable[[], Verdicts]]:
         # The verifier runs during the update: it only measures, and no CoMAS reward needs it.
         verdicts = verify(discussions)
-        evidence = offer_evidence(
-            verdicts,
-            response_logprobs=agents.response_logprobs,
-            judge_logprobs=agents.judge_logprobs,
-            seed=config.seed,
-            step=step,
-        )
+        evidence = offer_evidence(verdicts, seed=config.seed, step=step)
         return REWARD_SCHEMES[config.reward.scheme](discussions, evidence=evidence), verdicts
 
     batches = Batches(

@@ -54,7 +54,6 @@ def in_short(error: BaseException, work: Path) -> str:
 
 def update(model_type: str, work: Path) -> dict[str, Any]:
     """Train a model for two steps; writes ``work/base``, ``work/trained`` and ``work/sent``."""
-    import torch
     from model_types import save_model_type, tiny_config
     from safetensors.torch import save_file
 
@@ -81,9 +80,9 @@ def update(model_type: str, work: Path) -> dict[str, Any]:
         TrainingSample(*(0, f"q{i}", "d", f"r0.s{i}", 0, "solution"), p, r, [-5.0] * len(r), i / 3)
         for i, (p, r) in enumerate((p, list(reversed(p))[: 10 + i]) for i, p in enumerate(PROMPTS))
     ]
-    before = torch.tensor(trainer.response_logprobs(samples)[0])
+    before = trainer._logprobs(trainer._engine, samples)[0]
     stats = [trainer.update(samples, step=step) for step in range(2)]
-    moved = (torch.tensor(trainer.response_logprobs(samples)[0]) - before).abs().max().item()
+    moved = (trainer._logprobs(trainer._engine, samples)[0] - before).abs().max().item()
     assert all(each.num_optimizer_steps == 1 for each in stats) and moved > 1e-3, (stats, moved)
     trainer.save_model(work / "trained")
     save_file({name: w.clone() for name, w in trainer.named_weights()}, work / "sent")

@@ -40,11 +40,6 @@ class ScriptedAgents:
     def judge_metrics(self) -> Metrics:
         return {}
 
-    def response_logprobs(self, samples: Sequence[TrainingSample]) -> list[Sequence[float]]:
-        raise AssertionError("no reward asked for them")
-
-    judge_logprobs = response_logprobs
-
     def begin_update(
         self, buffers: Mapping[int, Sequence[TrainingSample]], *, step: int
     ) -> Callable[[], dict[int, UpdateStats]]:

@@ -36,7 +36,12 @@ from comas.engines.policy.deepspeed_options import deepspeed_config
 from comas.engines.policy.optimizers import forget_host_buffers
 from comas.engines.policy.trainer import PolicyTrainer
 from comas.policy_optimization.advantages import compute_advantages
-from comas.policy_optimization.batching import MicroBatch, response_mask, split_into_steps
+from comas.policy_optimization.batching import (
+    MicroBatch,
+    response_mask,
+    response_rows,
+    split_into_steps,
+)
 from comas.policy_optimization.update_stats import UpdateStats
 from comas.types import TrainingSample
 
@@ -167,7 +172,8 @@ def weights_of(trainer: PolicyTrainer) -> Weights:
 
 
 def logprobs_of(trainer: PolicyTrainer, samples: Sequence[TrainingSample]) -> list[torch.Tensor]:
-    return [torch.tensor(row) for row in trainer.response_logprobs(samples)]
+    logprobs = trainer._logprobs(trainer._engine, samples)
+    return [torch.tensor(row) for row in response_rows(logprobs, samples)]
 
 
 def updated_weights(model: Path, samples: Sequence[TrainingSample], **options: Any) -> Weights:

@@ -5,7 +5,7 @@ from collections import Counter
 from random import Random
 
 import pytest
-from builders import discussion, sample, turn
+from builders import discussion, turn
 from hypothesis import given
 from hypothesis import strategies as st
 from tables import cases
@@ -101,21 +101,15 @@ def test_a_collapsed_response_is_read_in_linear_time(parse, collapsed):
 
 
 def test_a_scheme_is_handed_what_it_asks_for_and_nothing_else():
-    def pay(discussions, *, verdicts, response_logprobs):
-        [[logprob]] = response_logprobs([sample(agent_index=1)])
+    def pay(discussions, *, verdicts):
         right = verdicts["d", "r0.s0"] == "correct"
-        return Rewards([RewardedDiscussion(d, (right + logprob,)) for d in discussions])
+        return Rewards([RewardedDiscussion(d, (right / 2,)) for d in discussions])
 
     def never():
         raise AssertionError("nobody needs it")
 
-    evidence = offer_evidence(
-        lambda: {("d", "r0.s0"): "correct"},
-        response_logprobs=lambda samples: [[-0.5 * one.agent_index] for one in samples],
-        seed=0,
-        step=1,
-    )
-    scheme = RewardScheme(pay, needs=("verdicts", "response_logprobs"))
+    evidence = offer_evidence(lambda: {("d", "r0.s0"): "correct"}, seed=0, step=1)
+    scheme = RewardScheme(pay, needs=("verdicts",))
     held = [discussion(turn("r0.s0"))]
     [item] = scheme(held, evidence=dict(evidence) | {"rng": never}).discussions
     assert item.rewards == (0.5,)

@@ -1,6 +1,5 @@
 """Every YAML under configs/ parses, resolves into a run, and makes a step with scripted agents."""
 
-from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from random import Random
@@ -80,11 +79,6 @@ async def read_from_script(request: Request) -> Generation:
     return Generation((1, 2), (3, 4, 5), text, (-0.5,) * 3, "stop", policy_version=1)
 
 
-def drawn_logprobs(samples: Sequence[TrainingSample]) -> list[list[float]]:
-    drawn = [Random(f"{each.turn_id} of {each.agent_index}") for each in samples]
-    return [[-rng.random()] * 3 for rng in drawn]
-
-
 def advantages_of(samples: list[TrainingSample], config: Config) -> torch.Tensor:
     mask = response_mask(samples)
     ratios = mask.float() * 0
@@ -125,9 +119,7 @@ def test_every_config_turns_scripted_discussions_into_advantages_or_pairs(file):
         for talk in discussions
         for turn in talk.solutions()
     }
-    evidence = offer_evidence(
-        lambda: verdicts, response_logprobs=drawn_logprobs, seed=config.seed, step=1
-    )
+    evidence = offer_evidence(lambda: verdicts, seed=config.seed, step=1)
     rewards = REWARD_SCHEMES[config.reward.scheme](discussions, evidence=evidence)
     buffers = Buffers(config.update_every)
     buffers.add(

@@ -6,7 +6,7 @@ import logging
 import os
 import time
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from functools import partial
 from typing import TypeVar
@@ -163,43 +163,6 @@ class JudgeClient:
         if self._num_lost == MAX_LOST:
             raise JudgeError(f"society.judge left {MAX_LOST} turns in a row unanswered: {error}")
 
-    def logprobs(self, generations: Sequence[Generation]) -> list[list[float]]:
-        """Return the log-probs of each response's tokens under the judge, at temperature 1; 0 for
-        tokens that were not sampled.
-
-        Raises JudgeError when the endpoint returns none, ValueError when its tokenizer differs.
-        """
-
-        async def ask() -> list[list[float]]:
-            return await asyncio.gather(*map(self._logprobs, generations))
-
-        return run(ask())
-
-    async def _logprobs(self, said: Generation) -> list[float]:
-        token_ids = [*said.prompt_token_ids, *said.response_token_ids]
-        try:
-            scored = await self._insist(
-                lambda client: client.logprobs(token_ids, model_index=0), on="log-probs"
-            )
-        except (BadRequestError, UnusableReplyError) as error:
-            raise JudgeError(f"society.judge gives no log-probs: {error}") from error
-        self._counts["requests"] += 1
-        self._counts["prompt_tokens"] += len(token_ids)
-        spelled, logprobs = zip(*scored[len(said.prompt_token_ids) :], strict=True)
-        read = "".join(spelled)
-        letters = _letters(read)
-        for line in _said_alone(said).splitlines():
-            if _letters(line) not in letters:
-                raise ValueError(
-                    f"society.judge.model={self._judge.model} has another tokenizer than a policy: "
-                    f"it reads {read[:40]!r} instead of {line[:40]!r}. Distil from a model of the "
-                    "same family"
-                )
-        sampled = said.sampled or [True] * len(logprobs)
-        return [
-            each if by_policy else 0.0 for each, by_policy in zip(logprobs, sampled, strict=True)
-        ]
-
     async def _insist(self, ask: Callable[[Client], Awaitable[T]], *, on: str) -> T:
         """Return the answer, retrying until it comes. Raises BadRequestError, UnusableReplyError
         (after ``MAX_UNUSABLE``), and JudgeError when the judge refuses all requests."""
@@ -282,16 +245,3 @@ def _api_key(judge: Judge) -> str:
         f"society.judge.api_key_env={judge.api_key_env}: there is no such environment variable. "
         "Export it, or set it to null if the endpoint needs no key"
     )
-
-
-def _said_alone(said: Generation) -> str:
-    """Return the response text without tool calls, whose answers chat templates format."""
-    text = said.response_text
-    for call in reversed(said.calls or ()):
-        text = f"{text[: call.start]}\n{text[call.end :]}"
-    return text
-
-
-def _letters(text: str) -> str:
-    """Keep what token-by-token decoding preserves: ASCII characters without spaces."""
-    return "".join(each for each in text if each.isascii() and not each.isspace())

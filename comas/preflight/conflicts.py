@@ -270,24 +270,6 @@ def _criticism(config: Config) -> Iterator[Conflict]:
             f"in a {schedule} nobody criticises",
             "set interaction.criticism to none, and reward.scheme to one that reads no scores",
         )
-    if scheme and "judge_logprobs" in scheme.needs and not config.society.judge:
-        yield Conflict(
-            ("reward.scheme", "society.judge"),
-            f"{config.reward.scheme} needs the judge's log-probs, and there is no judge",
-            "set society.judge to its base_url and model, or choose another reward.scheme",
-        )
-    if scheme and "response_logprobs" in scheme.needs and 0 in config.update_every:
-        yield Conflict(
-            ("reward.scheme", "society.update_every"),
-            f"{config.reward.scheme} needs log-probs, which a frozen policy (0) does not give",
-            "write 1 for every policy, or choose another reward.scheme",
-        )
-    if scheme and scheme.compares_policies and config.num_policies < config.society.num_agents:
-        yield Conflict(
-            ("reward.scheme", "society.policy_of_agent"),
-            f"{config.reward.scheme} compares the policies of agents, and some share one",
-            "set society.policy_of_agent to null, or choose another reward.scheme",
-        )
     if criticism is None:
         return
     if scheme and scheme.reads not in (None, criticism.outcome):

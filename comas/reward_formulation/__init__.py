@@ -25,40 +25,22 @@ from comas.reward_formulation.maporl_reward import maporl_reward, margin, outcom
 from comas.reward_formulation.program_reward import program_reward
 from comas.reward_formulation.reading import as_number
 from comas.reward_formulation.self_rewarding import mean_rating
-from comas.types import Discussion, Generation, RewardedDiscussion, Rewards, TrainingSample
+from comas.types import Discussion, RewardedDiscussion, Rewards
 from comas.verification.solutions import Verdicts
 
 Evidence = Mapping[str, Callable[[], Any]]
 """Argument of a scheme -> function that computes it."""
-ResponseLogprobs = Callable[[Sequence[TrainingSample]], Sequence[Sequence[float]]]
-"""Samples -> log-probs of their response tokens under their agents' current policies."""
-JudgeLogprobs = Callable[[Sequence[Generation]], Sequence[Sequence[float]]]
-"""Responses -> log-probs of their tokens under ``society.judge``."""
 
 
-def no_logprobs(samples: Sequence[TrainingSample] | Sequence[Generation]) -> list[list[float]]:
-    """Return zeros, for use without policies."""
-    return [[0.0] * len(sample.response_token_ids) for sample in samples]
-
-
-def offer_evidence(
-    wait_for_verdicts: Callable[[], Verdicts],
-    *,
-    response_logprobs: ResponseLogprobs = no_logprobs,
-    judge_logprobs: JudgeLogprobs = no_logprobs,
-    seed: int,
-    step: int,
-) -> Evidence:
+def offer_evidence(wait_for_verdicts: Callable[[], Verdicts], *, seed: int, step: int) -> Evidence:
     """Return what a scheme may need at ``step`` (0: a validation), computed on demand.
 
     ``verdicts`` are the verifier's (``Verdicts``), which no CoMAS reward needs; ``rng`` is a
-    ``Random`` seeded by the step; ``response_logprobs`` and ``judge_logprobs`` are functions.
+    ``Random`` seeded by the step.
     """
     return {
         "verdicts": wait_for_verdicts,
         "rng": lambda: Random(f"{seed}/{step}/rewards"),
-        "response_logprobs": lambda: response_logprobs,
-        "judge_logprobs": lambda: judge_logprobs,
         "step": lambda: step,
     }
 
@@ -77,8 +59,6 @@ class RewardScheme:
     needs: tuple[str, ...] = ()
     pays_alike: bool = False
     """True if all turns of a role intentionally get the same reward, as in some controls."""
-    compares_policies: bool = False
-    """True if it compares agents' policies, so that no two agents may share one."""
     pays_some: bool = False
     """True if it intentionally leaves turns without a reward, such as all but solutions."""
     reads_columns: bool = False

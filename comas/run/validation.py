@@ -13,13 +13,7 @@ from comas.data import QuestionSet
 from comas.interaction.prompts import SHIPPED, SOLUTION, Wording, fill
 from comas.interaction.schedules import equipped, run_discussions
 from comas.interaction.wording import wording_of
-from comas.reward_formulation import (
-    REWARD_SCHEMES,
-    JudgeLogprobs,
-    ResponseLogprobs,
-    no_logprobs,
-    offer_evidence,
-)
+from comas.reward_formulation import REWARD_SCHEMES, offer_evidence
 from comas.run.metrics.judge_probe import ask_probe
 from comas.run.metrics.reward_effectiveness import false_accusations, reward_effectiveness
 from comas.run.metrics.step import accuracies, accuracy_metrics
@@ -68,14 +62,7 @@ def validate_agents(
         if prepared.probe:
             metrics |= ask_probe(prepared.probe, config, generate=sample)
         if config.validation.discussions:
-            metrics |= validate_discussions(
-                held_out,
-                config,
-                generate=sample,
-                response_logprobs=agents.response_logprobs,
-                judge_logprobs=agents.judge_logprobs,
-                verifier=verifier,
-            )
+            metrics |= validate_discussions(held_out, config, generate=sample, verifier=verifier)
     return metrics | {"time/validation_s": time.monotonic() - started}
 
 
@@ -126,13 +113,7 @@ def validate(
 
 
 def validate_discussions(
-    held_out: QuestionSet,
-    config: Config,
-    *,
-    generate: Generate,
-    response_logprobs: ResponseLogprobs = no_logprobs,
-    judge_logprobs: JudgeLogprobs = no_logprobs,
-    verifier: Verifier,
+    held_out: QuestionSet, config: Config, *, generate: Generate, verifier: Verifier
 ) -> Metrics:
     """Hold one discussion of every question, as the released code does at its validations.
 
@@ -149,13 +130,7 @@ def validate_discussions(
         step=0,
     )
     wait_for_verdicts = verify_solutions(verifier, discussions, answers=held_out.answers)
-    evidence = offer_evidence(
-        wait_for_verdicts,
-        response_logprobs=response_logprobs,
-        judge_logprobs=judge_logprobs,
-        seed=config.seed,
-        step=0,
-    )
+    evidence = offer_evidence(wait_for_verdicts, seed=config.seed, step=0)
     rewarded = scheme(discussions, evidence=evidence).discussions
     verdicts = wait_for_verdicts()
     judges = {

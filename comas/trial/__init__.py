@@ -113,14 +113,7 @@ class Trial:
         part = in_part(self.prepared, len(questions))
         discussions = self.discuss(part, self.agents, step=step, questions=questions)
         verdicts = verify_solutions(self.verifier, discussions, answers=part.train.answers)
-        logprobs, seed = self.agents.response_logprobs, part.config.seed
-        evidence = offer_evidence(
-            verdicts,
-            response_logprobs=logprobs,
-            judge_logprobs=self.agents.judge_logprobs,
-            seed=seed,
-            step=step,
-        )
+        evidence = offer_evidence(verdicts, seed=part.config.seed, step=step)
         rewards = REWARD_SCHEMES[part.config.reward.scheme](discussions, evidence=evidence)
         return Batch(rewards, rollout_s=time.monotonic() - started, verdicts=verdicts())
 

@@ -9,16 +9,14 @@ from typing import Any, Self
 
 import httpx2
 import openai
-from pydantic import BaseModel, Field, ValidationError
+from pydantic import BaseModel
 
 from comas.types import Message, ToolDescription
 from comas.utils.chat import quoted_answer, tools_in_words
 from comas.utils.endpoint import Endpoint
-from comas.utils.files import errors_in_words
 from comas.utils.interrupts import run
 from comas.utils.replies import (
     USED_UP,
-    RefusedError,
     Reply,
     RequestError,
     read_reply,
@@ -51,21 +49,6 @@ class RequestOptions:
     client waits half a second at first, then longer, or as Retry-After says."""
     system_prompt: str | None = None
     """Added to chats without a system message (``rollout.system_prompt``)."""
-
-
-class _Scored(BaseModel):
-    tokens: list[str]
-    token_logprobs: list[float | None]
-
-
-class _EchoChoice(BaseModel):
-    logprobs: _Scored
-
-
-class _Echo(BaseModel):
-    """The fields that we read of an echoed prompt."""
-
-    choices: list[_EchoChoice] = Field(min_length=1)
 
 
 class Client:
@@ -113,33 +96,6 @@ class Client:
         }
         body = {name: value for name, value in body.items() if value is not None}
         return read_reply(await self._post(path, body, model_index=model_index), model)
-
-    async def logprobs(
-        self, token_ids: Sequence[int], *, model_index: int
-    ) -> list[tuple[str, float]]:
-        """Return the text and log-prob of each token (0 for the first), by ``echo`` of
-        /v1/completions.
-
-        Raises RequestError if all retries fail, and RefusedError if the server does not return
-        log-probs of prompts.
-        """
-        model, _ = self._models[model_index]
-        body = {
-            "model": model.model,
-            "prompt": token_ids,
-            "max_tokens": 1,
-            "echo": True,
-            "logprobs": 1,
-        }
-        content = await self._post("/completions", body, model_index=model_index)
-        try:
-            found = _Echo.model_validate_json(content).choices[0].logprobs
-        except ValidationError as error:
-            raise RefusedError(f"no log-probs of a prompt: {errors_in_words(error)}") from error
-        logprobs = [0.0, *(each for each in found.token_logprobs[1:] if each is not None)]
-        if len(found.tokens) != len(logprobs) or len(logprobs) < len(token_ids):
-            raise RefusedError("no log-probs of a prompt: the reply lacks some")
-        return list(zip(found.tokens, logprobs, strict=True))[: len(token_ids)]
 
     async def _post(self, path: str, body: dict[str, Any], *, model_index: int) -> bytes:
         """Return the body of the server's response. Raises RequestError if there is none."""

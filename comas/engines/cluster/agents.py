@@ -98,31 +98,9 @@ class Agents:
         version = self._versions[self._config.policy_of_agent[request.agent_index]]
         return replace(generation, policy_version=version)
 
-    def judge_logprobs(self, generations: Sequence[Generation]) -> list[list[float]]:
-        """Return the log-probs of responses under the judge. Raises ValueError if there is no
-        judge, or JudgeError if it gives none."""
-        if self._judge is None:
-            raise ValueError("reward.scheme needs log-probs of society.judge, which is null")
-        return self._judge.logprobs(generations)
-
     def judge_metrics(self) -> Metrics:
         """Return the judge's metrics since the last call; empty without a judge."""
         return {} if self._judge is None else self._judge.take_metrics()
-
-    def response_logprobs(self, samples: Sequence[TrainingSample]) -> list[Sequence[float]]:
-        """Return the log-probs of each sample's response tokens under the current policy of its
-        agent (not frozen), as an update would compute them."""
-        policies = [self._config.policy_of_agent[sample.agent_index] for sample in samples]
-        buffers: dict[int, list[TrainingSample]] = {policy: [] for policy in policies}
-        for policy, sample in zip(policies, samples, strict=True):
-            buffers[policy].append(sample)
-        self._make_room(buffers)
-        ranks = serving(buffers, self._ranks)
-        found = self._call_all(ranks, "computing log-probs", "response_logprobs", buffers)
-        if self._shares_gpus:  # sleep has dropped the engines' weights
-            self._send_weights(buffers)
-        rows = {policy: iter(logprobs) for of in found for policy, logprobs in of.items()}
-        return [next(rows[policy]) for policy in policies]
 
     def begin_update(
         self, buffers: Mapping[int, Sequence[TrainingSample]], *, step: int

@@ -67,16 +67,6 @@ class FamilyTrainer:
         return_free_memory()
         return stats
 
-    def response_logprobs(
-        self, buffers: Mapping[int, Sequence[TrainingSample]]
-    ) -> dict[int, list[list[float]]]:
-        """Return policy -> log-probs of each response's tokens, for policies of this family."""
-        return {
-            policy: self._active(policy).response_logprobs(buffers[policy])
-            for policy in self.trainers
-            if policy in buffers
-        }
-
     def adapter(self, policy: int) -> dict[str, torch.Tensor]:
         """Return the adapter weights of ``policy`` on the CPU, under PEFT's names."""
         assert self._base is not None

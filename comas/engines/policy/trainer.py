@@ -20,7 +20,6 @@ from comas.policy_optimization.batching import (
     StepTotals,
     assemble,
     response_mask,
-    response_rows,
     rollout_logprobs,
     split_into_steps,
 )
@@ -85,11 +84,6 @@ class PolicyTrainer(PolicyEngine):
             self._optimizer_step(samples, indices, targets, sums)
         self._check_finite(step=step)
         return sums.statistics(samples, targets, first_step=steps[0])
-
-    def response_logprobs(self, samples: Sequence[TrainingSample]) -> list[list[float]]:
-        """Return the current log-probs of each response's tokens; 0 if not sampled."""
-        logprobs = self._logprobs(self._engine, samples)
-        return [row.tolist() for row in response_rows(logprobs, samples)]
 
     def _optimizer_steps(self, num_samples: int, *, step: int) -> list[list[int]]:
         """Return the sample indices of every optimiser step, the same on every rank."""
