@@ -1,7 +1,7 @@
 """The driver of training, with the whole of a CoMAS step in ``co_evolve``."""
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
@@ -14,14 +14,14 @@ from comas.engines.cluster.supervision import LostEngineError, Recoveries
 from comas.interaction.schedules import run_discussions
 from comas.policy_optimization.samples import Buffers, collect_samples
 from comas.reward_formulation import REWARD_SCHEMES, offer_evidence
-from comas.run.batches import Batches, sample
+from comas.run.batches import Batches, WaitForVerdicts
 from comas.run.bookkeeping import Bookkeeping
 from comas.run.directory import BEFORE_ALL, RunDirectory
 from comas.run.prepared import Prepared
 from comas.types import Discussion, Question, Rewards
 from comas.utils.progress import counted, progress_bar
 from comas.verification import Verifier
-from comas.verification.solutions import Verdicts, verify_solutions
+from comas.verification.solutions import verify_solutions
 
 log = logging.getLogger(__name__)
 
@@ -85,16 +85,15 @@ def co_evolve(
     last_step = _restore(prepared, run, agents, checkpoint)
     verify = partial(verify_solutions, verifier, answers=prepared.train.answers)
 
-    def reward(
-        discussions: Sequence[Discussion], *, step: int
-    ) -> tuple[Rewards, Callable[[], Verdicts]]:
+    def sample(step: int) -> tuple[Rewards, WaitForVerdicts]:
+        discussions = discuss(prepared, agents, step=step)
         # The verifier runs during the update: it only measures, and no CoMAS reward needs it.
         verdicts = verify(discussions)
         evidence = offer_evidence(verdicts, seed=config.seed, step=step)
         return REWARD_SCHEMES[config.reward.scheme](discussions, evidence=evidence), verdicts
 
     batches = Batches(
-        partial(sample, prepared, partial(discuss, prepared, agents), reward),
+        sample,
         verify,
         lead=config.training.max_staleness,
         num_steps=num_steps,

@@ -28,7 +28,7 @@ def verdicts_of(discussions: Sequence[Discussion]) -> Callable[[], Verdicts]:
     return lambda: {(d.discussion_id, t.turn_id): "correct" for d in discussions for t in d.turns}
 
 
-def sample(step: int, noted: dict[str, float]) -> tuple[Rewards, Callable[[], Verdicts]]:
+def sample(step: int) -> tuple[Rewards, Callable[[], Verdicts]]:
     raise AssertionError(f"batch {step} was not saved")
 
 
@@ -43,7 +43,7 @@ class Loop:
             self.sample, verdicts_of, lead=lead, num_steps=5, checkpoint=checkpoint
         )
 
-    def sample(self, step: int, noted: dict[str, float]) -> tuple[Rewards, Callable[[], Verdicts]]:
+    def sample(self, step: int) -> tuple[Rewards, Callable[[], Verdicts]]:
         self.told.append(f"s{step}/{self.served}")
         return Rewards([], {"of": step}), dict
 
@@ -84,7 +84,7 @@ def test_what_waits_survives_its_file_to_the_last_bit(tmp_path):
     asked = Question("q", "math", "?", {"day": date(2026, 1, 1)})
     said = replace(discussion(replace(solution, generation=sampled)), question=asked)
     rewards = Rewards([RewardedDiscussion(said, (1 / 3,))], {"a/b": 0.1 + 0.2, "c": None})
-    batches = Batches(lambda step, noted: (rewards, dict), verdicts_of, lead=1, num_steps=5)
+    batches = Batches(lambda step: (rewards, dict), verdicts_of, lead=1, num_steps=5)
     batches.take(1)
     batches.save(tmp_path)
     assert not (tmp_path / AHEAD).exists()

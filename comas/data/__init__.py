@@ -1,6 +1,6 @@
 """Questions and their answer keys from files or the hub, and the batch of every step."""
 
-from comas.data.batches import count_steps, draw_batch, draw_further, fixed_subset
+from comas.data.batches import count_steps, draw_batch, fixed_subset
 from comas.data.records import (
     RECORD,
     RECORDS,
@@ -21,7 +21,6 @@ __all__ = [
     "Record",
     "count_steps",
     "draw_batch",
-    "draw_further",
     "fixed_subset",
     "load_questions",
     "read_records",

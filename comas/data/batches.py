@@ -39,16 +39,6 @@ def draw_batch(
     return [questions[i] for i in order[batch * batch_size : (batch + 1) * batch_size]]
 
 
-def draw_further(
-    questions: Sequence[Question], batch: Sequence[Question], *, step: int, seed: int
-) -> list[Question]:
-    """All questions outside a step's ``batch``, in an order drawn from (seed, step)."""
-    asked = {question.question_id for question in batch}
-    further = [question for question in questions if question.question_id not in asked]
-    random.Random(f"{seed}/further{step}").shuffle(further)
-    return further
-
-
 def fixed_subset(questions: Sequence[Question], num_questions: int | None) -> list[Question]:
     """``num_questions`` (None: all) chosen by a hash of the id, so that they are the same for every
     seed and step; in the given order. Raises DataError if there are fewer."""

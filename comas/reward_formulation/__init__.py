@@ -16,7 +16,6 @@ from comas.reward_formulation.controls import (
     verifier_climbing_reward,
     verifier_reward,
 )
-from comas.reward_formulation.curriculum import Curriculum
 from comas.reward_formulation.foreign import FOREIGN, ForeignReward
 from comas.reward_formulation.interaction_reward import interaction_reward
 from comas.reward_formulation.judgment_reward import judgment_reward
@@ -63,7 +62,6 @@ class RewardScheme:
     """True if it intentionally leaves turns without a reward, such as all but solutions."""
     reads_columns: bool = False
     """True if it reads ``Question.columns``, which include labels."""
-    curriculum: Curriculum = Curriculum()
 
     @property
     def sees_verdicts(self) -> bool:
