@@ -260,19 +260,6 @@ def plain_updates(
     return norms
 
 
-def plain_role_gradient(folder: Path, samples: list[TrainingSample], role: str) -> torch.Tensor:
-    """A role's part of the first gradient: that of -A log pi, averaged over all tokens."""
-    model, mask = load_plain(folder), response_mask(samples)
-    advantages = compute_advantages(
-        samples, mask=mask, log_ratios=torch.zeros(mask.shape), algorithm=REINFORCE_PP, memory={}
-    )
-    for sample, of_tokens in zip(samples, advantages, strict=True):
-        if sample.role == role:
-            logprobs = plain_logprobs(model, sample)
-            (-(of_tokens[: len(logprobs)] * logprobs).sum() / mask.sum()).backward()
-    return torch.cat([weight.grad.flatten() for weight in model.parameters()])
-
-
 def plain_dpo(folder: Path, samples: list[TrainingSample], settings: Optimization) -> Weights:
     """One pair at a time."""
     model, reference = load_plain(folder), load_plain(folder).requires_grad_(False)
@@ -367,20 +354,6 @@ def test_the_gradient_norm_is_that_before_clipping(qwen2, zero_stage, dtype):
     [norm] = plain_updates(load_plain(qwen2), make_samples(), settings)
     assert norm > 0.01
     assert stats.gradient_norm == pytest.approx(norm, rel=1e-5 if dtype == "float32" else 0.05)
-
-
-@stages
-def test_gradients_of_roles_sum_to_the_whole_and_change_no_update(qwen2, zero_stage):
-    samples = make_samples(roles=JUDGED)
-    plain = updated_weights(qwen2, samples, zero_stage=zero_stage)
-    trainer = make_trainer(qwen2, zero_stage=zero_stage, gradient_norm_by_role=True)
-    stats = trainer.update(samples, step=0)
-    assert largest_difference(weights_of(trainer), plain) == 0
-    expected = {role: plain_role_gradient(qwen2, samples, role) for role in JUDGED}
-    assert {role: vector.norm().item() for role, vector in expected.items()} == pytest.approx(
-        stats.gradient_norm_by_role, rel=1e-4
-    )
-    assert sum(expected.values()).norm().item() == pytest.approx(stats.gradient_norm, rel=1e-4)
 
 
 def recorded_passes(monkeypatch: pytest.MonkeyPatch) -> list[tuple[MicroBatch, bool]]:
@@ -787,7 +760,7 @@ def run_rank(rank: int, work: Path) -> None:
     make = partial(make_trainer, work / "qwen2", **keys, micro_batch_tokens=1)
     found: dict[str, Any] = {}
     for stage in ZERO_STAGES:
-        settings = replace(OPTIMIZATION, train_batch_size=6, gradient_norm_by_role=True)
+        settings = replace(OPTIMIZATION, train_batch_size=6)
         options = {"zero_stage": stage, "optimization": settings}
         trainer, resumed = (make(**options, algorithm=ReinforcePP(kl_coef=0.1)) for _ in range(2))
         stats = [trainer.update(make_samples(roles=JUDGED), step=0)]
@@ -859,14 +832,12 @@ def test_two_ranks_equal_one_and_resume_exactly(qwen2, two_ranks, zero_stage):
     alone = make_trainer(
         qwen2,
         train_batch_size=6,
-        gradient_norm_by_role=True,
         algorithm=ReinforcePP(kl_coef=0.1),
         zero_stage=zero_stage,
     )
     first, second = (rank[str(zero_stage)] for rank in two_ranks)
     for step in range(2):
         stats = alone.update(make_samples(seed=step, roles=JUDGED), step=step)
-        assert stats.gradient_norm_by_role.keys() == {*JUDGED}
         assert_alike(first["stats"][step], stats)
     assert largest_difference(weights_of(alone), first["weights"]) < 1e-5
     assert first["stats"] == second["stats"]

@@ -1,7 +1,7 @@
 """The metrics of a policy update."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -18,7 +18,6 @@ class UpdateStats:
     entropy: float = 0.0
     clip_fraction: float = 0.0
     gradient_norm: float = 0.0
-    gradient_norm_by_role: Mapping[str, float] = field(default_factory=dict)
     num_tokens: int = 0
     num_samples: int = 0
     num_optimizer_steps: int = 0

@@ -28,6 +28,3 @@ class Optimization:
     """Weight decay of AdamW."""
     max_grad_norm: float = key(1.0, gt=0)
     """Gradients with a larger norm are clipped to it."""
-    gradient_norm_by_role: bool = key(False)
-    """Whether to compute, once more, and record the norm of each role's gradient in the first
-    optimiser step of an update."""

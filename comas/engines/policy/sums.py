@@ -20,8 +20,6 @@ class UpdateSums:
     """[N, T]: log-probs before the update, of the first optimiser step's samples."""
     gradient_norms: list[float | None] = field(default_factory=list)
     """Of each optimiser step; None if it was skipped."""
-    gradient_norm_by_role: dict[str, float] = field(default_factory=dict)
-    """Of the first optimiser step, if ``optimization.gradient_norm_by_role`` is set."""
     num_tokens: int = 0
     learning_rate: float = 0.0
     """The learning rate of the last optimiser step."""
@@ -60,7 +58,6 @@ class UpdateSums:
             entropy=entropy / self.num_tokens,
             clip_fraction=num_clipped / self.num_tokens,
             gradient_norm=sum(norms) / max(len(norms), 1),
-            gradient_norm_by_role=self.gradient_norm_by_role,
             num_tokens=int(targets.mask.sum()),
             num_samples=targets.mask.shape[0],
             num_optimizer_steps=len(norms),

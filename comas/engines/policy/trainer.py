@@ -11,7 +11,6 @@ from torch import distributed
 
 from comas.config.schema import Algorithm, Dpo, for_agent
 from comas.engines.policy.engine import Compute, PolicyEngine
-from comas.engines.policy.role_gradients import gradient_norms_by_role
 from comas.engines.policy.sums import UpdateSums
 from comas.policy_optimization.advantages import compute_advantages
 from comas.policy_optimization.balancing import divide_samples
@@ -141,11 +140,6 @@ class PolicyTrainer(PolicyEngine):
             for micro in self._micro_batches(samples, idle) if idle else ():
                 forward(micro)
         active = [i for i in indices if i not in idle]
-        if self._optimization.gradient_norm_by_role and not sums.gradient_norms:
-            module, uncounted = self._engine.module, UpdateSums(torch.zeros_like(sums.logprobs))
-            loss_of = partial(forward, sums=uncounted, model=module)
-            norms = gradient_norms_by_role(module, samples, active, self._micro_batches, loss_of)
-            sums.gradient_norm_by_role = norms
         micro_batches = self._micro_batches(samples, active)
         for number, micro in enumerate(micro_batches, start=1):
             self._engine.set_gradient_accumulation_boundary(number == len(micro_batches))
@@ -161,12 +155,11 @@ class PolicyTrainer(PolicyEngine):
         targets: Targets,
         totals: StepTotals,
         sums: UpdateSums,
-        model: Compute | None = None,
     ) -> torch.Tensor:
         """Return the loss of a micro batch; adds to ``sums``."""
         batch = self._assemble([samples[i] for i in micro])
         self._recompute_activations_of(batch)
-        logprobs, entropies = (model or self._engine)(batch)
+        logprobs, entropies = self._engine(batch)
         targets = targets.rows(micro, logprobs.shape[1])
         surrogate = policy_loss(logprobs, targets=targets, totals=totals, algorithm=self._algorithm)
         sums.add(surrogate, entropies)

@@ -170,8 +170,6 @@ def update_metrics(
         update = stats[policy]
         for name, attribute in UPDATE_METRICS.items():
             metrics[f"agent_{agent}/{name}"] = getattr(update, attribute)
-        for role, norm in update.gradient_norm_by_role.items():
-            metrics[f"agent_{agent}/policy/gradient_norm/{role}"] = norm
         between = variance_between_roles(buffers[policy], update.advantages)
         metrics[f"agent_{agent}/policy/advantage_between_roles"] = between
         largest = [max(map(abs, tokens), default=0.0) for tokens in update.advantages]
