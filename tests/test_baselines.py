@@ -79,25 +79,17 @@ def test_what_maporl_pays(name, expected):
     assert rewards(name, **VERDICTS) == tuple(expected)
 
 
-@cases(
-    "name, expected",
+def test_quality_is_of_all_earlier_answers():
     # Q = (1 + 1 + 0) / 3 = 2/3 before round 1. r = 1: 1 + 0.5 * 2/3; r = 0: 0 - 0.5 * 1/3.
-    ("maporl_quality", (1 + 1 / 3, -1 / 6)),
-    # 1 + 0.5 (1 - 2/3) = 1 + 1/6; 0 + 0.5 (0 - 2/3) = -1/3
-    ("maporl_margin", (1 + 1 / 6, -1 / 3)),
-)
-def test_quality_and_margin_differ_where_earlier_answers_are_not_half_right(name, expected):
     first = {"r0_s0": "correct", "r0_s1": "correct", "r0_s2": "wrong"}
-    paid = rewards(name, **first, r1_s0="correct", r1_s1="wrong")
-    assert paid == pytest.approx((1.0, 1.0, 0.0, *expected))
+    paid = rewards("maporl_quality", **first, r1_s0="correct", r1_s1="wrong")
+    assert paid == pytest.approx((1.0, 1.0, 0.0, 1 + 1 / 3, -1 / 6))
 
 
 def test_what_the_verifier_failed_on_is_not_trained_and_counts_in_no_mean():
     verdicts = VERDICTS | {"r0_s1": "failed"}
     # Q = 1 of the one that is known: 0 + 0.5 (0 - 0 * 1) = 0 and 1 + 0.5 * 1 = 1.5
     assert rewards("maporl_quality", **verdicts) == (1.0, None, 0.0, 1.5)
-    # Without its last answer, no outcome is known of agent 1.
-    assert rewards("maporl_outcome", **VERDICTS | {"r1_s1": "failed"}) == (1.0, None, 0.0, None)
 
 
 def rate(closings: list[str], *, num_agents: int = 1, **rules) -> tuple[list[Discussion], list]:

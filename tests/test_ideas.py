@@ -1,6 +1,5 @@
 """Ideas beyond the paper, as users name them; their rewards are computed by hand."""
 
-import math
 from dataclasses import replace
 
 import pytest
@@ -112,24 +111,6 @@ def test_a_plain_vote_counts_heads_and_not_scores():
     said = judged("a", ("8", 1), ("8", 2), ("7", 3))
     assert elected(said)[0] == [(0.0, 0.0, 1.0)]
     assert paid("plain_majority", said).discussions[0].rewards[::3] == (1.0, 1.0, 0.0)
-
-
-def test_judges_are_paid_for_agreeing_with_the_vote_and_solutions_for_scores():
-    [item] = paid("coverrl", judged("a", ("7", 3), ("7", 2), ("8", 3), ("7", None))).discussions
-    assert item.rewards == (1.0, 1.0, 1.0, 0.5, 0.5, 0.5, 1.0, 0.0, 0.0, 0.0, 0.0, -1.0)
-    # Copies of a question vote together; the second alone would elect 8.
-    found = paid("coverrl", judged("a", ("7", 1), ("7", 1)), judged("a", ("8", 3))).discussions
-    assert [item.rewards[:3] for item in found] == [(0.0, 0.0, 0.0), (1.0, 0.0, 0.0)]
-    coding = replace(judged("a", ("7", 3), ("7", 1)), question=Question("a", "coding", "?"))
-    assert paid("coverrl", coding).discussions == paid("interaction", coding).discussions
-
-
-def test_a_solution_is_paid_for_how_likely_it_was():
-    solution = turn("r0.s0")
-    logprobs = (math.log(0.9), math.log(0.4))  # sqrt(0.36)
-    solution = replace(solution, generation=replace(solution.generation, rollout_logprobs=logprobs))
-    said = discussion(solution, turn("r0.s0.e0"))
-    assert paid("likelihood", said).discussions[0].rewards == (pytest.approx(0.6), None)
 
 
 @pytest.mark.parametrize("asked", ["assert abs(add(1, 2)) == 3", "def add(a, b):\n    pass"])

@@ -20,7 +20,7 @@ from comas.reward_formulation.foreign import FOREIGN, ForeignReward
 from comas.reward_formulation.interaction_reward import interaction_reward
 from comas.reward_formulation.judgment_reward import judgment_reward
 from comas.reward_formulation.majority_reward import majority_reward
-from comas.reward_formulation.maporl_reward import maporl_reward, margin, outcome, plain, quality
+from comas.reward_formulation.maporl_reward import maporl_reward
 from comas.reward_formulation.program_reward import program_reward
 from comas.reward_formulation.reading import as_number
 from comas.reward_formulation.self_rewarding import mean_rating
@@ -122,10 +122,8 @@ REWARD_SCHEMES: Registry[RewardScheme] = Registry(
         "approving": _by_scores(partial(as_if_scored, score=3), pays_alike=True),
         "verifier": _by_scores(verifier_reward, needs=("verdicts",)),
         "verifier_climbing": _by_scores(verifier_climbing_reward, needs=("verdicts",)),
-        "maporl": _by_verdicts(partial(maporl_reward, shaping=plain)),
-        "maporl_quality": _by_verdicts(partial(maporl_reward, shaping=quality)),
-        "maporl_margin": _by_verdicts(partial(maporl_reward, shaping=margin)),
-        "maporl_outcome": _by_verdicts(partial(maporl_reward, shaping=outcome)),
+        "maporl": _by_verdicts(maporl_reward),
+        "maporl_quality": _by_verdicts(partial(maporl_reward, alpha=0.5)),
         "mean_rating": RewardScheme(mean_rating, reads="ratings", pays_some=True),
         "majority": RewardScheme(majority_reward, pays_some=True),
         "program": RewardScheme(program_reward, pays_some=True),

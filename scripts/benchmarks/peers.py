@@ -37,7 +37,7 @@ from comas.preflight.preparation import prepare
 from comas.reward_formulation import REWARD_SCHEMES
 from comas.run.prepared import Prepared
 from comas.train import agents_of, discuss
-from comas.types import Discussion
+from comas.types import Discussion, RewardedDiscussion, Rewards
 from comas.utils.files import written_aside
 from scripts.benchmarks._turns import Numbers, Repeated, Report
 from scripts.command import read_arguments
@@ -54,7 +54,7 @@ ANSWERS_ALONE = (
     "interaction.criticism=none",
     "interaction.num_rounds=1",
     f"interaction.prompt_reuse={GROUP}",
-    "reward.scheme=comas.ideas.likelihood:likelihood",  # needs no criticism
+    "reward.scheme=scripts.benchmarks.peers:by_length",  # needs no criticism
     "algorithm.mask_truncated=false",  # as TRL
     "optimization.learning_rate=1e-6",  # keeps lengths alike
 )
@@ -110,6 +110,16 @@ def numbers(steps: Sequence[Sequence[float]], mean_tokens: float) -> Numbers:
     """Return medians over steps (seconds in total, of generation, of the update), and tokens."""
     seconds, generation, update = map(median, zip(*steps, strict=True))
     return {"seconds": seconds, "generation": generation, "update": update, "tokens": mean_tokens}
+
+
+def by_length(discussions: Sequence[Discussion]) -> Rewards:
+    """Reward solutions by their length, which nearly always differs."""
+    return Rewards(
+        [
+            RewardedDiscussion.by_turn(d, {t.turn_id: float(len(t.text)) for t in d.solutions()})
+            for d in discussions
+        ]
+    )
 
 
 def train(
