@@ -18,7 +18,7 @@ from pathlib import Path
 from comas.config.paths import names_file
 from comas.config.plugins import PluginError, blaming_plugins
 from comas.config.schema import Config
-from comas.engines.cluster.supervision import JudgeError, LostEngineError, Recoveries
+from comas.engines.cluster.supervision import LostEngineError, Recoveries
 from comas.preflight.checks import errors_of
 from comas.preflight.configuration import choose_config, load_config
 from comas.preflight.preparation import check_run, describe_run, prepare
@@ -106,11 +106,11 @@ def main(arguments: Sequence[str]) -> int:
 
 def exit_status(error: Exception) -> int:
     """Return the exit status for an error of the user (such as an unknown key), of the run (such as
-    weights that are not finite) or of the machine (a full disk, lost engines or judge)."""
+    weights that are not finite) or of the machine (a full disk, lost engines)."""
     causes = (error, error.__cause__)
     if any(isinstance(cause, OSError) and cause.errno in FULL_OR_BROKEN for cause in causes):
         return EXIT_MACHINE
-    if any(isinstance(cause, LostEngineError | JudgeError) for cause in causes):
+    if any(isinstance(cause, LostEngineError) for cause in causes):
         return EXIT_MACHINE
     return EXIT_RUN if isinstance(error, RuntimeError) else EXIT_ERROR
 

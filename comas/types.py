@@ -113,8 +113,6 @@ class Generation:
     sampled: Sequence[bool] | None = None
     """False for response tokens from elsewhere, such as a tool's output: they are neither trained
     nor counted, and their log-prob is 0. None if all tokens were sampled."""
-    author: str = ""
-    """The model that answered if it is no policy, such as ``society.judge``."""
     calls: Sequence[ToolCall] | None = None
     """Answered tool calls, in order; None if no tools were offered."""
 
@@ -211,9 +209,9 @@ class Turn:
 
     @property
     def is_given(self) -> bool:
-        """True if the text is no agent's: supplied, or a judge's. Such a turn is not trained and
-        does not count in means over agents."""
-        return self.generation.finish_reason == "given" or self.generation.author != ""
+        """True if no agent said the text. Such a turn is not trained and does not count in means
+        over agents."""
+        return self.generation.finish_reason == "given"
 
 
 @dataclass(frozen=True)

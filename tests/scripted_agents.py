@@ -13,7 +13,7 @@ from comas.engines.cluster.supervision import Recoveries
 from comas.policy_optimization.update_stats import UpdateStats
 from comas.preflight.preparation import prepare
 from comas.run import RunDirectory
-from comas.types import Generation, Metrics, Request, TrainingSample
+from comas.types import Generation, Request, TrainingSample
 
 
 class ScriptedAgents:
@@ -36,9 +36,6 @@ class ScriptedAgents:
     async def generate(self, request: Request) -> Generation:
         text = f"\\boxed{{{request.seed}{self.served}}} <score>1</score>"
         return Generation((1,), (2, 3), text, (-0.1, -1e-17), "stop", self.served)
-
-    def judge_metrics(self) -> Metrics:
-        return {}
 
     def begin_update(
         self, buffers: Mapping[int, Sequence[TrainingSample]], *, step: int

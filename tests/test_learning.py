@@ -13,7 +13,7 @@ SILENT = "algorithm.role_weights={solution: 0, evaluation: 0, scoring: 0}"
 ONCE = [f"interaction.{each}" for each in ("schedule=sequential", "num_rounds=1", "prompt_reuse=1")]
 """One solution of each question, one evaluation, one scoring."""
 GROUPS = "algorithm.group_by=[discussion_id, role, round_index]"
-JUDGE = "society.judge={base_url: 'http://127.0.0.1:1/v1', model: m}"
+ALONE = ["interaction.criticism=none", "reward.scheme=majority"]
 
 
 def said(*settings: str) -> tuple[list[str], list[str]]:
@@ -26,10 +26,9 @@ def said(*settings: str) -> tuple[list[str], list[str]]:
 @cases(
     "settings, error",
     ([SILENT], "(solution, evaluation, scoring) weighs 0"),
-    ([JUDGE, "algorithm.role_weights={solution: 0}"], "(solution) weighs 0"),
     (["algorithm.name=grpo", *ONCE], "grpo compares responses by question_id, role,"),
     (["algorithm.name=grpo", GROUPS, ONCE[0], "interaction.prompt_reuse=8"], "alone in its"),
-    (["rollout.batch_size=1", *ONCE, JUDGE], "reinforce_pp compares responses, and each is alone"),
+    (["rollout.batch_size=1", *ONCE, *ALONE], "reinforce_pp compares responses, and each is alone"),
 )
 def test_settings_that_teach_nothing_are_errors(settings, error):
     [found], _ = said(*settings)

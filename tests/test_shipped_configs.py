@@ -1,11 +1,13 @@
 """Every YAML under configs/ parses, resolves into a run, and makes a step with scripted agents."""
 
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from random import Random
 
 import pytest
 import torch
+from scripted_server import ScriptedServer
 from small_runs import FAMILIES, REPOSITORY, record, write_records
 from tables import case_file
 from tiny_models import save_tiny_model
@@ -44,6 +46,15 @@ def shipped(file: Path) -> Config:
 
 def name_of(file: Path) -> str:
     return str(file.relative_to(CONFIGS).with_suffix(""))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def outside_judge() -> Iterator[None]:
+    """The server that configs/programs/outside_judge.py asks; it has no opinion of its own."""
+    judge = ScriptedServer(lambda body: str(Random(repr(body)).randint(0, 10)))
+    with judge as server, pytest.MonkeyPatch.context() as patch:
+        patch.setenv("JUDGE_URL", server.base_url)
+        yield
 
 
 every_config = pytest.mark.parametrize("file", FILES, ids=name_of)

@@ -5,10 +5,9 @@ What vLLM, DeepSpeed, transformers or a reader of files refuses early and clearl
 
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from operator import attrgetter
 from pathlib import Path
-from typing import get_args
 
 from pydantic import BaseModel, ValidationError
 
@@ -16,7 +15,7 @@ from comas.config.errors import Conflict
 from comas.config.keys import FOLDER_NAME, FOLDER_NAME_IN_WORDS
 from comas.config.paths import tried
 from comas.config.plugins import PluginError
-from comas.config.schema import Config, Dpo, Judge, PolicyGradient, Program
+from comas.config.schema import Config, Dpo, PolicyGradient, Program
 from comas.interaction.criticism import CRITICISMS
 from comas.interaction.schedules import SCHEDULES, UNCRITICISED_SCHEDULES, roles_of
 from comas.interaction.wording import WordingError, quoted_in, wording_of
@@ -24,7 +23,6 @@ from comas.preflight.engine_options import option_conflicts
 from comas.preflight.plugins import named_plugins
 from comas.reward_formulation import REWARD_SCHEMES
 from comas.run.metrics.meanings import as_regex, meanings
-from comas.types import Purpose
 
 TASKS = "data.reasoning_gym.tasks"
 
@@ -192,17 +190,6 @@ def _keep_best(config: Config) -> Iterator[Conflict]:
     yield Conflict(("training.keep_best",), said, remedy)
 
 
-def _judge(config: Config) -> Iterator[Conflict]:
-    """A judge with missing, unknown or invalid entries."""
-    try:
-        judge = config.judge
-    except ValidationError as error:
-        yield from _errors_of(error, "society.judge", Judge)
-    else:
-        judged = () if judge is None else judge.roles
-        yield from _unknown_roles(config, "society.judge.roles", judged, ("judges", "scores"))
-
-
 def _program(config: Config) -> Iterator[Conflict]:
     """A program that is none, or that nobody rewards, or whose rewards nobody reads."""
     try:
@@ -236,25 +223,18 @@ def _errors_of(error: ValidationError, key: str, kind: type[BaseModel]) -> Itera
 
 
 def _role_weights(config: Config) -> Iterator[Conflict]:
-    weighed = getattr(config.algorithm, "role_weights", ())
-    yield from _unknown_roles(config, "algorithm.role_weights", weighed, get_args(Purpose))
-
-
-def _unknown_roles(
-    config: Config, key: str, names: Iterable[str], purposes: Sequence[Purpose]
-) -> Iterator[Conflict]:
-    """Names that are no roles of these discussions, or whose roles have another purpose."""
+    """Weights of names that are no roles of these discussions."""
     rules = config.interaction
-    if any(_program(config)):
+    if any(_program(config)) or not CRITICISMS.find(rules.criticism):
         return
-    if CRITICISMS.find(rules.criticism) and SCHEDULES.find(rules.schedule):
-        known = [name for name, role in roles_of(rules).items() if role.purpose in purposes]
-        for name in names:
+    if SCHEDULES.find(rules.schedule):
+        known = roles_of(rules)
+        for name in getattr(config.algorithm, "role_weights", ()):
             if name not in known:
                 remedy = (
                     f"choose among {', '.join(known)}; a schedule or criticism may declare more"
                 )
-                yield Conflict((key,), f"{name} is no role that it may name", remedy)
+                yield Conflict(("algorithm.role_weights",), f"{name} is no role", remedy)
 
 
 # ---------------------------------------------------------------- the discussion and its reward
@@ -373,7 +353,6 @@ CHECKS: tuple[Callable[[Config], Iterator[Conflict]], ...] = (
     _policies,
     _updates,
     _keep_best,
-    _judge,
     _program,
     _role_weights,
     _chats,

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from comas import quickstart
 from comas.cold_start.teaching import teach
-from comas.config.schema import Config, Judge
+from comas.config.schema import Config
 from comas.engines.cluster.nodes import cluster_address
 from comas.engines.cluster.placement import check_gpus, gpus_in_all, plan_policy
 from comas.interaction.schedules import tools_of
@@ -39,7 +39,7 @@ from comas.preflight.model_shape import ModelShape, trained_parameters
 from comas.preflight.models import shapes_of
 from comas.preflight.plugins import check_plugins, user_sources
 from comas.preflight.sharding import check_memory, settle_sharding, settle_threads
-from comas.preflight.sizes import describe_sizes, silent_discussions
+from comas.preflight.sizes import describe_sizes
 from comas.run.directory import changes_since_start
 from comas.run.prepared import Prepared, Sizes
 from comas.run.seals import user_key
@@ -143,8 +143,6 @@ def check_run(config: Config) -> CheckedRun:
             checks.find("policy.lora.target_modules", ", ".join(layers), find, show=", ".join)
     checks += check_plugins(config, train)
     checks += check_learning(config, None if inputs.train is None else inputs.train.sizes)
-    if (judge := config.judge) is not None:
-        checks.find("judge", judge.model, partial(_find_judge, config, judge))
     isolation = _find_isolation(config, checks, inputs)
     shapes = shapes_of(config, inputs.models, device=device)
     settled, said = config, list[str]()
@@ -271,19 +269,6 @@ def _find_isolation(config: Config, checks: Checks, inputs: Inputs) -> Isolation
         right = "that judge their own answer right"
         checks.find("tasks of reasoning_gym", right, partial(try_tasks, golds))
     return isolation
-
-
-def _find_judge(config: Config, judge: Judge) -> str:
-    """Return the judge's address. Raises ValueError if it does not answer or is never asked."""
-    from comas.engines.judge import find_judge  # imports openai, which takes a second
-
-    asked = {turn.role for turn in silent_discussions(config)[0].turns if turn.generation.author}
-    if idle := ", ".join(role for role in judge.roles if role not in asked):
-        raise ValueError(
-            f"society.judge.roles: nobody is asked for {idle} where interaction.criticism="
-            f"{config.interaction.criticism}; leave it out"
-        )
-    return find_judge(judge, config)
 
 
 # ---------------------------------------------------------------- memory and disk

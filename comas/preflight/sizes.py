@@ -2,7 +2,7 @@
 
 import math
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -36,7 +36,6 @@ def derive_sizes(config: Config, *, num_questions: int) -> Sizes:
     said = silent_discussions(config)[0].turns
     turns = dict(Counter(turn.role for turn in said if not turn.is_given))
     num_turns = num_discussions * sum(turns.values())
-    num_judge_requests = num_discussions * sum(turn.generation.author != "" for turn in said)
     samples_per_agent = num_turns / config.society.num_agents
     if isinstance(config.algorithm, Dpo):
         samples_per_agent = 2 * config.rollout.batch_size  # one pair per question
@@ -60,8 +59,7 @@ def derive_sizes(config: Config, *, num_questions: int) -> Sizes:
         num_leftover_questions=num_questions % config.rollout.batch_size,
         num_discussions=num_discussions,
         turns_per_discussion=turns,
-        num_judge_requests=num_judge_requests,
-        num_turns=num_turns + num_judge_requests,
+        num_turns=num_turns,
         samples_per_policy=tuple(samples),
         optimizer_steps_per_policy=tuple(of_update),
         num_optimizer_steps=tuple(of_run),
@@ -85,7 +83,6 @@ def describe_sizes(config: Config, sizes: Sizes) -> list[str]:
         f"copies = {sizes.num_discussions} discussions",
         f"a discussion: {', '.join(f'{num} {role}s' for role, num in turns.items())} "
         f"({'program' if config.interaction.program else config.interaction.schedule})",
-        *_describe_judge(config, sizes),
         f"a policy: about {_each(sizes.samples_per_policy)} samples per step; optimiser steps: "
         f"{_each(sizes.optimizer_steps_per_policy)} of {batch}, "
         f"{_each(sizes.num_optimizer_steps)} in the run",
@@ -110,7 +107,7 @@ def silent_discussions(
         rules, said = replace(rules, prompt_reuse=1), said or READABLE
     return run_discussions(
         questions,
-        generate=partial(_say, said, judged=config.judged_roles),
+        generate=partial(_say, said),
         num_agents=config.society.num_agents,
         rules=rules,
         seed=config.seed,
@@ -129,9 +126,8 @@ def silent_rewards(config: Config, discussions: Sequence[Discussion]) -> Rewards
     return REWARD_SCHEMES[config.reward.scheme](discussions, evidence=evidence)
 
 
-async def _say(said: str, request: Request, *, judged: Collection[str]) -> Generation:
-    author = "judge" if request.role in judged else ""
-    return Generation((0,), (0,), said, (0.0,), "stop", 0, author=author)
+async def _say(said: str, _: Request) -> Generation:
+    return Generation((0,), (0,), said, (0.0,), "stop", 0)
 
 
 def _describe_updates(config: Config) -> list[str]:
@@ -144,14 +140,6 @@ def _describe_updates(config: Config) -> list[str]:
         for policy, every in enumerate(config.update_every)
     ]
     return [f"updates: {', '.join(when)}"]
-
-
-def _describe_judge(config: Config, sizes: Sizes) -> list[str]:
-    """Return the judge's requests per step, if there is one."""
-    if (judge := config.judge) is None:
-        return []
-    roles = " and ".join(judge.roles)
-    return [f"the judge ({judge.model}): {sizes.num_judge_requests} requests per step, for {roles}"]
 
 
 def _each(counts: tuple[int, ...]) -> str:

@@ -129,7 +129,6 @@ class Bookkeeping:
 
     def _report(self, metrics: Metrics) -> None:
         """Write the step's metrics, and log the main ones."""
-        metrics = metrics | self._agents.judge_metrics()
         self._run.log_metrics(self._step, metrics)
         for line in step_lines(self._step, self._bar.total, metrics):
             log.info(line)

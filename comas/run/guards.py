@@ -168,14 +168,6 @@ LEFT_OUT = (
 )
 LOST_SIGNALS = (
     Sign(
-        "judge/truncated_rate",
-        lambda values: values[-1] >= LARGE_SHARE,
-        "at least half of the answers of society.judge are cut off",
-        "raise society.judge.max_tokens, which includes its thinking, or turn off its thinking "
-        "(society.judge.extra_body)",
-        lambda turn: turn.generation.finish_reason == "length" and bool(turn.generation.author),
-    ),
-    Sign(
         r"(agent_\d+/)?truncated_rate(/\w+)?",
         lambda values: values[-1] >= LARGE_SHARE,
         "at least half of the responses are cut off",

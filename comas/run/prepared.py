@@ -21,10 +21,8 @@ class Sizes:
     num_discussions: int
     turns_per_discussion: dict[str, int]
     """Role -> turns that agents take."""
-    num_judge_requests: int
-    """Turns of the judge (``society.judge``)."""
     num_turns: int
-    """Including the judge's, if every prompt fits."""
+    """If every prompt fits."""
     samples_per_policy: tuple[int, ...]
     """Expected number, rounded, if every prompt fits, no response is truncated and every turn has a
     reward. Those of a frozen policy are not trained on."""

@@ -105,8 +105,7 @@ def discussion_record(
 
     ``gold`` is the reference answer, and ``columns`` are further fields that the reward or verifier
     reads. A scoring's ``score`` is null if unreadable. A turn's ``agent`` is null if the turn was
-    given, or written by another model (``author``). Prompts, which repeat earlier turns, are left
-    out.
+    given. Prompts, which repeat earlier turns, are left out.
     """
     discussion = item.discussion
     key = discussion.discussion_id
@@ -148,7 +147,6 @@ def _turn_record(turn: Turn, reward: float | None, verdict: str | None) -> Recor
         "policy_version": said.policy_version,
     }
     where_present = {
-        "author": said.author,
         "thinking": said.thinking_text,
         "calls": [call._asdict() for call in said.calls or ()],
         "spells_mark": said.spells_mark,

@@ -6,7 +6,7 @@ A section is a dataclass, a key a field made by ``key``. Constraints among sever
 
 from comas.config.schema.algorithm import Algorithm, Custom, Dpo, Grpo, PolicyGradient, ReinforcePP
 from comas.config.schema.engines import Cluster, Lora, Policy, Rollout, for_agent
-from comas.config.schema.interaction import Interaction, Judge, Program, Reward, Society
+from comas.config.schema.interaction import Interaction, Program, Reward, Society
 from comas.config.schema.optimization import Optimization
 from comas.config.schema.questions import Data, ReasoningGym, Validation, Verification
 from comas.config.schema.run import Config, Logging, Training
@@ -20,7 +20,6 @@ __all__ = [
     "Dpo",
     "Grpo",
     "Interaction",
-    "Judge",
     "Logging",
     "Lora",
     "Optimization",

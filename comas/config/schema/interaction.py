@@ -9,24 +9,6 @@ from comas.config.keys import key
 from comas.types import ROLES, Purpose, Role
 
 
-class Judge(BaseModel, extra="forbid", frozen=True, strict=True):
-    """The entries of ``society.judge``."""
-
-    base_url: str
-    """Address of an OpenAI-compatible server, such as http://127.0.0.1:8000/v1."""
-    model: str
-    """The model's name on that server."""
-    api_key_env: str | None = Field(None, pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")
-    """Environment variable with the server's key, which is never written; null: no key."""
-    roles: list[str] = Field(["evaluation", "scoring"], min_length=1)
-    """The roles that it takes over from agents; each has to judge or score."""
-    max_tokens: int | None = Field(None, ge=1)
-    """Tokens of an answer, including its thinking; null: as many as the agents have."""
-    extra_body: dict[str, Any] = {}
-    """Entries to add to its requests or replace; null removes one. For OpenAI's reasoning models:
-    ``{max_completion_tokens: 4096, max_tokens: null, temperature: null}``."""
-
-
 @dataclass
 class Society:
     """The agents. An agent takes part in discussions, a policy is a set of weights."""
@@ -54,11 +36,6 @@ class Society:
     update_every: list[Annotated[int, Field(ge=0)]] = key([1])
     """Steps between updates of each policy, or one entry for all; the last step has an update, too.
     An update uses all samples since the one before. 0: the policy is frozen, without a trainer."""
-    judge: dict[str, Any] | None = key(
-        None, example={"base_url": "http://127.0.0.1:8000/v1", "model": "Qwen/Qwen2.5-72B-Instruct"}
-    )
-    """A model on a server that judges in place of the agents and is not trained, as a control (see
-    ``Judge`` above); null: agents judge."""
 
 
 class Program(BaseModel, extra="forbid", frozen=True, strict=True):

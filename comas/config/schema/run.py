@@ -7,7 +7,7 @@ from comas.config.former import former
 from comas.config.keys import key
 from comas.config.schema.algorithm import Algorithm, ReinforcePP
 from comas.config.schema.engines import Cluster, Policy, Rollout
-from comas.config.schema.interaction import Interaction, Judge, Reward, Society
+from comas.config.schema.interaction import Interaction, Reward, Society
 from comas.config.schema.optimization import Optimization
 from comas.config.schema.questions import Data, Validation, Verification
 from comas.types import ALL_DOMAINS
@@ -92,16 +92,6 @@ class Config:
     def num_policies(self) -> int:
         """Number of sets of weights, including frozen ones."""
         return max(self.policy_of_agent) + 1
-
-    @property
-    def judge(self) -> Judge | None:
-        """``society.judge``, checked. Raises pydantic's ValidationError."""
-        return None if self.society.judge is None else Judge.model_validate(self.society.judge)
-
-    @property
-    def judged_roles(self) -> list[str]:
-        """The roles of ``society.judge``."""
-        return [] if self.judge is None else [*self.judge.roles]
 
     @property
     def models(self) -> list[str]:

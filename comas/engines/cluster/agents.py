@@ -20,10 +20,10 @@ from comas.engines.cluster.launch import Launch
 from comas.engines.cluster.sampler import EngineClient, Sampler
 from comas.engines.cluster.supervision import LostEngineError, Recoveries, wait_for_engines
 from comas.policy_optimization.update_stats import UpdateStats
-from comas.types import Device, Generation, Metrics, Request, TrainingSample
+from comas.types import Device, Generation, Request, TrainingSample
 
 if TYPE_CHECKING:
-    from comas.engines.judge import JudgeClient
+    pass
 
 log = logging.getLogger(__name__)
 
@@ -64,7 +64,6 @@ class Agents:
         self._rollouts: list[Engine] = []
         self._ranks: list[Engine] = []
         self.recoveries = recoveries or Recoveries(0)
-        self._judge = _open_judge(config)
         self._versions = Counter[int]()
         """Policy -> the version of its weights."""
         self._are_behind = False
@@ -85,22 +84,15 @@ class Agents:
         self._launch.stop()
 
     async def generate(self, request: Request) -> Generation | None:
-        """Sample one response of an agent, or of the judge for the judge's roles; None if the
-        prompt is over the prompt limit.
+        """Sample one response of an agent; None if the prompt is over the prompt limit.
 
-        Raises EngineError when the engine fails or is lost too often, or the judge refuses.
+        Raises EngineError when the engine fails or is lost too often.
         """
-        if self._judge is not None and request.role in self._judge.roles:
-            return await self._judge.generate(request)
         generation = await self._sampler.generate(request)
         if generation is None:
             return None
         version = self._versions[self._config.policy_of_agent[request.agent_index]]
         return replace(generation, policy_version=version)
-
-    def judge_metrics(self) -> Metrics:
-        """Return the judge's metrics since the last call; empty without a judge."""
-        return {} if self._judge is None else self._judge.take_metrics()
 
     def begin_update(
         self, buffers: Mapping[int, Sequence[TrainingSample]], *, step: int
@@ -292,14 +284,6 @@ class Agents:
             # "rank 0 of policy 1" is not named in "rank 0 of policy 12 failed".
             if re.search(rf"\b{re.escape(engine.name)}\b", str(error)):
                 log.warning(self._launch.describe(engine))
-
-
-def _open_judge(config: Config) -> "JudgeClient | None":
-    if config.judge is None:
-        return None
-    from comas.engines.judge import JudgeClient  # imports openai, which takes a second
-
-    return JudgeClient(config.judge, config)
 
 
 def _begin_start(rollouts: Iterable[Engine]) -> dict[Engine, ray.ObjectRef]:

@@ -30,11 +30,6 @@ class LostEngineError(EngineError):
     """An engine died, hangs, or failed for a reason of the machine; a restart may help."""
 
 
-class JudgeError(EngineError):
-    """``society.judge`` answers no request any more (account used up, key refused, ...). It may
-    answer a run that is resumed later."""
-
-
 class GivenUpError(EngineError):
     """Engines were lost too often."""
 

@@ -52,7 +52,7 @@ def ask_probe(items: Sequence[ProbeItem], config: Config, *, generate: Generate)
             agent,
             query.prompt,
             turn=(f"probe/{query.item.id}", f"{query.name}/agent_{agent}"),
-            role="probe",  # the agents answer, even if society.judge does in training
+            role="probe",
             seed=sampling_seed(config.seed, "probe", query.item.id, query.name, agent),
         )
         generation = await generate(request)

@@ -73,7 +73,6 @@ def thread_of(record: Record, *, step: int, is_scored: bool = True) -> Thread:
             thinking=turn.get("thinking", ""),
             calls=_calls_of(turn),
             signs=_signs(turn, verdict, decided=scores[this], record=record),
-            author=turn.get("author", ""),
             is_solution="verdict" in turn,
         )
 

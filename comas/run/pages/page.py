@@ -50,8 +50,6 @@ class PageTurn:
     """Start and end in ``text`` of each tool call with its answer, in UTF-16 units."""
     signs: tuple[str, ...] = ()
     """Properties to filter by, such as ``"truncated"`` (``_signs`` in ``discussions.py``)."""
-    author: str = ""
-    """The model that said it, if that is no agent; empty for given turns."""
     is_solution: bool = False
     """True if ``verdict`` is on the turn itself."""
 

@@ -42,7 +42,7 @@ function short(number) {
 
 /** The heading of a turn: role, agent, verdict, scores, reward, signs. */
 function aboutTurn(turn) {
-  const said = [make("strong", {}, turn.role), make("span", {}, turn.agent === null ? turn.author || "given" : `agent ${turn.agent}`)];
+  const said = [make("strong", {}, turn.role), make("span", {}, turn.agent === null ? "given" : `agent ${turn.agent}`)];
   if (turn.round !== null) said.push(make("span", {}, `round ${turn.round}`));
   if (turn.is_solution && turn.verdict) {
     said.push(make("span", { className: turn.verdict }, `${MARKS[turn.verdict]} ${verdictName(turn)}`));
@@ -109,7 +109,6 @@ function turnParts(turn, shown, detail) {
   const thinking = make("details", { className: "thinking" }, make("summary", {}, "thinking"), make("pre", {}, turn.thinking));
   return [
     shown.prompt && detail ? make("pre", { className: "prompt" }, detail.prompt) : null,
-    shown.tokens && !tokens && turn.author ? make("p", { className: "faint" }, `The server of ${turn.author} returned no tokens.`) : null,
     turn.thinking && !tokens ? thinking : null,
     tokens ? tokenBoxes(detail) : saidElement(turn, shown.formatted),
   ];
