@@ -143,7 +143,7 @@ def test_every_config_turns_scripted_discussions_into_advantages_or_pairs(file):
     due = buffers.take_due(1, num_steps=1)
     assert list(due) == config.trained_policies
     stats = {policy: updated(own, config) for policy, own in due.items()}
-    assert lost_signals(step_metrics(rewards, due, stats, verdicts, config=config)) == []
+    assert lost_signals(step_metrics(rewards, stats, verdicts, config=config)) == []
 
 
 @pytest.fixture(scope="module")

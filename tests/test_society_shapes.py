@@ -1,9 +1,6 @@
 """Who shares a policy, and who learns how fast, how often, or never."""
 
-from dataclasses import replace
-
 import pytest
-from builders import sample
 from scripted_agents import KilledAgents, play
 from small_runs import QUICKSTART, tiny_settings
 from tables import cases
@@ -16,7 +13,7 @@ from comas.policy_optimization.update_stats import UpdateStats
 from comas.preflight.configuration import load_config
 from comas.preflight.sizes import derive_sizes
 from comas.run.bookkeeping import is_due
-from comas.run.metrics.step import update_metrics, variance_between_roles
+from comas.run.metrics.step import update_metrics
 from comas.run.records import read_rows
 from comas.types import TrainingSample
 
@@ -105,23 +102,10 @@ def test_the_share_without_advantage_counts_samples_and_not_their_tokens():
             0: UpdateStats(learning_rate=1e-3, advantages=advantages),
             1: UpdateStats(learning_rate=1e-3),
         },
-        {0: [], 1: []},
         policy_of_agent=[0, 1],
     )
     assert metrics["agent_0/policy/no_advantage_share"] == pytest.approx(1 / 3)
     assert metrics["agent_1/policy/no_advantage_share"] is None
-
-
-def test_the_variance_between_roles_is_that_of_their_means():
-    # Means 0.5 and -0.5 of values 1, 0 (of two tokens), 0 and -1: 0.25 of a variance of 0.5.
-    roles = ("solution", "solution", "scoring", "scoring")
-    samples = [sample(role=role) for role in roles]
-    assert variance_between_roles(samples, [(1.0,), (0.5, -0.5), (0.0,), (-1.0,)]) == 0.5
-    assert variance_between_roles(samples, [(0.3,), (0.3,), (0.3,), (0.3,)]) is None
-    assert variance_between_roles([], []) is None
-    # Of the first, a tool said the second token.
-    samples[0] = replace(samples[0], sampled=(True, False))
-    assert variance_between_roles(samples, [(1.0, 0.0), (0.0,), (0.0,), (-1.0,)]) == 0.5
 
 
 def test_a_run_does_not_go_on_with_the_base_model_of_a_policy_that_was_trained(tmp_path):

@@ -131,7 +131,6 @@ def test_the_lengths_of_thinking_and_answer_are_metrics_of_models_that_think():
     item = RewardedDiscussion(discussion(*turns), (1.0,) * 4)
     metrics = rollout_metrics([item], num_agents=2)
     assert metrics["thinking_length"] == metrics["agent_0/thinking_length"] == 5  # (6 + 8 + 1) / 3
-    assert metrics["answer_length"] == pytest.approx(11 / 3)  # (4 + 0 + 7) / 3
     assert metrics["thinking_truncated_rate"] == pytest.approx(1 / 3)
     assert metrics["interaction/truncated_rate"] == 0.5
     assert "agent_1/thinking_length" not in metrics

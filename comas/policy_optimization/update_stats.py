@@ -9,7 +9,7 @@ class UpdateStats:
     """The metrics of one policy update (``comas/run/metrics/metrics.md``); the defaults are those
     of an empty buffer.
 
-    ``kl``, mismatch and ratio are measured before the update: over the first optimiser step's
+    ``kl`` and mismatch are measured before the update: over the first optimiser step's
     samples, or over all if a forward pass before the update computed their log-probs.
     """
 
@@ -25,8 +25,6 @@ class UpdateStats:
     learning_rate: float
     mismatch_mean: float = 0.0
     mismatch_max: float = 0.0
-    rollout_ratio_mean: float = 1.0
-    rollout_ratio_max: float = 1.0
     corrected_share: float = 0.0
     advantages: tuple[Sequence[float], ...] = ()
     """The advantage of each response token of each sample, in buffer order, 0 if it was not

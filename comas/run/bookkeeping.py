@@ -95,7 +95,7 @@ class Bookkeeping:
             i.discussion.num_overlong_prompts for i in rewards.discussions
         ):
             check_paid(config, rewards.discussions, is_dry_run=False)
-        metrics = step_metrics(rewards, buffers, stats, verdicts, config=config)
+        metrics = step_metrics(rewards, stats, verdicts, config=config)
         metrics |= {"rollout/staleness": batch.staleness, **times}
         self._watch.see(metrics, rewards.discussions)
         if due(every=config.training.validate_every):

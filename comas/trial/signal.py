@@ -94,7 +94,7 @@ def describe_signal(batches: Sequence[Batch], update: Update, *, config: Config)
         judges_pay=judges_pay,
     )
     last = update.batch
-    metrics = step_metrics(last.rewards, update.buffers, update.stats, last.verdicts, config=config)
+    metrics = step_metrics(last.rewards, update.stats, last.verdicts, config=config)
     lost = [
         f"{sign.says}{example_of(sign, rewarded)}; {sign.remedy}" for sign in lost_signals(metrics)
     ]

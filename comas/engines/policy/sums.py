@@ -49,8 +49,7 @@ class UpdateSums:
         if before is None:
             known, before = torch.zeros_like(known), self.logprobs
             known[list(first_step)] = targets.mask[list(first_step)]
-        log_ratio = (before - targets.rollout_logprobs)[known]
-        mismatch, ratio = log_ratio.abs(), log_ratio.exp()
+        mismatch = (before - targets.rollout_logprobs)[known].abs()
         norms = [norm for norm in self.gradient_norms if norm is not None]
         return UpdateStats(
             policy_loss=loss / distributed.get_world_size() / len(self.gradient_norms),
@@ -65,8 +64,6 @@ class UpdateSums:
             learning_rate=self.learning_rate,
             mismatch_mean=mismatch.mean().item(),
             mismatch_max=mismatch.max().item(),
-            rollout_ratio_mean=ratio.mean().item(),
-            rollout_ratio_max=ratio.max().item(),
             corrected_share=num_corrected / self.num_tokens,
             advantages=tuple(response_rows(targets.advantages, samples)),
         )

@@ -2,8 +2,7 @@
 
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import compress
-from statistics import fmean, pvariance
+from statistics import fmean
 
 from comas.config.schema import Config
 from comas.interaction.held import outcome_of
@@ -21,13 +20,12 @@ from comas.types import (
     Metrics,
     RewardedDiscussion,
     Rewards,
-    TrainingSample,
     Turn,
 )
 from comas.verification.forms import Verdict
 from comas.verification.solutions import Verdicts
 
-NO_VARIANCE, NO_ADVANTAGE = 1e-12, 1e-6
+NO_ADVANTAGE = 1e-6
 """Smaller values are rounding errors."""
 UPDATE_METRICS = {
     **{f"policy/{name}": name for name in ("kl", "entropy", "clip_fraction", "gradient_norm")},
@@ -37,8 +35,6 @@ UPDATE_METRICS = {
     "policy/skipped_steps": "num_skipped_steps",
     "rollout_mismatch/mean": "mismatch_mean",
     "rollout_mismatch/max": "mismatch_max",
-    "rollout_mismatch/ratio_mean": "rollout_ratio_mean",
-    "rollout_mismatch/ratio_max": "rollout_ratio_max",
     "rollout_mismatch/corrected_share": "corrected_share",
 }
 """Metric of an agent's policy -> attribute of ``UpdateStats``."""
@@ -47,21 +43,16 @@ LONG_STEP_S = 100
 
 
 def step_metrics(
-    rewards: Rewards,
-    buffers: Mapping[int, Sequence[TrainingSample]],
-    stats: Mapping[int, UpdateStats],
-    verdicts: Verdicts,
-    *,
-    config: Config,
+    rewards: Rewards, stats: Mapping[int, UpdateStats], verdicts: Verdicts, *, config: Config
 ) -> Metrics:
-    """Return all metrics of a step but times; ``buffers`` maps policies to trained samples."""
+    """Return all metrics of a step but times."""
     discussions = [item.discussion for item in rewards.discussions]
     scheme = REWARD_SCHEMES[config.reward.scheme]
     return {
         **rollout_metrics(rewards.discussions, num_agents=config.society.num_agents),
         "reward/spread": None if scheme.pays_alike else reward_spread(rewards.discussions),
         **rewards.metrics,
-        **update_metrics(stats, buffers, policy_of_agent=config.policy_of_agent),
+        **update_metrics(stats, policy_of_agent=config.policy_of_agent),
         **accuracy_metrics("train", judged_solutions(discussions, verdicts)),
         **reward_effectiveness(
             rewards.discussions, verdicts=verdicts, sees_verdicts=scheme.sees_verdicts
@@ -101,10 +92,9 @@ def rollout_metrics(rewarded: Sequence[RewardedDiscussion], *, num_agents: int) 
     ]
     said = [turn for turn, _ in turns]
     roles = list(dict.fromkeys(turn.role for turn in said))
-    rounds = [len({turn.round_index for turn in item.discussion.turns}) for item in rewarded]
     metrics: Metrics = {
         "interaction/overlong_prompts": sum(i.discussion.num_overlong_prompts for i in rewarded),
-        "interaction/rounds": _mean(rounds),
+        "interaction/spelt_marks": sum(turn.generation.spells_mark for turn in said),
         "tokens/prompt": sum(len(turn.generation.prompt_token_ids) for turn in said),
         "tokens/response": sum(turn.generation.num_sampled_tokens for turn in said),
     }
@@ -124,43 +114,14 @@ def rollout_metrics(rewarded: Sequence[RewardedDiscussion], *, num_agents: int) 
         said = [turn for turn, _ in spoken]
         for role in roles:
             metrics[f"{prefix}reward/{role}"] = _mean_reward(spoken, role)
-        where = prefix or "interaction/"
-        metrics[f"{where}spelt_marks"] = sum(turn.generation.spells_mark for turn in said)
-        metrics[f"{where}truncated_rate"] = _truncated_rate(said)
+        metrics[f"{prefix or 'interaction/'}truncated_rate"] = _truncated_rate(said)
         metrics[f"{prefix}response_length"] = _mean_length(said)
         metrics |= _thinking_metrics(prefix, said)
         metrics |= _tool_metrics(prefix, said)
     return metrics
 
 
-def variance_between_roles(
-    samples: Sequence[TrainingSample], advantages: Sequence[Sequence[float]]
-) -> float | None:
-    """Return the share of the variance of advantages (means over a response's sampled tokens) that
-    lies between roles: 0 if all roles have the same mean, 1 if each role has one value, None
-    without variance. With one baseline for all roles, this part makes a role that mostly wins more
-    likely, whatever its responses say.
-
-    Example: solutions with 1 and 0, scorings with 0 and -1: means 0.5 and -0.5 about 0, so 1 / 2.
-    """
-    by_role: dict[str, list[float]] = {}
-    for sample, token_advantages in zip(samples, advantages, strict=False):
-        if len(token_advantages):
-            mask = sample.sampled or (True,) * len(token_advantages)
-            by_role.setdefault(sample.role, []).append(fmean(compress(token_advantages, mask)))
-    values = [value for role in by_role.values() for value in role]
-    if not values or pvariance(values) < NO_VARIANCE:
-        return None
-    means = [fmean(role) for role in by_role.values() for _ in role]
-    return pvariance(means) / pvariance(values)
-
-
-def update_metrics(
-    stats: Mapping[int, UpdateStats],
-    buffers: Mapping[int, Sequence[TrainingSample]],
-    *,
-    policy_of_agent: Sequence[int],
-) -> Metrics:
+def update_metrics(stats: Mapping[int, UpdateStats], *, policy_of_agent: Sequence[int]) -> Metrics:
     """Return the metrics of each agent's policy update, if any; agents that share a policy
     have the same numbers."""
     metrics: Metrics = {}
@@ -170,8 +131,6 @@ def update_metrics(
         update = stats[policy]
         for name, attribute in UPDATE_METRICS.items():
             metrics[f"agent_{agent}/{name}"] = getattr(update, attribute)
-        between = variance_between_roles(buffers[policy], update.advantages)
-        metrics[f"agent_{agent}/policy/advantage_between_roles"] = between
         largest = [max(map(abs, tokens), default=0.0) for tokens in update.advantages]
         share = _mean([float(advantage < NO_ADVANTAGE) for advantage in largest])
         metrics[f"agent_{agent}/policy/no_advantage_share"] = share
@@ -281,7 +240,6 @@ def _thinking_metrics(prefix: str, turns: Iterable[Turn]) -> Metrics:
         return {}
     return {
         f"{prefix}thinking_length": fmean(thinking for thinking, _, _ in lengths),
-        f"{prefix}answer_length": fmean(whole - thinking for thinking, whole, _ in lengths),
         f"{prefix}thinking_truncated_rate": fmean(
             thinking == whole and ended == "length" for thinking, whole, ended in lengths
         ),
