@@ -187,7 +187,7 @@ def find_remote(
         raise ValueError(f"base_url {constraint}: {remedy}")
     api_key = os.environ.get("OPENAI_API_KEY", "none")
     try:
-        listed = list_models(base_url, api_key, key_in="OPENAI_API_KEY")
+        listed = list_models(base_url, api_key)
     except ValueError as error:
         if model is None:
             raise ValueError(f"{error} If it has no such list, {NAME_IT}") from error

@@ -1,6 +1,7 @@
 """A client for OpenAI-compatible servers, with limits, seeds, retries and checks."""
 
 import asyncio
+import re
 import ssl
 from collections.abc import Sequence
 from contextlib import aclosing
@@ -16,7 +17,6 @@ from comas.utils.chat import quoted_answer, tools_in_words
 from comas.utils.endpoint import Endpoint
 from comas.utils.interrupts import run
 from comas.utils.replies import (
-    USED_UP,
     Reply,
     RequestError,
     read_reply,
@@ -31,6 +31,12 @@ LOOPBACK = ("127.0.0.1", "localhost", "::1")
 MAX_REPLY_BYTES = 64 * 2**20
 MAX_SEED = 2**31 - 1
 """The largest seed for third-party servers, some of which use 32 bits."""
+USED_UP = re.compile(
+    r"insufficient_quota|billing_(hard_limit|not_active)|credit balance|"
+    r"insufficient[ _](credit|balance|funds)|budget.exceeded",
+    re.IGNORECASE,
+)
+"""Errors of an account without credit, for which a retry is useless."""
 
 
 @dataclass(frozen=True)
@@ -209,10 +215,10 @@ class _Listing(BaseModel):
     data: list[_Listed]
 
 
-def list_models(base_url: str, api_key: str, *, key_in: str) -> dict[str, int | None]:
+def list_models(base_url: str, api_key: str) -> dict[str, int | None]:
     """Return the models that an endpoint lists, with their context lengths where known.
 
-    Raises ValueError if it cannot be asked; ``key_in`` names the place of its key.
+    Raises ValueError if it cannot be asked.
     """
 
     async def ask() -> httpx2.Response:
@@ -227,7 +233,7 @@ def list_models(base_url: str, api_key: str, *, key_in: str) -> dict[str, int | 
         reason = shown(str(error.__cause__ or error).partition("\n")[0], api_key)
         raise ValueError(
             f"{base_url} does not list its models ({reason}). Is the server running, does the "
-            f"address look like http://127.0.0.1:8000/v1, and does {key_in} hold its key, if it "
-            "needs one?"
+            "address look like http://127.0.0.1:8000/v1, and does OPENAI_API_KEY hold its key, if "
+            "it needs one?"
         ) from error
     return {model.id: model.max_model_len for model in listed}

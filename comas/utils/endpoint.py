@@ -35,9 +35,9 @@ class Endpoint:
     """Names of models in the replies so far."""
 
 
-def error_in_address(base_url: str, *, key_in: str = "OPENAI_API_KEY") -> tuple[str, str] | None:
+def error_in_address(base_url: str) -> tuple[str, str] | None:
     """Return the error in an endpoint's address and its remedy, without quoting the address, or
-    None. ``key_in`` names the place of the endpoint's key."""
+    None."""
     try:
         url = httpx2.URL(base_url)
     except httpx2.InvalidURL:
@@ -46,6 +46,6 @@ def error_in_address(base_url: str, *, key_in: str = "OPENAI_API_KEY") -> tuple[
         return "is not an HTTP address", "write it like base_url=http://127.0.0.1:8000/v1"
     if url.userinfo:
         # It would end up in logs and results.
-        remedy = f"write the address without it, and put the endpoint's key into {key_in}"
+        remedy = "write the address without it, and put the endpoint's key into OPENAI_API_KEY"
         return "contains a user name or a password", remedy
     return None

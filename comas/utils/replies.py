@@ -16,14 +16,6 @@ from comas.utils.files import errors_in_words
 log = logging.getLogger(__name__)
 
 MAX_SHOWN_CHARS = 500
-PASSING = (408, 409, 429)
-"""Statuses below 500 that are worth a retry."""
-USED_UP = re.compile(
-    r"insufficient_quota|billing_(hard_limit|not_active)|credit balance|"
-    r"insufficient[ _](credit|balance|funds)|budget.exceeded",
-    re.IGNORECASE,
-)
-"""Errors of an account without credit, for which a retry is useless."""
 OVERLONG = re.compile(
     r"(context|prompt|input|model)[ _-]?(length|size|window|limit)|too (long|large|many tokens)|"
     r"token.?count|less than \d+ tokens|max_new_tokens`? must be|exceed_context",
@@ -51,21 +43,9 @@ class RequestError(Exception):
     """A model gave no usable reply."""
 
 
-class RefusedError(RequestError):
-    """A server refuses a request, and a retry is useless: an unknown key or model, for example."""
-
-
-class BadRequestError(RefusedError):
-    """A server refuses the prompt or an option."""
-
-
-class RefusedPromptError(BadRequestError):
+class RefusedPromptError(RequestError):
     """The prompt exceeds the model's context, or a content filter blocks it or its answer. Other
     prompts may work."""
-
-
-class UnusableReplyError(RequestError):
-    """A reply is not JSON, lacks choices or content, or was aborted."""
 
 
 class _Part(BaseModel):
@@ -117,7 +97,7 @@ def read_reply(body: bytes, model: Endpoint) -> Reply:
         completion = _Completion.model_validate_json(_without_lone_surrogates(body))
     except ValidationError as error:
         said = f"the server's answer is unusable: {errors_in_words(error)}"
-        raise UnusableReplyError(shown(said, model.api_key)) from error
+        raise RequestError(shown(said, model.api_key)) from error
     _note_name(completion.model, model)
     choice = completion.choices[0]
     message, reason = choice.message, choice.finish_reason or "stop"
@@ -127,10 +107,10 @@ def read_reply(body: bytes, model: Endpoint) -> Reply:
     if message.refusal or HELD_BACK.search(reason):
         raise RefusedPromptError(f"the answer was held back: {message.refusal or reason}")
     if BROKEN_OFF.search(reason):
-        raise UnusableReplyError(f"the server's answer is unusable: finish_reason {reason}")
+        raise RequestError(f"the server's answer is unusable: finish_reason {reason}")
     is_cut_off = bool(CUT_OFF.search(reason))
     if content is None and not thinking and not is_cut_off:
-        raise UnusableReplyError("the server's answer is unusable: it has no content")
+        raise RequestError("the server's answer is unusable: it has no content")
     if model.thinking is not None and not thinking:
         thinking, text = model.thinking.split(text)
     prompt_tokens = _count(completion.usage, "prompt_tokens")
@@ -174,16 +154,9 @@ def status_error(response: httpx2.Response, key: str) -> RequestError:
     said = f"status {status}: {shown(text, key)}"
     if response.is_redirect:
         place = shown(response.headers.get("Location", "elsewhere"), key)
-        return RefusedError(f"status {status}: it redirects to {place}: give that address itself")
-    if status in (401, 404):
-        return RefusedError(said)
-    if status == 413 or OVERLONG.search(text) or (status < 500 and FILTERED.search(text)):
-        return RefusedPromptError(said)
-    if USED_UP.search(text):
-        return RefusedError(said)
-    if status >= 500 or status in PASSING:
-        return RequestError(said)
-    return (BadRequestError if status in (400, 422) else RefusedError)(said)
+        return RequestError(f"status {status}: it redirects to {place}: give that address itself")
+    is_refused = status == 413 or OVERLONG.search(text) or (status < 500 and FILTERED.search(text))
+    return (RefusedPromptError if is_refused and status not in (401, 404) else RequestError)(said)
 
 
 def status_within(body: bytes | bytearray) -> int | None:
