@@ -1,7 +1,6 @@
 """Processes that end, temporary folders, files that survive kills and full disks, and locks."""
 
 import asyncio
-import fcntl
 import itertools
 import json
 import os
@@ -22,7 +21,6 @@ from tables import case_file
 from comas.utils.concurrency import run_all
 from comas.utils.files import FileError, append_lines, locked, read_lines, write_files
 from comas.utils.interrupts import run
-from comas.utils.processes import is_alive
 from comas.utils.temporary import outer_folder, temporary_folder
 
 SLEEPS = [sys.executable, "-S", "-c", "import time; time.sleep(60)"]
@@ -104,25 +102,6 @@ def test_ctrl_c_again_and_again_changes_nothing_and_shows_no_traceback(outer):
     assert "ending the engines: a moment" in errors
     assert "Traceback" not in errors
     assert list(outer.iterdir()) == []
-
-
-FORKS = case_file("processes_and_files")["FORKS"]
-
-
-@pytest.mark.parametrize("end", ["ends", "is killed"])
-def test_a_fork_holds_no_lock_and_ends_with_its_process_unless_that_is_killed(tmp_path, end):
-    command = [sys.executable, "-c", FORKS, str(tmp_path / "venv"), end]
-    with subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    ) as process:
-        assert process.stdout is not None
-        child = psutil.Process(int(process.stdout.readline()))
-        if end == "is killed":
-            process.kill()
-        process.wait(timeout=30)
-        assert is_alive(child) == (end == "is killed")
-        with (tmp_path / "venv.lock").open() as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
 TRIES_TO_LOCK = case_file("processes_and_files")["TRIES_TO_LOCK"]

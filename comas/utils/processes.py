@@ -6,7 +6,6 @@ import re
 import signal
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from functools import partial
 from pathlib import Path
 
 import psutil
@@ -61,22 +60,6 @@ def return_free_memory() -> None:
 def end_with_parent() -> None:
     """Have Linux kill this process, even a stopped one, when the thread that started it ends."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-
-
-def keep_from_children(lock: Path) -> None:
-    """Keep child processes from inheriting the open file ``lock``: a plug-in's fork that outlives
-    this process would keep the lock."""
-    for opened in Path("/proc/self/fd").iterdir():
-        if lock.exists() and opened.exists() and opened.samefile(lock):
-            descriptor = int(opened.name)
-            os.set_inheritable(descriptor, False)
-            os.register_at_fork(after_in_child=partial(os.close, descriptor))
-
-
-def end_forks() -> None:
-    """Kill forks of this process that have not executed another program."""
-    own = psutil.Process()
-    _kill(child for child in own.children() if command_line(child) == command_line(own))
 
 
 def end_processes(*, variable: str, value: str) -> None:

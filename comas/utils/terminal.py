@@ -11,14 +11,12 @@ import threading
 import unicodedata
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from pathlib import Path
 from types import FrameType
 from typing import NoReturn, ParamSpec
 
 from comas.utils.files import FileError
 from comas.utils.interrupts import EXIT_INTERRUPTED as EXIT_INTERRUPTED
 from comas.utils.interrupts import end_at_ctrl_c
-from comas.utils.processes import end_forks, keep_from_children
 from comas.utils.temporary import temporary_folder
 
 log = logging.getLogger(__name__)
@@ -114,7 +112,6 @@ def run_command(main: Callable[[Sequence[str]], int]) -> NoReturn:
     """Run ``main`` on the command line's arguments, in a temporary folder, and exit with the status
     it returns. Before ``start_command``, Ctrl-C ends the process at once."""
     end_at_ctrl_c()
-    keep_from_children(Path(f"{sys.prefix}.lock"))  # held by scripts/environment.sh
     try:
         with temporary_folder():
             try:
@@ -127,7 +124,6 @@ def run_command(main: Callable[[Sequence[str]], int]) -> NoReturn:
                     signal.signal(number, signal.SIG_IGN)
                 # At interpreter exit, its folder would be gone.
                 multiprocessing.util._exit_function()  # type: ignore[attr-defined]
-                end_forks()
     except FileError as error:
         sys.stderr.write(f"error: {error}\n")
         status = EXIT_ERROR
