@@ -176,7 +176,7 @@ def test_agents_that_are_served_answer_within_the_limits_of_a_request():
     asked = {"model": "agent_1", "n": 2, "seed": 5, "max_completion_tokens": 7, "stop": "END"}
     with ScriptedServer(model) as server:
         choices = asyncio.run(complete(server.base_url, **asked, tools=[ADD], temperature=0))
-        assert [choice.text for choice in choices] == ["served_1: Why?"] * 2
+        assert [choice.message["content"] for choice in choices] == ["served_1: Why?"] * 2
         bodies = sorted(server.requests, key=lambda body: body["seed"])
     assert [body["seed"] for body in bodies] == [5, 6]
     sent = {name: bodies[0][name] for name in ("max_tokens", "stop", "temperature")}

@@ -12,21 +12,20 @@ import socket
 import threading
 import time
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
 from pydantic import (
     AliasChoices,
     BaseModel,
     Field,
-    ValidationError,
     field_validator,
     model_validator,
 )
 
-from comas.interaction.tool_calls import Call, first_call, name_and_arguments
+from comas.interaction.tool_calls import first_call, name_and_arguments
 from comas.types import Generation, Message
 from comas.utils.chat import CALL_END, CALL_START
 from comas.utils.files import errors_in_words
@@ -54,7 +53,8 @@ class AskedMessage(BaseModel):
 
     role: Literal["system", "user", "assistant", "tool", "developer", "function"]
     content: str = ""
-    tool_calls: list[dict[str, Any]] | None = None
+    tool_calls: list[tuple[str, Mapping[str, Any]]] = []
+    """Name and arguments of each."""
 
     @field_validator("content", mode="before")
     @classmethod
@@ -66,14 +66,15 @@ class AskedMessage(BaseModel):
             raise ValueError("only parts of the type text are taken")
         return "\n".join(str(part.get("text", "")) for part in content)
 
-    @property
-    def calls(self) -> list[tuple[str, Mapping[str, Any]]]:
-        """Name and arguments of each tool call."""
-        return [name_and_arguments(json.dumps(call)) for call in self.tool_calls or ()]
+    @field_validator("tool_calls", mode="before")
+    @classmethod
+    def _as_calls(cls, calls: Any) -> Any:
+        """Read calls in the protocol's form. Raises ValueError."""
+        return [name_and_arguments(json.dumps(call)) for call in calls or ()]
 
     def in_words(self) -> Message:
         """The message as agents read it: tool calls stand in the text, as agents write them."""
-        calls = (json.dumps({"name": n, "arguments": a}) for n, a in self.calls)
+        calls = (json.dumps({"name": n, "arguments": a}) for n, a in self.tool_calls)
         parts = [self.content, *(f"{CALL_START}{call}{CALL_END}" for call in calls)]
         return {
             "role": SPEAKERS.get(self.role, self.role),
@@ -127,46 +128,33 @@ class Asked(BaseModel):
         return [] if self.tool_choice == "none" else self.tools
 
 
-@dataclass(frozen=True)
-class Choice:
+class Choice(NamedTuple):
     """One completion of a request."""
 
     name: str
     generation: Generation
-    text: str
-    """Without what follows a stop sequence, and without the tool call."""
-    call: tuple[str, Mapping[str, Any]] | None
-    """The name and arguments of the tool that it calls; None: it calls none."""
-
-    @property
-    def message(self) -> dict[str, Any]:
-        """The assistant's message of the protocol."""
-        said: dict[str, Any] = {"role": "assistant", "content": self.text}
-        if self.call is not None:
-            function = {"name": self.call[0], "arguments": json.dumps(self.call[1])}
-            said["content"] = self.text or None
-            call = {"id": f"call_{self.name}", "type": "function", "function": function}
-            said["tool_calls"] = [call]
-        return said
-
-    @property
-    def finish_reason(self) -> str:
-        """Why it ends: "stop", "length" or "tool_calls"."""
-        return self.generation.finish_reason if self.call is None else "tool_calls"
+    message: dict[str, Any]
+    """The assistant's message of the protocol."""
+    finish_reason: str
+    """"stop", "length" or "tool_calls"."""
 
 
 def choice_of(name: str, generation: Generation, asked: Asked) -> Choice:
-    """Read an answer as the protocol wants it. A call that cannot be read stays text."""
+    """Read an answer as the protocol wants it: without what follows a stop sequence, and with its
+    tool call apart. A call that cannot be read stays text."""
     text = generation.response_text
     text = text[: min((text.find(stop) for stop in asked.stop if stop in text), default=len(text))]
+    message: dict[str, Any] = {"role": "assistant", "content": text}
     names = [str(tool.get("function", {}).get("name")) for tool in asked.offered]
-    found: Call | None = first_call(text, names) if names else None
+    found = first_call(text, names) if names else None
     if found is not None:
-        try:
-            return Choice(name, generation, text[: found.start], name_and_arguments(found.text))
-        except ValueError:
-            pass
-    return Choice(name, generation, text, None)
+        with suppress(ValueError):
+            tool, arguments = name_and_arguments(found.text)
+            function = {"name": tool, "arguments": json.dumps(arguments)}
+            call = {"id": f"call_{name}", "type": "function", "function": function}
+            message |= {"content": text[: found.start] or None, "tool_calls": [call]}
+            return Choice(name, generation, message, "tool_calls")
+    return Choice(name, generation, message, generation.finish_reason)
 
 
 class Guest(Protocol):
@@ -197,10 +185,7 @@ class Door:
         import uvicorn  # takes half a second
 
         self._entries: dict[str, _Entry] = {}
-        self._socket = socket.socket()
-        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        self._socket.bind((HOST, port))
-        self._socket.listen(2048)
+        self._socket = socket.create_server((HOST, port), backlog=2048)
         self.url = f"http://{HOST}:{self._socket.getsockname()[1]}"
         application = _application(self._entries)
         server = uvicorn.Server(
@@ -236,21 +221,20 @@ def the_door() -> Door:
 
 def _application(entries: Mapping[str, _Entry]) -> Any:
     """The web application, which looks up guests in ``entries`` by their keys."""
-    from fastapi import FastAPI, Request
-    from fastapi.responses import JSONResponse, Response, StreamingResponse
+    from starlette.applications import Starlette
     from starlette.exceptions import HTTPException
-
-    app = FastAPI(openapi_url=None)
+    from starlette.requests import Request
+    from starlette.responses import JSONResponse, Response, StreamingResponse
+    from starlette.routing import Route
 
     async def refuse(_: Request, error: Exception) -> Response:
         if isinstance(error, HTTPException):
             error = RefusalError(error.status_code, "not_found", str(error.detail))
         if not isinstance(error, RefusalError):
             error = RefusalError(500, "internal_error", f"{type(error).__name__}: {error}")
-        return JSONResponse(_error(error), error.status)
-
-    for kind in (RefusalError, HTTPException, Exception):
-        app.add_exception_handler(kind, refuse)
+        kind = "invalid_request_error" if error.status < 500 else "server_error"
+        said = {"message": str(error), "type": kind, "param": None, "code": error.code}
+        return JSONResponse({"error": said}, error.status)
 
     def entry_of(request: Request) -> _Entry:
         said = request.path_params.get("key")
@@ -261,10 +245,10 @@ def _application(entries: Mapping[str, _Entry]) -> Any:
             )
         return entries[key]
 
-    async def models(request: Request) -> dict[str, Any]:
-        names = entry_of(request).guest.models
+    async def models(request: Request) -> Response:
         fields = {"object": "model", "created": 0, "owned_by": "comas"}
-        return {"object": "list", "data": [{"id": name, **fields} for name in names]}
+        listed = [{"id": name, **fields} for name in entry_of(request).guest.models]
+        return JSONResponse({"object": "list", "data": listed})
 
     async def complete(request: Request) -> Response:
         asyncio.get_running_loop().set_exception_handler(overlook_closed_loops)
@@ -275,8 +259,7 @@ def _application(entries: Mapping[str, _Entry]) -> Any:
         try:
             asked = _parse(await _body(request.stream()), request.headers.get(ROLE_HEADER))
             if asked.model not in entry.guest.models:
-                known = ", ".join(entry.guest.models)
-                said = f"no model {asked.model!r}; name one of {known}"
+                said = f"no model {asked.model!r}; name one of {', '.join(entry.guest.models)}"
                 raise RefusalError(404, "model_not_found", said)
             asking = asyncio.run_coroutine_threadsafe(entry.guest.complete(asked), entry.loop)
             choices = await asyncio.wrap_future(asking)
@@ -286,10 +269,17 @@ def _application(entries: Mapping[str, _Entry]) -> Any:
             return StreamingResponse(_events(asked, choices), media_type="text/event-stream")
         return JSONResponse(_completion(asked, choices))
 
-    for root in ("", "/{key}"):
-        app.get(f"{root}/v1/models")(models)
-        app.post(f"{root}/v1/chat/completions", response_model=None)(complete)
-    return app
+    return Starlette(
+        routes=[
+            route
+            for root in ("", "/{key}")
+            for route in (
+                Route(f"{root}/v1/models", models),
+                Route(f"{root}/v1/chat/completions", complete, methods=["POST"]),
+            )
+        ],
+        exception_handlers=dict.fromkeys((RefusalError, HTTPException, Exception), refuse),
+    )
 
 
 async def _body(stream: AsyncIterator[bytes]) -> bytes:
@@ -306,8 +296,7 @@ def _parse(body: bytes, role: str | None) -> Asked:
     """Read a request. Raises RefusalError where it is none, or asks for what there is not."""
     try:
         asked = Asked.model_validate_json(body)
-        _ = [message.calls for message in asked.messages]
-    except (ValidationError, ValueError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:
         said = errors_in_words(error) if isinstance(error, ValueError) else "it is nested too deep"
         raise RefusalError(400, "invalid_request_error", said) from error
     if asked.response_format.get("type", "text") != "text":
@@ -319,56 +308,36 @@ def _parse(body: bytes, role: str | None) -> Asked:
     return asked
 
 
-def _error(error: RefusalError) -> dict[str, Any]:
-    kind = "invalid_request_error" if error.status < 500 else "server_error"
-    return {"error": {"message": str(error), "type": kind, "param": None, "code": error.code}}
-
-
 def _usage(choices: Sequence[Choice]) -> dict[str, int] | None:
     """Count tokens; None if only the texts of answers are known, as of models that are served."""
     prompt = len(choices[0].generation.prompt_token_ids)
     response = sum(len(choice.generation.response_token_ids) for choice in choices)
-    if not prompt:
-        return None
-    return {
-        "prompt_tokens": prompt,
-        "completion_tokens": response,
-        "total_tokens": prompt + response,
-    }
+    counts = {"prompt_tokens": prompt, "completion_tokens": response}
+    return counts | {"total_tokens": prompt + response} if prompt else None
 
 
 def _head(asked: Asked, choices: Sequence[Choice], kind: str) -> dict[str, Any]:
-    return {
-        "id": choices[0].name,
-        "object": kind,
-        "created": int(time.time()),
-        "model": asked.model,
-    }
-
-
-def _logprobs(choice: Choice) -> dict[str, Any]:
-    """Log-probs by token, which is spelt ``token_id:N``, as vLLM does where it has no text."""
-    said = choice.generation
-    pairs = zip(said.response_token_ids, said.rollout_logprobs, strict=True)
-    extra: dict[str, Any] = {"bytes": None, "top_logprobs": []}
-    return {
-        "content": [{"token": f"token_id:{i}", "logprob": value, **extra} for i, value in pairs],
-        "refusal": None,
-    }
+    made = {"object": kind, "created": int(time.time()), "model": asked.model}
+    return {"id": choices[0].name, **made}
 
 
 def _described(choice: Choice, index: int, asked: Asked, **content: Any) -> dict[str, Any]:
-    said: dict[str, Any] = {"index": index, **content, "finish_reason": choice.finish_reason}
-    said["logprobs"] = _logprobs(choice) if asked.logprobs else None
-    if asked.return_token_ids:
-        said["token_ids"] = list(choice.generation.response_token_ids)
-    return said
+    """A choice, with log-probs of tokens that are spelt ``token_id:N``, as vLLM does where it has
+    no text."""
+    generation = choice.generation
+    ids, logprobs = list(generation.response_token_ids), generation.rollout_logprobs
+    said = {"index": index, **content, "finish_reason": choice.finish_reason, "logprobs": None}
+    if asked.logprobs:
+        extra: dict[str, Any] = {"bytes": None, "top_logprobs": []}
+        pairs = [(f"token_id:{i}", value) for i, value in zip(ids, logprobs, strict=True)]
+        listed = [{"token": token, "logprob": value, **extra} for token, value in pairs]
+        said["logprobs"] = {"content": listed, "refusal": None}
+    return said | ({"token_ids": ids} if asked.return_token_ids else {})
 
 
 def _completion(asked: Asked, choices: Sequence[Choice]) -> dict[str, Any]:
     said = [_described(each, i, asked, message=each.message) for i, each in enumerate(choices)]
-    usage = _usage(choices)
-    whole = _head(asked, choices, "chat.completion") | {"choices": said, "usage": usage}
+    whole = _head(asked, choices, "chat.completion") | {"choices": said, "usage": _usage(choices)}
     if asked.return_token_ids:
         whole["prompt_token_ids"] = list(choices[0].generation.prompt_token_ids)
     return whole
@@ -376,21 +345,19 @@ def _completion(asked: Asked, choices: Sequence[Choice]) -> dict[str, Any]:
 
 async def _events(asked: Asked, choices: Sequence[Choice]) -> AsyncIterator[str]:
     """The completion as server-sent events, each answer in one piece: it is whole when it comes."""
-    head = _head(asked, choices, "chat.completion.chunk")
+    pieces: list[dict[str, Any]] = []
     for index, choice in enumerate(choices):
-        message = choice.message
+        message = {**choice.message}
         calls = message.pop("tool_calls", [])
-        said = _described(choice, index, asked, delta=message)
-        deltas = [{"tool_calls": [{"index": i, **call}]} for i, call in enumerate(calls)]
-        for each in [said, *({"index": index, "delta": delta} for delta in deltas)]:
-            # AutoGen reads no tool call in a piece that has content.
-            yield _event(head | {"choices": [{**each, "finish_reason": None}]})
-        end = {"index": index, "delta": {}, "finish_reason": choice.finish_reason}
-        yield _event(head | {"choices": [end]})
+        # AutoGen reads no tool call in a piece that has content.
+        deltas = [{"tool_calls": [{"index": i} | call]} for i, call in enumerate(calls)]
+        pieces.append(_described(choice, index, asked, delta=message) | {"finish_reason": None})
+        pieces += [{"index": index, "delta": each, "finish_reason": None} for each in deltas]
+        pieces.append({"index": index, "delta": {}, "finish_reason": choice.finish_reason})
+    chunks: list[dict[str, Any]] = [{"choices": [piece]} for piece in pieces]
     if asked.stream_options.get("include_usage"):
-        yield _event(head | {"choices": [], "usage": _usage(choices)})
+        chunks.append({"choices": [], "usage": _usage(choices)})
+    head = _head(asked, choices, "chat.completion.chunk")
+    for chunk in chunks:
+        yield f"data: {json.dumps(head | chunk)}\n\n"
     yield "data: [DONE]\n\n"
-
-
-def _event(value: Mapping[str, Any]) -> str:
-    return f"data: {json.dumps(value)}\n\n"

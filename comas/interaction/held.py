@@ -1,9 +1,19 @@
 """A discussion that a program held (``interaction.program``)."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from comas.types import Discussion, Turn
+from comas.types import Discussion, Message, Turn
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What a program asked for a turn."""
+
+    messages: Sequence[Message]
+    """Those after the answer that it continues."""
+    continues: str | None
+    """The turn whose chat and answer its first messages are."""
 
 
 @dataclass(frozen=True)
@@ -14,7 +24,11 @@ class Outcome:
     """The turn id of the final answer; None if the program failed."""
     rewards: Mapping[str, float] = field(default_factory=dict)
     """Rewards that the program returned, by turn id."""
+    returned: str = ""
+    """An excerpt of what the program returned."""
     error: str = ""
+    asked: Mapping[str, Asked] = field(default_factory=dict)
+    """Turn id -> its request, in the order of requests."""
     num_rewritten: int = 0
     """Chats whose last assistant message is not an earlier answer of the agent."""
     num_concurrent: int = 0

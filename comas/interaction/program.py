@@ -6,15 +6,15 @@ import asyncio
 import json
 import logging
 import secrets
-from collections import Counter
 from collections.abc import Coroutine, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
 from random import Random
-from typing import Any
+from typing import Any, NamedTuple
 
 from comas.config.schema import Interaction, Program
+from comas.interaction import held
 from comas.interaction.criticism import criticise
 from comas.interaction.discussion import Critics, OpenDiscussion, Submission
 from comas.interaction.door import (
@@ -28,11 +28,15 @@ from comas.interaction.door import (
 )
 from comas.interaction.held import HeldDiscussion, Outcome
 from comas.interaction.program_runs import MARK_VARIABLE, ProgramError, read_result, run_program
-from comas.types import Chat, Generation, Request, Role, Turn
+from comas.types import Chat, Generation, Question, Request, Role, ToolDescription, Turn
 from comas.utils.processes import end_processes
 from comas.utils.seeds import sampling_seed
+from comas.utils.terminal import excerpt
 
 log = logging.getLogger(__name__)
+
+ENDED = (403, "discussion_ended", "the discussion has ended")
+Tools = Sequence[ToolDescription]
 
 
 class ByProgram:
@@ -54,75 +58,66 @@ class ByProgram:
         rng: Random,
     ) -> list[Coroutine[None, None, None]]:
         """Return the coroutine that holds each discussion."""
-        at_once = asyncio.Semaphore(self._program.concurrency)
-        batch = _Batch(self._program, at_once, len(discussions))
-        return [_hold(discussion, batch, num_agents=num_agents) for discussion in discussions]
+        self._at_once = asyncio.Semaphore(self._program.concurrency)
+        self._mark = secrets.token_hex(8)
+        self._num_left = len(discussions)
+        self._has_failed = False
+        return [self._hold(discussion, num_agents) for discussion in discussions]
 
-
-@dataclass
-class _Batch:
-    """What the programs of a batch share."""
-
-    program: Program
-    at_once: asyncio.Semaphore
-    num_left: int
-    mark: str = field(default_factory=lambda: secrets.token_hex(8))
-    has_failed: bool = False
-
-    async def end_one(self) -> None:
-        """Note that a program has ended; after the last, kill what any of them left running."""
-        self.num_left -= 1
-        if self.num_left == 0 and self.program.command is not None:
-            await asyncio.to_thread(end_processes, variable=MARK_VARIABLE, value=self.mark)
-
-
-async def _hold(discussion: OpenDiscussion, batch: _Batch, *, num_agents: int) -> None:
-    asyncio.get_running_loop().set_exception_handler(overlook_closed_loops)
-    guest = DiscussionGuest(discussion, batch.program, num_agents=num_agents)
-    returned, error = None, ""
-    async with batch.at_once:
-        with the_door().open(guest) as key:
-            running = asyncio.create_task(
-                run_program(batch.program, discussion.question, key, mark=batch.mark)
-            )
-            try:
-                await asyncio.wait({running, guest.broken}, return_when="FIRST_COMPLETED")
-                if guest.broken.done():
-                    guest.broken.result()  # an engine's error, which is no program's fault
-                returned = running.result()
-            except ProgramError as failure:
-                error = str(failure)
-            finally:
-                running.cancel()
-                await asyncio.gather(running, return_exceptions=True)
-                await guest.leave()
-                await batch.end_one()
-    try:
-        answer, rewards = read_result(returned)
-        paid = guest.rewards_of(rewards)
-    except ProgramError as failure:
-        answer, paid, error = None, {}, str(failure)
-    if not guest.said:
-        error = error or "it asked no agent for anything"
-    if error and not batch.has_failed:  # once in a batch
-        batch.has_failed = True
-        log.warning("interaction.program, in %s, %s", discussion.discussion_id, error)
-    final = None if error else guest.conclude(answer)
-    outcome = Outcome(
-        None if final is None else final.turn_id,
-        paid,
-        error,
-        num_rewritten=guest.num_rewritten,
-        num_concurrent=guest.num_concurrent,
-    )
-    discussion.closed = partial(HeldDiscussion, outcome=outcome)
-    if final is not None:
-        draw = partial(discussion.rng.randrange, num_agents)
-        critics = [Critics(draw(), draw()) for _ in range(discussion.rules.num_evaluations)]
-        submissions = (
-            Submission(discussion, final, each, index, ()) for index, each in enumerate(critics)
+    async def _hold(self, discussion: OpenDiscussion, num_agents: int) -> None:
+        guest = DiscussionGuest(discussion, self._program, num_agents=num_agents)
+        final, returned, rewards, error = None, None, {}, ""
+        try:
+            async with self._at_once:
+                returned = await self._run(discussion.question, guest)
+            answer, named = read_result(returned)
+            if not guest.said:
+                raise ProgramError("it asked no agent for anything")
+            rewards = guest.rewards_of(named)
+            final = guest.conclude(answer)
+        except ProgramError as failure:
+            error = str(failure)
+            if not self._has_failed:  # said once in a batch
+                log.warning("interaction.program, in %s, %s", discussion.discussion_id, error)
+            self._has_failed = True
+        outcome = Outcome(
+            None if final is None else final.turn_id,
+            rewards,
+            "" if returned is None else excerpt(str(returned)),
+            error,
+            guest.asked,
+            num_rewritten=guest.num_rewritten,
+            num_concurrent=guest.num_concurrent,
         )
-        await asyncio.gather(*map(criticise, submissions))
+        discussion.closed = partial(HeldDiscussion, outcome=outcome)
+        if final is not None:
+            draw = partial(discussion.rng.randrange, num_agents)
+            critics = [Critics(draw(), draw()) for _ in range(discussion.rules.num_evaluations)]
+            submissions = (
+                Submission(discussion, final, each, index, ()) for index, each in enumerate(critics)
+            )
+            await asyncio.gather(*map(criticise, submissions))
+
+    async def _run(self, question: Question, guest: "DiscussionGuest") -> Any:
+        """Return what the program returns. Raises ProgramError."""
+        asyncio.get_running_loop().set_exception_handler(overlook_closed_loops)
+        try:
+            with the_door().open(guest) as key:
+                return await run_program(self._program, question, key, mark=self._mark)
+        finally:
+            guest.leave()
+            self._num_left -= 1
+            if self._num_left == 0 and self._program.command is not None:
+                # What any of them has left running.
+                await asyncio.to_thread(end_processes, variable=MARK_VARIABLE, value=self._mark)
+
+
+class _Answer(NamedTuple):
+    turn_id: str | None
+    token_ids: Sequence[int]
+    """Of the whole chat, with the answer."""
+    told: Tools
+    """The tools of which the chat tells."""
 
 
 class DiscussionGuest:
@@ -136,47 +131,50 @@ class DiscussionGuest:
         self.models = [f"agent_{index}" for index in range(num_agents)]
         self.said: list[Turn] = []
         """The turns so far, in the order in which they were answered."""
-        self.broken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        """Fails with the error of an engine."""
+        self.asked: dict[str, held.Asked] = {}
+        """Turn id -> its request, in the order of requests."""
         self.num_rewritten = self.num_concurrent = 0
         self._discussion = discussion
-        self._tokens_left = program.max_tokens
         self._takes_any_role = program.roles is None
+        self._tokens_left = program.max_tokens
         self._numbers = [0] * num_agents
-        self._in_flight = Counter[int]()
-        self._answers: dict[tuple[int, str], tuple[Generation, list[dict[str, Any]]]] = {}
-        """(agent, chat with its answer) -> the answer and the tools of which its prompt tells."""
-        self._tasks = set[asyncio.Task[list[Choice]]]()
+        self._asking: dict[asyncio.Task[Generation | None], int] = {}
+        """Requests in flight, each with its agent."""
+        self._answers: dict[tuple[int, str], _Answer] = {}
+        """(agent, chat with its answer) -> the answer."""
+        self._has_ended = False
 
     async def complete(self, asked: Asked) -> list[Choice]:
         """Answer a request for chat completions. Raises RefusalError."""
-        task = asyncio.create_task(self._complete(asked))
-        self._tasks.add(task)
-        try:
-            await asyncio.wait({task})
-        finally:
-            self._tasks.discard(task)
-        if task.cancelled():
-            raise RefusalError(403, "discussion_ended", "the discussion has ended")
-        if (error := task.exception()) is not None:
-            if not isinstance(error, RefusalError):
-                if not self.broken.done():
-                    self.broken.set_exception(error)
-                error = RefusalError(500, "internal_error", "the society failed")
-            raise error
-        return task.result()
+        if self._has_ended:
+            raise RefusalError(*ENDED)
+        role, agent = self._role_of(asked), self.models.index(asked.model)
+        if self._tokens_left <= 0:
+            raise RefusalError(403, "budget_used_up", "interaction.program.max_tokens are used up")
+        chat, continued = self._chat(agent, asked)
+        first = self._numbers[agent]
+        self._numbers[agent] += asked.n
+        requests = [self._request(agent, role, first + i, asked, chat) for i in range(asked.n)]
+        new = held.Asked(chat.messages[chat.num_followed :], continued.turn_id)
+        self.asked |= {request.turn[1]: new for request in requests}
+        self.num_concurrent += agent in self._asking.values()
+        tasks = self._discussion.tasks
+        assert tasks is not None, "discussions run in schedules.hold, which an error ends"
+        asking = [tasks.create_task(self._generate(request)) for request in requests]
+        self._asking.update(dict.fromkeys(asking, agent))
+        await asyncio.wait(asking)
+        if self._has_ended or any(task.cancelled() or task.exception() for task in asking):
+            raise RefusalError(*ENDED)
+        for task in asking:
+            del self._asking[task]
+        answers = zip(requests, [task.result() for task in asking], strict=True)
+        return [self._keep(request, said, asked, continued.told) for request, said in answers]
 
-    async def leave(self) -> None:
+    def leave(self) -> None:
         """Cancel the requests that are not answered yet."""
-        tasks = [*self._tasks]
-        for task in tasks:
+        self._has_ended = True
+        for task in self._asking:
             task.cancel()
-        if tasks:
-            await asyncio.wait(tasks)
-        if self.broken.done():
-            _ = self.broken.exception()  # known, and raised by whoever waited for it
-        else:
-            self.broken.cancel()
 
     def conclude(self, answer: str | None) -> Turn:
         """Chain the turns, each the parent of the next, and return the final answer: the last
@@ -204,93 +202,67 @@ class DiscussionGuest:
             if not rewards.keys().isdisjoint(its)
         }
 
-    async def _complete(self, asked: Asked) -> list[Choice]:
-        role = asked.role or "solution"
+    def _role_of(self, asked: Asked) -> str:
+        """Return the role of a request. Raises RefusalError for one that is not declared."""
+        role, roles = asked.role or "solution", self._discussion.roles
         if self._takes_any_role:
             with suppress(ValueError):
-                self._discussion.roles = {role: Role(role, "helps"), **self._discussion.roles}
-        if role not in self._discussion.roles:
-            raise RefusalError(
-                400,
-                "unknown_role",
-                f"no role {role!r}; name one of {', '.join(self._discussion.roles)}, or declare it "
-                "in interaction.program.roles",
-            )
-        if self._tokens_left <= 0:
-            raise RefusalError(403, "budget_used_up", "interaction.program.max_tokens are used up")
-        agent = self.models.index(asked.model)
-        self.num_concurrent += self._in_flight[agent] > 0
-        first = self._numbers[agent]
-        self._numbers[agent] += asked.n
-        chat, prompt, told = self._chat(agent, asked)
-        self._in_flight[agent] += 1
-        try:
-            numbers = range(first, first + asked.n)
-            asking = (self._ask(agent, role, n, asked, chat, prompt, told) for n in numbers)
-            return await asyncio.gather(*asking)
-        finally:
-            self._in_flight[agent] -= 1
+                self._discussion.roles = roles = {role: Role(role, "helps"), **roles}
+        if role not in roles:
+            known = f"name one of {', '.join(roles)}, or declare it in interaction.program.roles"
+            raise RefusalError(400, "unknown_role", f"no role {role!r}; {known}")
+        return role
 
-    async def _ask(
-        self,
-        agent: int,
-        role: str,
-        number: int,
-        asked: Asked,
-        chat: Chat,
-        prompt: str,
-        told: list[dict[str, Any]],
-    ) -> Choice:
+    def _chat(self, agent: int, asked: Asked) -> tuple[Chat, _Answer]:
+        """Return the chat for the agent, and its earlier answer that the chat continues."""
+        spoken = [i for i, m in enumerate(asked.messages, start=1) if m.role == "assistant"]
+        at = spoken[-1] if spoken else 0
+        earlier = self._answers.get((agent, _key(asked.messages[:at])))
+        if earlier is None or any(tool not in earlier.told for tool in asked.offered):
+            self.num_rewritten += at > 0
+            at, earlier = 0, _Answer(None, (), asked.offered)
+        limit = min(asked.max_tokens or self._tokens_left, self._tokens_left)
+        words = [message.in_words() for message in asked.messages]
+        return Chat(words, earlier.token_ids, at, limit, tuple(asked.stop)), earlier
+
+    def _request(self, agent: int, role: str, number: int, asked: Asked, chat: Chat) -> Request:
         discussion = self._discussion
-        turn_id = discussion.name_of(role, agent, parent=None, round_index=number)
+        name = discussion.name_of(role, agent, parent=None, round_index=number)
         own_seed = () if asked.seed is None else (asked.seed,)
-        request = Request(
+        return Request(
             agent,
-            prompt,
-            (discussion.discussion_id, turn_id),
+            chat.messages[-1]["content"],
+            (discussion.discussion_id, name),
             role,
             sampling_seed(discussion.seed_text, self.models[agent], number, *own_seed),
             tools=asked.offered,
             chat=chat,
         )
-        generation = await discussion.generate(request)
-        if generation is None:
-            discussion.num_overlong_prompts += 1
+
+    async def _generate(self, request: Request) -> Generation | None:
+        return await self._discussion.generate(request)
+
+    def _keep(self, request: Request, said: Generation | None, asked: Asked, told: Tools) -> Choice:
+        """Keep an answer as a turn. Raises RefusalError if there is none."""
+        if said is None:
+            self._discussion.num_overlong_prompts += 1
             raise RefusalError(
                 400,
                 "context_length_exceeded",
-                "the chat has more than rollout.max_prompt_tokens, or the model's chat template "
-                "does not take such a chat",
+                "the chat is too long (rollout.max_prompt_tokens), or of a form that the model's "
+                "chat template refuses",
             )
-        self._tokens_left -= generation.num_sampled_tokens
-        self.said.append(discussion.keep(Turn(turn_id, None, 0, role, agent, prompt, generation)))
-        choice = choice_of(turn_id, generation, asked)
-        said = [*asked.messages, AskedMessage.model_validate(choice.message)]
-        self._answers.setdefault((agent, _key(said)), (generation, told))
+        agent, name = request.agent_index, request.turn[1]
+        self._tokens_left -= said.num_sampled_tokens
+        turn = Turn(name, None, 0, request.role, agent, request.prompt, said)
+        self.said.append(self._discussion.keep(turn))
+        choice = choice_of(name, said, asked)
+        chat = [*asked.messages, AskedMessage.model_validate(choice.message)]
+        answer = _Answer(name, [*said.prompt_token_ids, *said.response_token_ids], told)
+        self._answers.setdefault((agent, _key(chat)), answer)
         return choice
-
-    def _chat(self, agent: int, asked: Asked) -> tuple[Chat, str, list[dict[str, Any]]]:
-        """Return the chat that the agent answers, its new messages as one text, and the tools of
-        which it tells."""
-        messages = asked.messages
-        spoken = [index for index, m in enumerate(messages, start=1) if m.role == "assistant"]
-        at = spoken[-1] if spoken else 0
-        said, told = self._answers.get((agent, _key(messages[:at])), (None, []))
-        follows: Sequence[int] = ()
-        if said is None or any(tool not in told for tool in asked.offered):
-            self.num_rewritten += at > 0
-            at, told = 0, asked.offered
-        else:
-            follows = [*said.prompt_token_ids, *said.response_token_ids]
-        chat = [message.in_words() for message in messages]
-        new = chat[at:]
-        prompt = "\n\n".join(f"{m['role']}: {m['content']}" for m in new)
-        if [m["role"] for m in new] == ["user"]:
-            prompt = new[0]["content"]
-        limit = min(asked.max_tokens or self._tokens_left, self._tokens_left)
-        return Chat(chat, follows, at, limit, tuple(asked.stop)), prompt, told
 
 
 def _key(messages: Sequence[AskedMessage]) -> str:
     """Return a text that is equal for chats which differ in white space around messages alone."""
-    return json.dumps([[m.role, m.content.strip(), m.calls] for m in messages], sort_keys=True)
+    return json.dumps([[m.role, m.content.strip(), m.tool_calls] for m in messages], sort_keys=True)

@@ -12,6 +12,7 @@ import signal
 import subprocess
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import replace
 from inspect import isawaitable
@@ -90,31 +91,25 @@ async def run_program(program: Program, question: Question, key: str, *, mark: s
 
 async def _call(solve: Solve, question: Question, url: str, *, timeout_s: float) -> Any:
     """Call a function in a thread, which is left alone where it does not end in time."""
-    loop = asyncio.get_running_loop()
-    answered = loop.create_future()
-
-    def tell(error: BaseException | None, value: Any = None) -> None:
-        if not answered.done():
-            answered.set_exception(error) if error else answered.set_result(value)
+    answered = Future[Any]()
+    answered.set_running_or_notify_cancel()  # from now on, it cannot be cancelled
 
     async def within() -> None:
-        said: tuple[BaseException | None, Any]
         try:
             async with asyncio.timeout(timeout_s):
                 found = solve(question, url)
                 value = await found if isawaitable(found) else found
-            said = (None, value)
         except TimeoutError as error:
-            said = (error, None)
+            answered.set_exception(error)
         except BaseException as error:  # whatever a program may raise, sys.exit() too
-            said = (ProgramError(f"{type(error).__name__}: {error}"), None)
-        with suppress(RuntimeError):  # the discussion, and its loop, have ended
-            loop.call_soon_threadsafe(tell, *said)
+            answered.set_exception(ProgramError(f"{type(error).__name__}: {error}"))
+        else:
+            answered.set_result(value)
 
     thread = threading.Thread(target=lambda: run(within()), daemon=True, name="program")
     thread.start()
     try:
-        return await asyncio.wait_for(answered, timeout_s + GRACE_S)
+        return await asyncio.wait_for(asyncio.wrap_future(answered), timeout_s + GRACE_S)
     except TimeoutError:
         if thread.is_alive():
             log.warning(
@@ -129,8 +124,7 @@ async def _execute(
 ) -> Any:
     """Run a command, and kill its process group at the end. The last line of its output may be a
     JSON object with rewards; else all of the output is the answer."""
-    environment = {name: os.environ[name] for name in KEPT_VARIABLES if name in os.environ}
-    environment |= {
+    environment = {name: value for name, value in os.environ.items() if name in KEPT_VARIABLES} | {
         "OPENAI_BASE_URL": f"{the_door().url}/v1",
         "OPENAI_API_KEY": key,
         "COMAS_QUESTION_ID": question.question_id,
