@@ -44,7 +44,6 @@ ARCHITECTURES: dict[str, tuple[type[transformers.PretrainedConfig], dict[str, An
     "bert": (transformers.BertConfig, {}, CHAT_TEMPLATE),
     "no template": (transformers.Qwen2Config, {}, None),
 }
-THINKING = (QWEN_3, DEEPSEEK)
 
 
 def save(folder: Path, name: str) -> Path:
@@ -53,7 +52,7 @@ def save(folder: Path, name: str) -> Path:
     kind, changes, template = ARCHITECTURES[name]
     tokenizer = byte_tokenizer()
     tokenizer.chat_template = template
-    if template in THINKING:
+    if template in (QWEN_3, DEEPSEEK):
         tokenizer.add_tokens(["<think>", "</think>"])
     shape = SHAPE | {"head_dim": 32, "vocab_size": len(tokenizer)}
     shape["max_position_embeddings"] = 8192

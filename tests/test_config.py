@@ -83,10 +83,8 @@ def test_later_settings_win_and_values_are_typed_as_yaml(tmp_path):
     assert config.validation.discussions is True
 
 
-ODD_TEXTS = ["${seed}", "${oc.env:HOME}", "${", "\\\\${a}", "???", "1e-5", "on", "2024-01-01"]
-ODD_TEXTS += ["1:30", "010"]
-ODD_TEXTS += ["a: b", "# a", "", " ", "~", "null", "<<", "=", ".5", "a\n b\n", "'", '"']
-ODD_TEXTS += ["\ufeff", "\x85", "\u2028"]
+ODD_TEXTS = ["${seed}", "1e-5", "on", "2024-01-01", "1:30", "010", "a: b", "# a", "", " ", "~"]
+ODD_TEXTS += ["null", "<<", "=", ".5", "a\n b\n", "'", '"', "\ufeff", "\x85", "\u2028"]
 TEXTS = st.text() | st.sampled_from(ODD_TEXTS)
 NAMES = TEXTS.filter(lambda name: "." not in name) | st.sampled_from(['"', "1", "a=b", "base"])
 ANYTHING = st.recursive(

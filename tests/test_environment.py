@@ -214,30 +214,6 @@ def test_an_installation_that_failed_is_continued_and_one_that_ended_is_not_repe
     assert CREATED not in fourth.stdout
 
 
-@cases(
-    "made_from, pins, folder",
-    (None, "./requirements-cpu.txt", ".venv"),  # there is none yet
-    ("requirements-cpu.txt", "./requirements-cpu.txt", ".venv"),
-    ("requirements-cpu.txt", "requirements.txt", ".venv-requirements"),
-    ("requirements.txt", "other/pins.txt", ".venv-other+pins"),
-)
-def test_each_file_of_pins_has_its_environment(tmp_path, made_from, pins, folder):
-    here = tmp_path / "here"
-    variables = checkout(here) | {"REQUIREMENTS": pins}
-    (here / "other").mkdir()
-    (here / "other/pins.txt").touch()
-    if made_from is not None:
-        assert call(ENSURE, here, **variables | {"REQUIREMENTS": made_from}).returncode == 0
-    before = contents(here / ".venv") if made_from is not None else {}
-    done = call(ENSURE, here, **variables)
-    assert done.stdout.splitlines()[-1] == folder
-    assert before.items() <= contents(here / ".venv").items()
-    assert (here / folder / "requirements.name").read_text() == f"{pins.removeprefix('./')}\n"
-    assert ("environment: .venv stays as it is, for other pins" in done.stdout) == (
-        folder != ".venv"
-    )
-
-
 @pytest.mark.parametrize("by", ["cp -al", "mv"])
 def test_the_environment_of_a_copied_or_moved_checkout_works_there(tmp_path, by):
     there, here = tmp_path / "there", tmp_path / "over here"

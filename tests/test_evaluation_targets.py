@@ -8,7 +8,7 @@ from tables import cases
 from tiny_models import save_tiny_model
 
 from evaluation.models import CONTEXT_SHARE_OF_REPLY, find_target, read_model
-from evaluation.tasks import benchmark_tasks, choose_benchmarks, draw, held_out_tasks
+from evaluation.tasks import benchmark_tasks, draw, held_out_tasks
 
 
 def test_a_smaller_draw_is_part_of_a_larger_one_and_keeps_the_order():
@@ -31,26 +31,6 @@ def test_tasks_are_asked_with_a_sentence_or_as_in_training(tmp_path):
     (task,) = held_out_tasks(path, limit=None)
     assert task.gold == "1"
     assert task.query.endswith("# Problem\nWhat is 0 + 1?\n\n# Discussion so far\n(empty)")
-
-
-@cases("held_out, is_quickstart, is_built, chosen")
-def test_what_is_asked_by_default_fits_it(tmp_path, held_out, is_quickstart, is_built, chosen):
-    if is_built:
-        write_records(tmp_path / "benchmarks/gsm8k.jsonl", [record(0)])
-
-    def choose() -> tuple[str, ...]:
-        return choose_benchmarks(
-            None,
-            data=tmp_path,
-            held_out=tmp_path / "held.jsonl" if held_out else None,
-            is_quickstart=is_quickstart,
-        )
-
-    if chosen == "gsm8k":
-        with pytest.raises(ValueError, match=r"math-500.jsonl.*--only .*math-500 humaneval"):
-            choose()
-    else:
-        assert choose() == tuple(chosen)
 
 
 SHARED = ("society.num_agents=3", "society.policy_of_agent=[0,0,1]")
@@ -89,7 +69,6 @@ def test_a_model_is_known_by_its_weights_and_its_context_has_a_limit(tmp_path):
     assert first == read_model(tmp_path / "0") and first.context_length == 1024
     assert first.fingerprint != second.fingerprint
     config = json.loads((tmp_path / "0/config.json").read_text())
-    large, small = (config | {"max_position_embeddings": number} for number in (131072, 2048))
-    for changed, context_length in ((large, 32768), ({"text_config": small}, 2048)):
-        (tmp_path / "0/config.json").write_text(json.dumps(changed))
-        assert read_model(tmp_path / "0").context_length == context_length
+    large = json.dumps(config | {"max_position_embeddings": 131072})
+    (tmp_path / "0/config.json").write_text(large)
+    assert read_model(tmp_path / "0").context_length == 32768

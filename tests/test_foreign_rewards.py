@@ -96,10 +96,8 @@ def test_trl_is_given_messages_where_the_data_has_them(file):
 
 def test_verl_is_given_one_solution_at_a_time(file):
     calls, name = seen(file), f"verl:{file}:compute_score"
-    assert (
-        paid(name, asked(1), asked(2, data_source="gsm8k", extra_info={"index": 7}))
-        == [(1.0, None, 0.0)] * 2
-    )
+    both = asked(1), asked(2, data_source="gsm8k", extra_info={"index": 7})
+    assert paid(name, *both) == [(1.0, None, 0.0)] * 2
     assert calls[::2] == [("mine", "1", "1", {}), ("gsm8k", "2", "2", {"index": 7})]
     assert paid(f"verl:{file}:mapping", asked(1, extra_info={"index": 7})) == [(3.5, None, 3.5)]
 

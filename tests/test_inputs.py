@@ -1,10 +1,8 @@
 """Where names and relative paths lead, and that a resumed run keeps its models and questions."""
 
 import dataclasses
-import os
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
@@ -201,16 +199,6 @@ def test_the_error_for_a_missing_file_names_all_places(places):
             look()
     [error] = [f for f in errors("resume=my/own") if "resume" in f]
     assert f"tried: {places[1] / 'my/own'}, {places[2] / 'my/own'}" in error
-
-
-def test_a_script_says_where_it_was_started(tmp_path):
-    """This holds only in the repository, to which scripts change."""
-    said = "from comas.config.paths import here; print(here())"
-    environment = os.environ | {paths.STARTED_IN: str(tmp_path), "PYTHONPATH": str(REPOSITORY)}
-    for folder, expected in ((REPOSITORY, tmp_path), (tmp_path.parent, tmp_path.parent)):
-        command = [sys.executable, "-c", said]
-        done = subprocess.check_output(command, cwd=folder, env=environment, text=True)
-        assert done.strip() == str(expected)
 
 
 @pytest.mark.parametrize("name", ["train_comas", "evaluate_model", "view", "discuss", "check_data"])

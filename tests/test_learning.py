@@ -1,6 +1,5 @@
 """Settings under which a run would learn nothing, and those that are warned of."""
 
-import pytest
 from small_runs import QUICKSTART, tiny_settings
 from tables import cases
 
@@ -39,21 +38,6 @@ def test_settings_that_teach_nothing_are_errors(settings, error):
 def test_settings_that_are_hardly_meant_are_warned_of(settings, warning):
     errors, [found] = said(*settings)
     assert errors == [] and warning in found
-
-
-@pytest.mark.parametrize(
-    "settings",
-    [
-        [],
-        ["algorithm.name=grpo"],
-        ["algorithm.name=dpo", "interaction.prompt_reuse=2"],
-        ["algorithm.role_weights={scoring: 0}", "algorithm.clip_epsilon_high=0.2"],
-        ["training.num_steps=3", "optimization.warmup_steps=3"],
-        ["algorithm.name=grpo", "algorithm.group_by=[]", *ONCE],
-    ],
-)
-def test_settings_that_teach_are_neither(settings):
-    assert said(*settings) == ([], [])
 
 
 def test_a_dry_run_looks_for_the_adapted_layers(tmp_path):

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import torch
+import transformers
 from huggingface_hub import ModelCard
 from peft import LoraConfig, PeftModel
 from small_runs import QUICKSTART, record, write_records
@@ -164,23 +165,15 @@ LLAMA3 = {"factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0} | {
     "original_max_position_embeddings": 256,
     "rope_type": "llama3",
 }
-ROPE = {
-    "tied": {"rope_theta": 1e6, "rope_type": "default"},
-    "untied": {"rope_theta": 5e5, **LLAMA3},
-}
-"""By family of ``random_model``."""
-OLDER_NAMES: dict[str, dict[str, object]] = {
-    "tied": {"rope_theta": 1e6, "rope_scaling": None},
-    "untied": {"rope_theta": 5e5, "rope_scaling": LLAMA3},
-}
+ROPE = {"rope_theta": 5e5, **LLAMA3}
+OLDER_NAMES = {"rope_theta": 5e5, "rope_scaling": LLAMA3}
 """``ROPE`` as transformers 4 writes it."""
 TEXT = "So 48 + 23 = 71.\n<|im_end|>Ünïcode"
-FAMILIES = pytest.mark.parametrize("family", list(ROPE))
 
 
-def save_base(folder: Path, family: str, *, version: int = 5) -> Path:
+def save_base(folder: Path, *, version: int = 5) -> Path:
     """Save a base model as that version of transformers writes it."""
-    model = random_model(family, seed=0, rope_parameters=ROPE[family])  # type: ignore[arg-type]
+    model = random_model("untied", seed=0, rope_parameters=ROPE)  # type: ignore[arg-type]
     model.save_pretrained(folder)
     tokenizer = byte_tokenizer()
     tokenizer.add_special_tokens({"extra_special_tokens": ["<|im_start|>"]})
@@ -188,7 +181,7 @@ def save_base(folder: Path, family: str, *, version: int = 5) -> Path:
     if version == 4:
         config = read(folder / "config.json")
         del config["rope_parameters"], config["dtype"]
-        older = config | OLDER_NAMES[family] | {"torch_dtype": "float32"}
+        older = config | OLDER_NAMES | {"torch_dtype": "float32"}
         (folder / "config.json").write_text(json.dumps(older | {"transformers_version": "4.43.1"}))
     return folder
 
@@ -202,18 +195,17 @@ def read(path: Path) -> dict[str, Any]:
     return json.loads(path.read_text())
 
 
-@FAMILIES
 @pytest.mark.parametrize("version", [4, 5])
-def test_an_exported_model_is_described_in_the_words_of_both_versions(tmp_path, family, version):
-    base, output = save_base(tmp_path / "base", family, version=version), tmp_path / "agent_0"
+def test_an_exported_model_is_described_in_the_words_of_both_versions(tmp_path, version):
+    base, output = save_base(tmp_path / "base", version=version), tmp_path / "agent_0"
     save_whole(base, output)
     config = read(output / "config.json")
-    assert {key: config[key] for key in OLDER_NAMES[family]} == OLDER_NAMES[family]
+    assert {key: config[key] for key in OLDER_NAMES} == OLDER_NAMES
     assert config["torch_dtype"] == config["dtype"] == "bfloat16"
     assert read(output / "tokenizer_config.json")["tokenizer_class"] == "PreTrainedTokenizerFast"
     before, after = (AutoConfig.from_pretrained(path).to_dict() for path in (base, output))
     assert {key for key in before if before[key] != after[key]} <= {"_name_or_path", "dtype"}
-    assert after["rope_parameters"] == ROPE[family]
+    assert after["rope_parameters"] == ROPE
     written, found = (AutoTokenizer.from_pretrained(path) for path in (base, output))
     assert found(TEXT).input_ids == written(TEXT).input_ids
     assert found.extra_special_tokens == written.extra_special_tokens == ["<|im_start|>"]
@@ -234,6 +226,12 @@ def test_a_tokenizer_that_version_4_wrote_stays_as_it_is(tmp_path):
     assert json.loads((folder / "tokenizer_config.json").read_text()) == said
 
 
+def test_a_card_names_the_versions_that_were_tried():
+    """After an upgrade of the pins: run the slow test below, then change the card."""
+    card = (Path(model_cards.__file__).parent / "model_card.md").read_text()
+    assert f"tried with 4.57.6 and {transformers.__version__}" in card
+
+
 SAY = case_file("model_cards")["SAY"]
 
 
@@ -249,9 +247,9 @@ def older_python(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("agent", [*ROPE, "qwen2", "llama"])
+@pytest.mark.parametrize("agent", ["", "qwen2", "llama"])
 def test_transformers_4_57_says_the_same(older_python, society, tmp_path, agent):
-    base = save_base(tmp_path / "base", agent) if agent in ROPE else society / "models" / agent
+    base = society / "models" / agent if agent else save_base(tmp_path / "base")
     save_whole(base, tmp_path / "agent_0")
     said = []
     for python in (Path(sys.executable), older_python):

@@ -156,21 +156,6 @@ def test_a_discussion_is_open_from_the_beginning_and_an_address_leads_to_one(bro
         assert page.evaluate("location.hash") == ""
 
 
-def test_what_is_open_is_among_the_hits_of_a_search(page):
-    page.keyboard.press("d")
-    expect(page.locator(".thread h3")).to_have_text("step 1")
-    page.fill("#search", "50 + 23")
-    expect(page.locator(".thread h3")).to_have_text("step 2")
-    assert page.locator(".row[aria-selected=true]").count() == 1
-    assert "step2" in page.evaluate("location.hash")
-    page.fill("#search", "23")  # which it is still among
-    expect(page.locator(".thread h3")).to_have_text("step 2")
-    page.fill("#search", "nobody said this")
-    expect(page.locator("#threads")).to_have_text("No discussion fits.")
-    page.fill("#search", "")
-    expect(page.locator(".thread h3")).to_have_text("step 1")
-
-
 def test_the_gold_answer_is_shown_and_a_long_one_thinking_and_calls_are_folded(browser, tmp_path):
     thought, answer = "<think>48 and <b>23</b></think>", "What is 48 + 23\n71\nRight. 71"
     asked, calls = Question("science/1", "science", "How many?"), [ToolCall(8, 18, False)]
