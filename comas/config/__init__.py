@@ -3,5 +3,3 @@
 from comas.config.errors import ConfigError
 from comas.config.loading import changed_keys, config_as_yaml, load
 from comas.config.schema import Config
-
-__all__ = ["Config", "ConfigError", "changed_keys", "config_as_yaml", "load"]

@@ -11,17 +11,3 @@ from comas.data.records import (
     load_questions,
     read_records,
 )
-
-__all__ = [
-    "RECORD",
-    "RECORDS",
-    "DataError",
-    "Invalid",
-    "QuestionSet",
-    "Record",
-    "count_steps",
-    "draw_batch",
-    "fixed_subset",
-    "load_questions",
-    "read_records",
-]

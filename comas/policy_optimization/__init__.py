@@ -2,5 +2,3 @@
 
 from comas.policy_optimization.advantages import ADVANTAGE_ESTIMATORS, AdvantageEstimator
 from comas.policy_optimization.losses import LOSSES
-
-__all__ = ["ADVANTAGE_ESTIMATORS", "LOSSES", "AdvantageEstimator"]

@@ -2,7 +2,5 @@
 
 from comas.quickstart.build import build_society
 
-__all__ = ["QUICKSTART_PREFIX", "build_society"]
-
 QUICKSTART_PREFIX = "quickstart/"
 """Prefix of the names of its models and question files."""

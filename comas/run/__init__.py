@@ -1,5 +1,3 @@
 """A run's records, checks and validation, and all that a resume needs."""
 
 from comas.run.directory import RunDirectory
-
-__all__ = ["RunDirectory"]

@@ -1,14 +1,5 @@
 """Judges answers, to measure accuracy and to reward the baselines and bounds. The rewards of CoMAS
 itself never depend on it."""
 
-from comas.verification.forms import ANSWER_FORMS, AnswerForm, Grader, Verdict
-from comas.verification.pool import Item, Verifier
-
-__all__ = [
-    "ANSWER_FORMS",
-    "AnswerForm",
-    "Grader",
-    "Item",
-    "Verdict",
-    "Verifier",
-]
+from comas.verification.forms import AnswerForm, Grader, Verdict
+from comas.verification.pool import Verifier

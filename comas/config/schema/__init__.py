@@ -10,29 +10,3 @@ from comas.config.schema.interaction import Interaction, Program, Reward, Societ
 from comas.config.schema.optimization import Optimization
 from comas.config.schema.questions import Data, ReasoningGym, Validation, Verification
 from comas.config.schema.run import Config, Logging, Training
-
-__all__ = [
-    "Algorithm",
-    "Cluster",
-    "Config",
-    "Custom",
-    "Data",
-    "Dpo",
-    "Grpo",
-    "Interaction",
-    "Logging",
-    "Lora",
-    "Optimization",
-    "Policy",
-    "PolicyGradient",
-    "Program",
-    "ReasoningGym",
-    "ReinforcePP",
-    "Reward",
-    "Rollout",
-    "Society",
-    "Training",
-    "Validation",
-    "Verification",
-    "for_agent",
-]

@@ -7,5 +7,3 @@ repeats no benchmark's question.
 """
 
 from comas.data.preparation.record_set import Item, LeftOut, RecordSet, Row, Source
-
-__all__ = ["Item", "LeftOut", "RecordSet", "Row", "Source"]

@@ -52,13 +52,3 @@ from comas.verification.sandbox.sandbox import (
     Sandbox,
     SandboxError,
 )
-
-__all__ = [
-    "HOW_TO_GET_NAMESPACES",
-    "Isolation",
-    "Limits",
-    "LiteralsError",
-    "ProgramError",
-    "Sandbox",
-    "SandboxError",
-]
