@@ -5,10 +5,9 @@ from typing import Any, ClassVar, TypeVar
 
 from comas.config.former import former
 from comas.config.keys import key
-from comas.config.schema.algorithm import Algorithm, ReinforcePP
+from comas.config.schema.algorithm import Algorithm, Optimization, ReinforcePP
 from comas.config.schema.engines import Cluster, Policy, Rollout
 from comas.config.schema.interaction import Interaction, Reward, Society
-from comas.config.schema.optimization import Optimization
 from comas.config.schema.questions import Data, Validation, Verification
 from comas.types import ALL_DOMAINS
 
