@@ -3,6 +3,7 @@
 import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import compress
 from typing import Any, Literal, NamedTuple, get_args
 
 Domain = Literal["math", "coding", "science", "choice", "reasoning"]
@@ -124,6 +125,13 @@ class Generation:
     def num_sampled_tokens(self) -> int:
         """Number of response tokens that the policy sampled."""
         return len(self.response_token_ids) if self.sampled is None else sum(self.sampled)
+
+    @property
+    def sampled_logprobs(self) -> Sequence[float]:
+        """Log-probabilities of the sampled response tokens."""
+        if self.sampled is None:
+            return self.rollout_logprobs
+        return list(compress(self.rollout_logprobs, self.sampled))
 
 
 TurnKey = tuple[str, str]

@@ -42,6 +42,7 @@ def test_a_record_says_which_tokens_are_a_tools_and_the_metrics_do_not_count_the
     solution, *others = said.turns
     tool = replace(solution.generation, response_token_ids=(6, 7), rollout_logprobs=(-0.25, 0.0))
     tool = replace(tool, sampled=(True, False))
+    assert list(tool.sampled_logprobs) == [-0.25]
     said = replace(said, turns=(replace(solution, generation=tool), *others))
     first, *_ = token_records([said], {})
     assert (first["response_token_ids"], first["sampled"]) == ([6, 7], [True, False])

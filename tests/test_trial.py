@@ -82,12 +82,15 @@ def test_the_interval_of_an_auc_is_that_of_all_samples_of_questions():
     assert auc(known, seed=0)[1:] == pytest.approx((low, high), abs=0.001)
 
 
-def test_balanced_accuracy_takes_a_score_of_2_for_right():
+def test_balanced_accuracy_takes_a_score_of_2_for_right_and_without_a_threshold_the_upper_half():
     # Of 5 right ones 4 are called right, of 5 wrong ones 2: (4/5 + 3/5) / 2.
     values = [(1.0, True)] * 3 + [(0.5, True), (0.0, True)]
     values += [(0.5, False)] * 2 + [(0.0, False)] * 3
     known = opinions(*((str(i), *value) for i, value in enumerate(values)))
     assert assess("x", known, seed=0).balanced_accuracy == pytest.approx(0.7)
+    lower = [of._replace(value=(of.value or 0.0) - 9) for of in known]
+    found = assess("x", lower, seed=0, threshold=None)  # the median is -8.75
+    assert found.balanced_accuracy == pytest.approx(0.7)
 
 
 def test_too_few_opinions_give_no_number():
@@ -119,10 +122,9 @@ def source(name: str, *estimate: float) -> Source:
 @cases("judges, says, tries")
 def test_the_verdict_goes_by_the_interval_and_what_to_try_by_who_sees(judges, says, tries):
     found = {"judges": source("all judges", *judges), "reward": source("the reward", *judges)}
-    found["vote"] = source("vote", 0.7, 0.6, 0.8)
+    found |= {"vote": source("vote", 0.7, 0.6, 0.8), "likelihood": source("likelihood")}
     assert says in sight(deciding(found, judges_pay=True))
-    assert tries in advice(found, right=0.5)
-    assert advice(found, right=0.96).startswith("harder questions")
+    assert tries in advice(found)
     assert "the reward" in sight(deciding(found, judges_pay=False))
 
 
@@ -284,6 +286,7 @@ def test_a_trial_tells_who_sees_and_keeps_nothing(arguments, tmp_path, monkeypat
     rows = {line[:30].strip(): line[30:].split() for line in caplog.messages}
     assert rows["agent 0 as a judge"][:3] == ["1.00", "[1.00,", "1.00]"]
     assert rows["agent 1 as a judge"][:4] == ["0.50", "[0.50,", "0.50]", "0.50"]
+    assert rows["likelihood"][0] == "1.00"
     assert rows["readable as a judge"] == ["100%", "100%", "100%"]
     assert "trial: about 50 s once the engines are up" in caplog.text
     assert "discussions of 30 questions" in caplog.text

@@ -1,11 +1,11 @@
-"""How well judges, rewards and votes tell right solutions from wrong ones."""
+"""How well judges, rewards, votes and the solver itself tell right solutions from wrong ones."""
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from math import sqrt
-from statistics import fmean
+from statistics import fmean, median
 from typing import NamedTuple
 
 import numpy as np
@@ -83,8 +83,8 @@ def find_sources(
     seed: int,
 ) -> dict[str, Source]:
     """Return how well each agent's and all agents' opinions (``judges``) tell right from wrong, and
-    the reward, unless it ``sees_verdicts``; for comparison also a vote, and one weighed by the
-    judges."""
+    the reward, unless it ``sees_verdicts``; for comparison also a vote, a vote weighed by the
+    judges, and the mean log-prob of a solution's tokens."""
     discussions = [item.discussion for item in rewarded]
     source = partial(assess, seed=seed)
     found = {
@@ -123,14 +123,23 @@ def find_sources(
     for key, (name, weigh) in votes.items():
         agrees = partial(_agrees, elect(discussions, weigh))
         found[key] = source(name, each(agrees), nothing="no answer is elected (boxed, of math)")
+    likelihoods = each(
+        lambda _, turn: fmean(logprobs) if (logprobs := turn.generation.sampled_logprobs) else None
+    )
+    found["likelihood"] = source("likelihood", likelihoods, threshold=None)
     return found
 
 
 def assess(
-    name: str, opinions: Iterable[Opinion], *, seed: int, nothing: str = "nothing can be read"
+    name: str,
+    opinions: Iterable[Opinion],
+    *,
+    seed: int,
+    threshold: float | None = CALLS_RIGHT,
+    nothing: str = "nothing can be read",
 ) -> Source:
-    """Return how well ``opinions`` tell right from wrong, if there are enough; ``nothing`` says why
-    there may be none."""
+    """Return how well ``opinions`` tell right from wrong, if there are enough. Without a
+    ``threshold``, the upper half is called right. ``nothing`` says why there may be none."""
     known = [of for of in opinions if of.value is not None and of.is_right is not None]
     right, wrong = (
         len({of.question_id for of in known if of.is_right is kind}) for kind in (True, False)
@@ -138,8 +147,10 @@ def assess(
     if min(right, wrong) < MIN_QUESTIONS:
         counts = f"{right} questions with right and {wrong} with wrong solutions are too few"
         return Source(name, known, untold=counts if known else nothing)
+    if threshold is None:
+        threshold = median(of.value for of in known if of.value is not None)
     counted = Counter((of.value or 0.0, bool(of.is_right)) for of in known)
-    balanced = qualities(counted, threshold=CALLS_RIGHT)["balanced_accuracy"]
+    balanced = qualities(counted, threshold=threshold)["balanced_accuracy"]
     return Source(name, known, auc(known, seed=seed), balanced)
 
 

@@ -28,7 +28,8 @@ SCHEMES = {
     "weighed vote": "comas.ideas.scored_majority:scored_majority",
     "vote": "majority",
 }
-"""Source of values -> reward scheme that pays by it."""
+"""Source of values -> reward scheme that pays by it; not the likelihood: it told right from wrong,
+but a model paid by it became sure and wrong (results/smollm2.md)."""
 
 
 class Batch(NamedTuple):
@@ -82,7 +83,7 @@ def describe_signal(batches: Sequence[Batch], update: Update, *, config: Config)
         if not turn.is_given
     ]
     judges_pay = scheme.reads is not None
-    right = fmean([of == "correct" for of in verdicts.values() if of != "failed"] or [0.5])
+    right = right_share(found)
     said = [of.value is not None for opinions in judges.values() for of in opinions]
     name, learnt = learnable(update.buffers, update.stats, config.algorithm)
     checks = gate(
@@ -107,7 +108,7 @@ def describe_signal(batches: Sequence[Batch], update: Update, *, config: Config)
         *vote_over_one(found["vote"].opinions),
         f"verdict on reward.scheme={config.reward.scheme}: "
         + verdict(found, checks, judges_pay=judges_pay),
-        f"try: {lost[0] if lost else advice(found, right=right)}",
+        f"try: {lost[0] if lost else advice(found)}",
     ]
 
 
@@ -289,8 +290,15 @@ def vote_over_one(opinions: Sequence[Opinion]) -> list[str]:
     return [f"a majority vote would be right in {said}"] if elected else []
 
 
-def advice(found: Mapping[str, Source], *, right: float) -> str:
-    """Return the next thing to try; ``right`` is the share of right solutions."""
+def right_share(found: Mapping[str, Source]) -> float:
+    """Return the share of right solutions among those with a verdict."""
+    known = [bool(of.is_right) for of in found["likelihood"].opinions]
+    return fmean(known) if known else 0.5
+
+
+def advice(found: Mapping[str, Source]) -> str:
+    """Return the next thing to try."""
+    right = right_share(found)
     if not TOO_HARD <= right <= TOO_EASY:
         harder = "harder" if right > TOO_EASY else "easier"
         return f"{harder} questions (data.train), of which agents get some right and some wrong"
