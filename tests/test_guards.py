@@ -1,16 +1,30 @@
 """A run whose updates change nothing ends; each sign of trouble is reported once."""
 
 import logging
+import re
 from dataclasses import replace
 from pathlib import Path
 
 import builders
 import pytest
+from builders import generation
 from tables import case_file, cases
 
+from comas import types
 from comas.config.schema import Config, Custom
 from comas.policy_optimization.update_stats import UpdateStats
 from comas.run import guards
+
+
+def said(agent: int, text: str = "?", *, role: str = "s0", cut: bool = False) -> types.Turn:
+    told = builders.turn(f"r0.{role}", text, agent=agent)
+    how = generation(text, finish_reason="length" if cut else "stop")
+    return replace(told, generation=how)
+
+
+def discussed(*turns: types.Turn, reward: float | None) -> types.RewardedDiscussion:
+    return types.RewardedDiscussion(builders.discussion(*turns), (reward,) * len(turns))
+
 
 SAMPLE = builders.sample()
 
@@ -58,14 +72,20 @@ def test_a_policy_that_learns_in_between_goes_on(update, most, between):
         guard.check(*(update if number % most else between))
 
 
-def told(caplog, *rows: dict[str, float | None]) -> list[str]:
-    """Return the warnings about these steps' metrics, each after its step (from 1)."""
-    watch, found = guards.Watch(mismatch_limit=0.01), list[str]()
-    for step, row in enumerate(rows, start=1):
+def told(rows: list[dict[str, float | None]], caplog, *, seen_before: int = 0) -> list[str]:
+    """Return the warnings about these metrics, each after its step (from 0)."""
+    watch = guards.Watch(rows[:seen_before], mismatch_limit=0.01)
+    caplog.clear()
+    found = []
+    for step, row in enumerate(rows[seen_before:], start=seen_before):
+        watch.see(row, [])
+        found += [f"{step} {record.getMessage()}" for record in caplog.records]
         caplog.clear()
-        watch.see(row)
-        found += [f"{step} {message}" for message in caplog.messages]
     return found
+
+
+def series(name: str, *values: float | None) -> list[dict[str, float | None]]:
+    return [{name: value, "time/step_s": 1.0} for value in values]
 
 
 HEALTHY = case_file("guards")["HEALTHY"]
@@ -73,34 +93,88 @@ HEALTHY = case_file("guards")["HEALTHY"]
 
 
 def test_a_run_that_learns_is_not_warned_of(caplog):
-    assert told(caplog, *({name: ends[i] for name, ends in HEALTHY.items()} for i in (0, 1))) == []
-    assert told(caplog, {"validation/accuracy": 0.5, "scoring/invalid_rate": None}) == []
-
-
-TOKENS, MODELS = "rollout.max_response_tokens", "society.models"
-UNREADABLE = ("have no readable ", (TOKENS, MODELS, "interaction.prompts"))
-CUT = ("at least half of the responses are cut", (TOKENS, MODELS, "algorithm.mask_truncated"))
-ALIKE = ("all responses of the same role", (MODELS, "data.train", "reward.scheme"))
-EQUAL = ("no response has an advantage over others", ("prompt_reuse", "algorithm.group_by"))
-NOTHING = ("no response is trained on", (TOKENS, "reward.scheme", "name=dpo"))
+    steps = [{name: a + (b - a) * i / 59 for name, (a, b) in HEALTHY.items()} for i in range(60)]
+    assert told(steps, caplog) == []
+    # Nor are rewards on another scale than 0 to 1.
+    for first in (1.2, -20.0, -0.05):
+        rising = [first + i / 100 for i in range(20)]
+        assert told(series("reward/evaluation", *rising), caplog) == []
 
 
 @cases(
-    "row, says, remedies",
-    ({"scoring/invalid_rate": 0.5}, *UNREADABLE),
-    ({"judgment/invalid_rate": 1.0}, *UNREADABLE),
-    ({"truncated_rate": 0.91, "agent_0/truncated_rate": 0.49}, *CUT),
-    ({"reward/spread": 1e-9}, *ALIKE),
-    ({f"agent_{i}/policy/no_advantage_share": 1.0 for i in (0, 1)}, *EQUAL),
-    ({"agent_0/policy/num_samples": 0}, *NOTHING),
-    ({"interaction/overlong_prompts": 3}, "prompts were longer than", ("max_prompt_tokens",)),
-    ({"agent_0/rollout_mismatch/mean": 0.2}, "more than 0.01 a token", ("policy.dtype",)),
+    "name, values, step, said",
+    # The mean of the last 10 is over 0.98 from 9 of them on: (0.79 + 9 x 1) / 10 = 0.979, so
+    # from the tenth, which is step 14.
+    ("reward/solution", (*[0.79] * 5, *[1.0] * 20), 14, "1.00: stuck for 10 steps"),
+    ("reward/evaluation", [0.01] * 12, 9, "0.01: stuck for 10 steps"),
+    ("reward/solution", [0.5] * 12, 9, "0.50: stuck"),  # no better, no worse
+    ("interaction/overlong_prompts", (0, 2, 3), 1, "2.00: prompts were longer than"),
+    # 10, then 40: the mean passes 30 with the seventh, (3 x 10 + 7 x 40) / 10 = 31.
+    ("response_length", (*[10.0] * 10, *[40.0] * 10), 16, "40.00: grew to more than 3 times"),
+    # 1, then 0: (2 x 1 + 8 x 0) / 10 is no less than a fifth; the ninth makes it 0.1.
+    ("agent_1/policy/entropy", (*[1.0] * 10, *[0.0] * 10), 18, "0.00: fell below 20% of"),
+    ("agent_0/rollout_mismatch/mean", (0.01, 0.2, 0.3), 1, "0.20: .* differ .* than 0.01 a"),
 )
-def test_each_sign_is_told_once_with_a_remedy(row, says, remedies, caplog):
-    [warning] = told(caplog, {}, row, row)
+def test_each_sign_is_told_once_with_what_to_look_at(name, values, step, said, caplog):
+    [warning] = told(series(name, *values), caplog)
+    assert re.match(rf"{step} {name} {said}", warning)
+    assert re.search(r"look at|lower|raise", warning)
+
+
+def test_the_first_steps_are_those_of_the_run_also_after_a_resume(caplog):
+    rows = series("response_length", *[10.0] * 10, *[40.0] * 20)
+    [warning] = told(rows, caplog, seen_before=15)
+    assert warning.startswith("16 ")
+
+
+def test_steps_without_a_value_are_passed_over(caplog):
+    values = [value for n in range(10) for value in (10.0 if n < 5 else 100.0, None)]
+    assert told(series("response_length", *values), caplog) == []
+    assert told([{"validation/accuracy": 0.5}] * 30, caplog) == []
+
+
+TRICKS = "I agree.\n\x1b[2J\u202e" + 300 * "So it goes. " + "\r\nThe end\x07"
+BEGINS, ENDS = r'"I agree. \x1b[2J\u202eSo it goes. ', r'So it goes. The end\x07"'
+READABLE = "<score>3</score> <judgment>correct</judgment> <rating>4</rating>"
+MOST_TOKENS, MODELS = "rollout.max_response_tokens", "society.models"
+UNREADABLE = ("have no readable ", (MOST_TOKENS, MODELS, "interaction.prompts"))
+CUT = ("at least half of the responses are cut", (MOST_TOKENS, MODELS, "algorithm.mask_truncated"))
+ALIKE = ("all responses of the same role", (MODELS, "data.train", "reward.scheme"))
+EQUAL = ("no response has an advantage over others", ("prompt_reuse", "algorithm.group_by"))
+NOTHING = ("no response is trained on", (MOST_TOKENS, "reward.scheme", "name=dpo"))
+
+
+@cases(
+    "row, turn, says, remedies",
+    ({"scoring/invalid_rate": 0.5}, said(0, TRICKS, role="t0"), *UNREADABLE),
+    ({"judgment/invalid_rate": 1.0}, said(0, TRICKS, role="e0"), *UNREADABLE),
+    ({"truncated_rate": 0.91, "agent_0/truncated_rate": 0.49}, said(1, TRICKS, cut=True), *CUT),
+    ({"reward/spread": 1e-9}, said(0, TRICKS), *ALIKE),
+    ({f"agent_{i}/policy/no_advantage_share": 1.0 for i in (0, 1)}, None, *EQUAL),
+    ({"agent_0/policy/num_samples": 0}, None, *NOTHING),
+)
+def test_a_lost_signal_is_told_with_an_example_and_a_remedy(row, turn, says, remedies, caplog):
+    readable = said(0, READABLE, role="s0" if turn is None else turn.turn_id[3:])
+    is_picked = any(name in str(row) for name in ("invalid_rate", "truncated_rate"))
+    turns = [readable] * is_picked + [turn or readable]
+    rows = [{"step": step, **row} for step in (1, 2)]
+
+    def warnings(before: list[dict[str, float]]) -> list[str]:
+        caplog.clear()
+        watch = guards.Watch(before, mismatch_limit=0.01)
+        for step in rows:
+            watch.see(step, [discussed(*turns, reward=-1.0)])
+        return [record.getMessage() for record in caplog.records]
+
+    [warning] = warnings([])  # once
     shown = [f"{name} {value:.2f}" for name, value in row.items() if value != 0.49]
-    assert warning.startswith(f"2 {', '.join(shown)}: ") and says in warning
+    assert warning.startswith(f"{', '.join(shown)}: ") and re.search(says, warning)
     assert all(remedy in warning for remedy in remedies)
+    assert warning.isprintable() and len(warning) < 800
+    if turn is not None:
+        assert f"the {turn.role} {BEGINS}" in warning and ENDS in warning
+        assert f"of agent {turn.agent_index} (reward -1.00)" in warning
+    assert warnings(rows) == [warning]  # a resume tells what still is so
 
 
 @pytest.mark.parametrize(("num_bad", "is_said"), [(4, False), (5, True)])

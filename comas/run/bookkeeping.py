@@ -10,6 +10,7 @@ from tqdm import tqdm
 
 from comas.engines.cluster.agents import Agents
 from comas.policy_optimization.update_stats import UpdateStats
+from comas.reward_formulation import REWARD_SCHEMES
 from comas.run.batches import Batch, Batches
 from comas.run.directory import RunDirectory
 from comas.run.guards import UpdateGuard, Watch, check_paid, gradient_plugins, mismatch_limit
@@ -47,7 +48,8 @@ class Bookkeeping:
         self._updates = UpdateGuard(gradient_plugins(config))
         # Samples that are older than the weights have other log-probs.
         limit = math.inf if config.training.max_staleness else mismatch_limit(config)
-        self._watch = Watch(mismatch_limit=limit)
+        alike = REWARD_SCHEMES[config.reward.scheme].pays_alike
+        self._watch = Watch(read_rows(run.path / METRICS), mismatch_limit=limit, pays_alike=alike)
 
     def steps(self, *, after: int) -> Iterator[int]:
         """Yield the steps after ``after``; validates the untrained agents before step 1.
@@ -95,7 +97,7 @@ class Bookkeeping:
             check_paid(config, rewards.discussions, is_dry_run=False)
         metrics = step_metrics(rewards, stats, verdicts, config=config)
         metrics |= {"rollout/staleness": batch.staleness, **times}
-        self._watch.see(metrics)
+        self._watch.see(metrics, rewards.discussions)
         if due(every=config.training.validate_every):
             metrics |= self._validate()
             if (best := config.training.keep_best) and best not in metrics:  # set by a resume

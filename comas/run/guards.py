@@ -6,13 +6,18 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from comas.config.schema import Config, Custom
 from comas.policy_optimization import ADVANTAGE_ESTIMATORS, LOSSES
 from comas.policy_optimization.update_stats import UpdateStats
 from comas.reward_formulation import REWARD_SCHEMES
-from comas.types import ROLES, RewardedDiscussion, TrainingSample
+from comas.reward_formulation.interaction_reward import parse_score
+from comas.reward_formulation.judgment_reward import parse_judgment
+from comas.reward_formulation.self_rewarding import parse_rating
+from comas.types import ROLES, Metrics, RewardedDiscussion, TrainingSample, Turn
+from comas.utils.terminal import excerpt
 
 log = logging.getLogger(__name__)
 
@@ -21,11 +26,18 @@ MAX_EMPTY_UPDATES = 5
 MAX_SKIPPED_UPDATES = 3
 """Updates in a row without a finite gradient that end a run."""
 WINDOW = 10
-"""Latest steps that the closing line is about."""
+"""Steps at either end of a trend."""
 LARGE_SHARE = 0.5
 """Share of unreadable scorings, or of truncated responses, that is warned of."""
 NO_DIFFERENCE = 1e-6
 """Rewards that differ by less count as equal."""
+EXTREME_REWARD = 0.02
+"""A mean reward this close to 0 or 1 no longer tells good from bad."""
+LENGTH_FACTOR = 3.0
+"""Growth of the mean response length that is warned of."""
+ENTROPY_SHARE = 0.2
+"""Share of its first entropy that a policy should keep. (Quick-start runs that learn keep 0.4 to
+0.9.)"""
 
 
 def gradient_plugins(config: Config) -> list[str]:
@@ -114,19 +126,37 @@ class Sign:
 
     metric: str
     """Regular expression for the metric's name."""
-    is_shown_by: Callable[[float], bool]
-    """Called with the metric's value."""
+    is_shown_by: Callable[[Sequence[float]], bool]
+    """Called with all values so far."""
     says: str
     remedy: str
+    is_example: Callable[[Turn], bool] = lambda turn: False
+    """True for turns that show it; the warning quotes the first."""
 
 
-def _unread(name: str, role: str, wanted: str) -> Sign:
+def over_time(compare: Callable[[float, float], bool]) -> Callable[[Sequence[float]], bool]:
+    """Return a test that compares the means of the first and the latest ``WINDOW`` steps."""
+    return lambda values: (
+        len(values) >= WINDOW and compare(fmean(values[:WINDOW]), fmean(values[-WINDOW:]))
+    )
+
+
+def is_stuck(values: Sequence[float]) -> bool:
+    """True if a mean reward is constant or, on a scale from 0 to 1, close to an end of it."""
+    latest = values[-WINDOW:]
+    mean = fmean(latest)
+    extreme = min(mean, 1 - mean) < EXTREME_REWARD and all(0 <= value <= 1 for value in values)
+    return len(latest) == WINDOW and (len(set(latest)) == 1 or extreme)
+
+
+def _unread(name: str, role: str, parse: Callable[[str], object | None], wanted: str) -> Sign:
     return Sign(
         f"{name}/invalid_rate",
-        lambda value: value >= LARGE_SHARE,
+        lambda values: values[-1] >= LARGE_SHARE,
         f"at least half of all {role}s have no readable {name.replace('scoring', 'score')}",
         f"each has to hold {wanted}: if they are cut off, raise rollout.max_response_tokens, else "
         "choose society.models that follow the prompts, or change interaction.prompts",
+        lambda turn: turn.role == role and parse(turn.text) is None,
     )
 
 
@@ -139,31 +169,33 @@ LEFT_OUT = (
 LOST_SIGNALS = (
     Sign(
         r"(agent_\d+/)?truncated_rate(/\w+)?",
-        lambda value: value >= LARGE_SHARE,
+        lambda values: values[-1] >= LARGE_SHARE,
         "at least half of the responses are cut off",
         "raise rollout.max_response_tokens, choose society.models with shorter responses, or turn "
         "off thinking (rollout.chat_template_kwargs); algorithm.mask_truncated leaves them out of "
         "the update",
+        lambda turn: turn.generation.finish_reason == "length",
     ),
-    _unread("scoring", "scoring", "<score>1</score>, 2 or 3"),
-    _unread("judgment", "evaluation", "<judgment>correct</judgment> or incorrect"),
-    _unread("rating", "evaluation", "<rating>0</rating> to 5"),
+    _unread("scoring", "scoring", parse_score, "<score>1</score>, 2 or 3"),
+    _unread("judgment", "evaluation", parse_judgment, "<judgment>correct</judgment> or incorrect"),
+    _unread("rating", "evaluation", parse_rating, "<rating>0</rating> to 5"),
     Sign(
         "reward/spread",
-        lambda value: value < NO_DIFFERENCE,
+        lambda values: values[-1] < NO_DIFFERENCE,
         "all responses of the same role and round have the same reward",
         "read the judges' turns in discussions/, and change society.models, interaction.prompts, "
         "the difficulty of data.train, or reward.scheme",
+        lambda turn: True,
     ),
     Sign(
         r"agent_\d+/policy/num_samples",
-        lambda value: value == 0,
+        lambda values: values[-1] == 0,
         "no response is trained on",
         LEFT_OUT,
     ),
     Sign(
         r"agent_\d+/policy/no_advantage_share",
-        lambda value: value > 1 - NO_DIFFERENCE,
+        lambda values: values[-1] > 1 - NO_DIFFERENCE,
         "no response has an advantage over others",
         "if their rewards differ, raise interaction.prompt_reuse, so that there are others "
         "to compare with, or change algorithm.group_by or algorithm.name",
@@ -171,13 +203,36 @@ LOST_SIGNALS = (
 )
 """Signs of a missing learning signal, causes before consequences."""
 
-OVERLONG = Sign(
-    "interaction/overlong_prompts",
-    lambda value: value > 0,
-    "prompts were longer than rollout.max_prompt_tokens, and shortened or left out; turns that "
-    "therefore lack a judgment are not trained on",
-    "raise rollout.max_prompt_tokens, or lower rollout.max_response_tokens",
+STUCK = Sign(
+    "reward/(solution|evaluation)",
+    is_stuck,
+    f"stuck for {WINDOW} steps, so hardly any response is better than another",
+    "look at the scores in discussions/: does the scorer judge at all?",
 )
+TRENDS = (
+    Sign(
+        "interaction/overlong_prompts",
+        lambda values: values[-1] > 0,
+        "prompts were longer than rollout.max_prompt_tokens, and shortened or left out; turns that "
+        "therefore lack a judgment are not trained on",
+        "raise rollout.max_prompt_tokens, or lower rollout.max_response_tokens",
+    ),
+    Sign(
+        "response_length",
+        over_time(lambda first, latest: latest > LENGTH_FACTOR * first),
+        f"grew to more than {LENGTH_FACTOR:g} times what it was",
+        "look at discussions/ for repetition, and at interaction/truncated_rate: with "
+        "algorithm.mask_truncated, responses that are cut off are not trained on",
+    ),
+    Sign(
+        r"agent_\d+/policy/entropy",
+        over_time(lambda first, latest: latest < ENTROPY_SHARE * first),
+        f"fell below {ENTROPY_SHARE:.0%} of what it was: the policy says nearly the same each time",
+        "lower optimization.learning_rate, or raise algorithm.kl_coef or "
+        "algorithm.clip_epsilon_high",
+    ),
+)
+"""Signs of trouble that mostly develop over time."""
 
 
 def mismatch_limit(config: Config) -> float:
@@ -187,38 +242,67 @@ def mismatch_limit(config: Config) -> float:
 
 
 class Watch:
-    """Warns of each sign once per process, with a remedy."""
+    """Warns of each sign once per process, with a remedy. ``rows`` are the metrics before a resume;
+    rewards that ``pays_alike`` may be stuck."""
 
-    def __init__(self, *, mismatch_limit: float) -> None:
+    def __init__(
+        self, rows: Iterable[Metrics], *, mismatch_limit: float, pays_alike: bool = False
+    ) -> None:
         mismatch = Sign(
             r"agent_\d+/rollout_mismatch/mean",
-            lambda value: value > mismatch_limit,
+            lambda values: values[-1] > mismatch_limit,
             "the policy's log-probs differ from its rollout engine's by more than "
             f"{mismatch_limit:g} a token, so importance ratios are wrong",
             "look at rollout.dtype and policy.dtype, and at algorithm.rollout_correction",
         )
-        self._signs = [*LOST_SIGNALS, OVERLONG, mismatch]
+        self._signs = [*LOST_SIGNALS, *TRENDS, mismatch, *([] if pays_alike else [STUCK])]
+        self._values: defaultdict[str, list[float]] = defaultdict(list)
+        for row in rows:
+            self._take_in(row)
 
-    def see(self, metrics: Mapping[str, Any]) -> None:
-        """Look for signs in the next step's metrics."""
+    def see(self, metrics: Metrics, rewarded: Sequence[RewardedDiscussion]) -> None:
+        """Look for signs in the next step's metrics, and for examples in its discussions."""
+        now = self._take_in(metrics)
         for sign in list(self._signs):
-            if shown := shown_by(metrics, sign):
+            if shown := shown_by(now, sign):
                 self._signs.remove(sign)
-                log.warning("%s: %s; %s", shown, sign.says, sign.remedy)
+                log.warning(
+                    "%s: %s%s; %s", shown, sign.says, example_of(sign, rewarded), sign.remedy
+                )
+
+    def _take_in(self, metrics: Metrics) -> dict[str, list[float]]:
+        now = {}
+        for name, value in metrics.items():
+            if value is not None:
+                self._values[name].append(value)
+                now[name] = self._values[name]
+        return now
 
 
-def shown_by(metrics: Mapping[str, Any], sign: Sign) -> str:
-    """Return the metrics that show ``sign``, with their values; "" if none does."""
+def shown_by(values: Mapping[str, Sequence[float]], sign: Sign) -> str:
+    """Return the metrics that show ``sign``, with their latest values; "" if none does."""
     return ", ".join(
-        f"{name} {value:.2f}"
-        for name, value in metrics.items()
-        if re.fullmatch(sign.metric, name) and value is not None and sign.is_shown_by(value)
+        f"{name} {series[-1]:.2f}"
+        for name, series in values.items()
+        if re.fullmatch(sign.metric, name) and sign.is_shown_by(series)
     )
+
+
+def example_of(sign: Sign, rewarded: Iterable[RewardedDiscussion]) -> str:
+    """Describe the first turn that shows ``sign``; "" if none does."""
+    for item in rewarded:
+        for turn, reward in zip(item.discussion.turns, item.rewards, strict=True):
+            if not turn.is_given and sign.is_example(turn):
+                text = excerpt(turn.text or turn.generation.thinking_text)
+                paid = "no reward" if reward is None else f"reward {reward:.2f}"
+                return f', such as the {turn.role} "{text}" of agent {turn.agent_index} ({paid})'
+    return ""
 
 
 def lost_signals(metrics: Mapping[str, Any]) -> list[Sign]:
     """Return the ``LOST_SIGNALS`` that a step's metrics show, in order."""
-    return [sign for sign in LOST_SIGNALS if shown_by(metrics, sign)]
+    values = {name: [value] for name, value in metrics.items() if value is not None}
+    return [sign for sign in LOST_SIGNALS if shown_by(values, sign)]
 
 
 def lacking(rows: Sequence[Mapping[str, Any]]) -> str:

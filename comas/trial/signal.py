@@ -10,7 +10,7 @@ from comas.policy_optimization.advantages import ADVANTAGE_ESTIMATORS
 from comas.policy_optimization.preferences import preference_pairs
 from comas.policy_optimization.update_stats import UpdateStats
 from comas.reward_formulation import REWARD_SCHEMES
-from comas.run.guards import lost_signals
+from comas.run.guards import example_of, lost_signals
 from comas.run.metrics.step import NO_ADVANTAGE, step_metrics
 from comas.trial.judging import Opinion, Source, find_sources, judgments
 from comas.types import Generation, Rewards, TrainingSample, Turn
@@ -95,7 +95,9 @@ def describe_signal(batches: Sequence[Batch], update: Update, *, config: Config)
     )
     last = update.batch
     metrics = step_metrics(last.rewards, update.stats, last.verdicts, config=config)
-    lost = [f"{sign.says}; {sign.remedy}" for sign in lost_signals(metrics)]
+    lost = [
+        f"{sign.says}{example_of(sign, rewarded)}; {sign.remedy}" for sign in lost_signals(metrics)
+    ]
     num_questions = len({discussion.question.question_id for discussion in discussions})
     return [
         f"is there a signal? {len(discussions)} discussions of {num_questions} questions",
