@@ -179,18 +179,18 @@ UNKNOWN = (None, None, None)
 
 @cases(
     "name, expected",
-    # r(e) = r(t) = 1 - |(score - 1) / 2 - r(s)|: 1 - |0 - 1|, 1 - |1 - 0|, 1 - |0.5 - 0|
+    # 1 for the correct ones, 0 for others, whatever is said
     (
         "verifier",
-        [(1, 0, 0), (0, 0, 0), (0, 0.5, 0.5), UNKNOWN, (1, 0, -1), (1, 1, 1)],
+        [(1, None, 0), (0, None, 0), (0, None, 0), UNKNOWN, (1, None, -1), (1, None, 0)],
     ),
-    # 3 for the correct ones, 1 for others, whatever is said
+    # as if the score were 3 for the correct ones, 1 for others
     (
         "verifier_climbing",
         [(1, 0, 0), (0, 1, 0), (0, 1, 0), UNKNOWN, (1, 0, -1), (1, 0, 0)],
     ),
 )
-def test_a_verifier_pays_judges_for_being_right_or_as_a_right_scorer_would(name, expected):
+def test_a_verifier_pays_no_evaluation_or_as_a_right_scorer_would(name, expected):
     assert rewards(name, 1, 3, 2, 3, None, 3, verdicts=VERDICTS) == expected
     assert REWARD_SCHEMES[name].sees_verdicts
 

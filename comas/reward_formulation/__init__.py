@@ -120,7 +120,7 @@ REWARD_SCHEMES: Registry[RewardScheme] = Registry(
         "shuffled": _by_scores(shuffled_reward, needs=("rng",)),
         "constant": _by_scores(partial(as_if_scored, score=2), pays_alike=True),
         "approving": _by_scores(partial(as_if_scored, score=3), pays_alike=True),
-        "verifier": _by_scores(verifier_reward, needs=("verdicts",)),
+        "verifier": _by_scores(verifier_reward, needs=("verdicts",), pays_some=True),
         "verifier_climbing": _by_scores(verifier_climbing_reward, needs=("verdicts",)),
         "maporl": _by_verdicts(maporl_reward),
         "maporl_quality": _by_verdicts(partial(maporl_reward, alpha=0.5)),

@@ -1,10 +1,10 @@
 """Controls: what the paper's rewards become when what the scorer decides is put aside.
 
-In all of them but ``verifier``, a scoring is paid as in the paper, 0 or -1 by its format: else the
-format would be lost, and what is measured would be that.
+A scoring is paid as in the paper, 0 or -1 by its format: else the format would be lost, and what is
+measured would be that.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from random import Random
 
 from comas.reward_formulation.interaction_reward import (
@@ -39,40 +39,30 @@ def as_if_scored(discussions: Sequence[Discussion], *, score: int) -> Rewards:
 
 
 def verifier_reward(discussions: Sequence[Discussion], *, verdicts: Verdicts) -> Rewards:
-    """The upper bound: all roles are paid for being right, as the verifier says.
+    """The upper bound: solutions are paid for being right, and evaluations are not trained.
 
-    r(s) = 1 for a correct solution, else 0. An evaluation is free text: what it says of the
-    solution is read from the score that it led to, for which its scorer is paid as well::
-
-        r(e) = r(t) = 1 - |(score - 1) / 2 - r(s)|
-        r(e) = 0, r(t) = -1     without a score
-
-    Where the verifier itself failed, nobody is trained.
-
-    Example: a wrong solution scored 1, 2, 3: r(s) = 0, and r(e) = r(t) = 1, 0.5, 0.
+    r(s) = 1 for a correct solution, else 0, and r(t) is the paper's. In a pilot
+    (``configs/studies/bound.yaml``) this ended higher than paying evaluations as well, either
+    1 - r(s) or for the score that they led to. Where the verifier failed, nobody is trained.
     """
-
-    def triple_of(is_correct: bool, score: int | None) -> RewardTriple:
-        paid = rewards_of_score(score)
-        if score is None:
-            return paid._replace(solution=float(is_correct))
-        agrees = 1 - abs(paid.solution - is_correct)
-        return RewardTriple(float(is_correct), agrees, agrees)
-
-    return _reward_by_verdict(discussions, verdicts, triple_of)
+    rewards = verifier_climbing_reward(discussions, verdicts=verdicts)
+    return Rewards([_without_judges(item) for item in rewards.discussions], rewards.metrics)
 
 
 def verifier_climbing_reward(discussions: Sequence[Discussion], *, verdicts: Verdicts) -> Rewards:
     """The paper's rewards as if the scorer were always right: 3 for a correct solution, else 1.
 
     This was ``verifier`` until 0.17.0. It is no bound: r(e) = 1 - r(s) whatever the evaluation
-    says.
+    says. Where the verifier failed, nobody is trained.
     """
 
-    def triple_of(is_correct: bool, score: int | None) -> RewardTriple:
-        return _with_format(3 if is_correct else 1, score)
+    def triple_of(
+        discussion: Discussion, solution: Turn, score: int | None
+    ) -> RewardTriple | None:
+        verdict = verdicts[discussion.discussion_id, solution.turn_id]
+        return None if verdict == "failed" else _with_format(3 if verdict == "correct" else 1, score)
 
-    return _reward_by_verdict(discussions, verdicts, triple_of)
+    return reward_by_scoring(discussions, triple_of)
 
 
 def shuffled_reward(discussions: Sequence[Discussion], *, rng: Random) -> Rewards:
@@ -99,20 +89,15 @@ def shuffled_reward(discussions: Sequence[Discussion], *, rng: Random) -> Reward
     return Rewards(rewarded, rewards.metrics)
 
 
-def _reward_by_verdict(
-    discussions: Sequence[Discussion],
-    verdicts: Verdicts,
-    triple_of: Callable[[bool, int | None], RewardTriple],
-) -> Rewards:
-    """Rewards by whether the solution is correct, and its score; None where the verifier failed."""
-
-    def by_verdict(
-        discussion: Discussion, solution: Turn, score: int | None
-    ) -> RewardTriple | None:
-        verdict = verdicts[discussion.discussion_id, solution.turn_id]
-        return None if verdict == "failed" else triple_of(verdict == "correct", score)
-
-    return reward_by_scoring(discussions, by_verdict)
+def _without_judges(item: RewardedDiscussion) -> RewardedDiscussion:
+    roles, turns = item.discussion.roles, item.discussion.turns
+    return RewardedDiscussion(
+        item.discussion,
+        tuple(
+            None if roles[turn.role].purpose == "judges" else reward
+            for turn, reward in zip(turns, item.rewards, strict=True)
+        ),
+    )
 
 
 def _with_format(score: int, said: int | None) -> RewardTriple:
