@@ -8,20 +8,21 @@ usage: bash scripts/test.sh [--quick | --slow] [pytest arguments]
 
 Makes the environment (.venv) where there is none, then runs the tests:
 
-  --quick     what needs no engine: 2 to 4 minutes on 2 cores
+  --quick     what needs no engine, on up to 8 cores: 2 to 4 minutes on 2
   (neither)   those, and the whole stack on tiny models: 10 to 25 minutes on 2 cores
   --slow      everything: also full learning runs, soak tests, installations from nothing
 
-Two processes share the files of tests; -n 0 runs them one after another in one process.
+Otherwise two processes share the files of tests; -n 0 runs them one after another in one process.
 USAGE
 }
 
 markers="not slow"
+workers=2
 arguments=()
 for argument in "$@"; do
   case "$argument" in
     -h | --help) usage && exit 0 ;;
-    --quick) markers="not slow and not stack" ;;
+    --quick) markers="not slow and not stack" workers=logical ;;
     --slow) markers="slow or not slow" ;;
     *) arguments+=("$argument") ;;
   esac
@@ -29,5 +30,5 @@ done
 
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 source scripts/environment.sh
-exec "$PYTHON_BIN" -m pytest -n 2 --dist loadfile --no-loadscope-reorder -m "$markers" \
-  "${arguments[@]+"${arguments[@]}"}"
+exec "$PYTHON_BIN" -m pytest -n "$workers" --maxprocesses 8 --dist loadfile --no-loadscope-reorder \
+  -m "$markers" "${arguments[@]+"${arguments[@]}"}"
