@@ -41,9 +41,9 @@ def as_if_scored(discussions: Sequence[Discussion], *, score: int) -> Rewards:
 def verifier_reward(discussions: Sequence[Discussion], *, verdicts: Verdicts) -> Rewards:
     """The upper bound: solutions are paid for being right, and evaluations are not trained.
 
-    r(s) = 1 for a correct solution, else 0, and r(t) is the paper's. In a pilot
-    (``configs/studies/bound.yaml``) this ended higher than paying evaluations as well, either
-    1 - r(s) or for the score that they led to. Where the verifier failed, nobody is trained.
+    r(s) = 1 for a correct solution, else 0, and r(t) is the paper's. A pilot chose this over paying
+    evaluations 1 - r(s), or for the scores that they led to (``configs/studies/bound.yaml``).
+    Where the verifier failed, nobody is trained.
     """
     rewards = verifier_climbing_reward(discussions, verdicts=verdicts)
     return Rewards([_without_judges(item) for item in rewards.discussions], rewards.metrics)
@@ -56,11 +56,11 @@ def verifier_climbing_reward(discussions: Sequence[Discussion], *, verdicts: Ver
     says. Where the verifier failed, nobody is trained.
     """
 
-    def triple_of(
-        discussion: Discussion, solution: Turn, score: int | None
-    ) -> RewardTriple | None:
+    def triple_of(discussion: Discussion, solution: Turn, score: int | None) -> RewardTriple | None:
         verdict = verdicts[discussion.discussion_id, solution.turn_id]
-        return None if verdict == "failed" else _with_format(3 if verdict == "correct" else 1, score)
+        if verdict == "failed":
+            return None
+        return _with_format(3 if verdict == "correct" else 1, score)
 
     return reward_by_scoring(discussions, triple_of)
 
