@@ -30,8 +30,6 @@ class ScriptedServer:
         """Of these requests, and of requests for the list of models."""
         self.listing: Body | None = {"data": [{"id": "scripted"}]}
         """The list of models; None for a server without one."""
-        self.list_by: Fault | None = None
-        """Replaces the list."""
         self.max_in_flight = 0
         self._num_in_flight = 0
         self._model = model
@@ -80,8 +78,6 @@ class ScriptedServer:
 
     async def _list(self, request: web.Request) -> web.StreamResponse:
         self.headers.append(dict(request.headers))
-        if self.list_by is not None:
-            return await self.list_by(request)
         return web.json_response(self.listing) if self.listing else web.Response(status=404)
 
     async def _complete(self, request: web.Request) -> web.StreamResponse:

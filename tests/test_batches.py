@@ -1,15 +1,9 @@
 """Batches sampled during an update."""
 
-import json
-from array import array
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, replace
-from datetime import date
-from functools import partial
 from pathlib import Path
 
 import pytest
-from builders import discussion, turn
 from config_errors import only_error
 from small_runs import QUICKSTART
 from tables import cases
@@ -18,18 +12,13 @@ from comas.engines.cluster.actors import Engine
 from comas.engines.cluster.agents import Agents
 from comas.engines.cluster.supervision import LostEngineError
 from comas.preflight.configuration import load_config
-from comas.run.batches import AHEAD, Batches
-from comas.types import Discussion, Question, RewardedDiscussion, Rewards
-from comas.utils.files import FileError
+from comas.run.batches import Batches
+from comas.types import Discussion, Rewards
 from comas.verification.solutions import Verdicts
 
 
 def verdicts_of(discussions: Sequence[Discussion]) -> Callable[[], Verdicts]:
     return lambda: {(d.discussion_id, t.turn_id): "correct" for d in discussions for t in d.turns}
-
-
-def sample(step: int) -> tuple[Rewards, Callable[[], Verdicts]]:
-    raise AssertionError(f"batch {step} was not saved")
 
 
 class Loop:
@@ -72,36 +61,6 @@ def test_what_a_checkpoint_held_is_trained_on_before_anything_is_sampled(tmp_pat
     second = Loop(lead, checkpoint=(2, tmp_path))
     assert found + [second.step(step) for step in (3, 4, 5)] == expected
     assert first.told + second.told == whole.told
-
-
-def test_what_waits_survives_its_file_to_the_last_bit(tmp_path):
-    solution = turn("r0.s0", r"\boxed{7}")
-    sampled = replace(
-        solution.generation,
-        response_token_ids=array("i", [3, 4]),
-        rollout_logprobs=array("d", [-0.1, -1 / 3]),
-    )
-    asked = Question("q", "math", "?", {"day": date(2026, 1, 1)})
-    said = replace(discussion(replace(solution, generation=sampled)), question=asked)
-    rewards = Rewards([RewardedDiscussion(said, (1 / 3,))], {"a/b": 0.1 + 0.2, "c": None})
-    batches = Batches(lambda step: (rewards, dict), verdicts_of, lead=1, num_steps=5)
-    batches.take(1)
-    batches.save(tmp_path)
-    assert not (tmp_path / AHEAD).exists()
-    batches.sample_ahead(1)
-    batches.save(tmp_path)
-
-    def resumed() -> Batches:
-        return Batches(sample, verdicts_of, lead=1, num_steps=5, checkpoint=(1, tmp_path))
-
-    batch = resumed().take(2)
-    assert (batch.step, batch.sampled_after, batch.staleness) == (2, 0, 1)
-    as_json = partial(json.dumps, default=lambda it: f"{it}" if isinstance(it, date) else list(it))
-    assert as_json(asdict(batch.rewards)) == as_json(asdict(rewards))
-    assert batch.wait_for_verdicts() == {("d", "r0.s0"): "correct"}
-    (tmp_path / AHEAD).write_text("[{}]")
-    with pytest.raises(FileError, match=r"ahead\.json is damaged: .*Resume an earlier one"):
-        resumed()
 
 
 def test_an_engine_that_is_lost_beside_an_update_is_not_started_with_newer_weights():

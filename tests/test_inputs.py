@@ -140,16 +140,12 @@ def value_of(name: str, config: Any) -> Any:
     return config
 
 
-def write_yaml(path: Path, name: str, value: Any) -> Path:
-    for part in reversed(name.split(".")):
-        value = {part: value}
-    path.write_text(yaml.safe_dump(value))
-    return path
-
-
 @pytest.mark.parametrize("name", FOUND)
 def test_a_path_leads_to_the_first_of_three_places_that_has_it(places, name):
-    file = write_yaml(places[0] / "mine.yaml", name, as_value(name, MISSING))
+    file, written = places[0] / "mine.yaml", as_value(name, MISSING)
+    for part in reversed(name.split(".")):
+        written = {part: written}
+    file.write_text(yaml.safe_dump(written))
     based = places[1] / "based.yaml"
     based.write_text("base: ../yaml/mine.yaml\n")
     for last in (2, 1, 0):  # each new file is found before the old ones
