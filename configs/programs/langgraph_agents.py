@@ -6,6 +6,7 @@ interaction.program={command: [/path/to/venv/bin/python, configs/programs/langgr
 
 import sys
 
+from langchain_core.messages import HumanMessage
 from langchain_openai import ChatOpenAI
 from langgraph.graph import END, START, MessagesState, StateGraph
 from langgraph.prebuilt import ToolNode, tools_condition
@@ -25,8 +26,13 @@ def solve(state: MessagesState):
 
 
 def review(state: MessagesState):
-    answer = state["messages"][-1].content
-    return {"messages": [reviewer.invoke(f"Say it in one word: {answer}")]}
+    said = reviewer.invoke(f"Is it right? {state['messages'][-1].content}")
+    return {"messages": [HumanMessage(said.content)]}
+
+
+def is_done(state: MessagesState):
+    is_right = "right" in state["messages"][-1].content
+    return END if is_right or len(state["messages"]) >= 7 else "solve"
 
 
 graph = StateGraph(MessagesState)
@@ -36,6 +42,6 @@ graph.add_node("tools", ToolNode([add]))
 graph.add_edge(START, "solve")
 graph.add_conditional_edges("solve", tools_condition, {"tools": "tools", END: "review"})
 graph.add_edge("tools", "solve")
-graph.add_edge("review", END)
+graph.add_conditional_edges("review", is_done, ["solve", END])
 said = graph.compile().invoke({"messages": [{"role": "user", "content": sys.stdin.read()}]})
-print(said["messages"][-1].content)
+print([each for each in said["messages"] if each.type == "ai"][-1].content)

@@ -1,10 +1,12 @@
 """An environment of the ``verifiers`` library (before 0.4), multi-turn ones included, as the
-program of a discussion. Its own client asks agent_0, and its rubric is the reward::
+program of a discussion. Its own client asks agent_0, and its rubric is the reward of all turns::
 
     python verifiers_env.py ENV --questions > questions.jsonl
     data.train=questions.jsonl  verification.verifiers.reasoning=math_verify
     reward.scheme=program  interaction.criticism=none
     interaction.program={command: [/venv/bin/python, configs/programs/verifiers_env.py, ENV]}
+
+After ENV, such as ``taxi`` (beside this file), its arguments may stand as JSON.
 """
 
 import asyncio
@@ -27,17 +29,18 @@ async def play(env, row):
     played = await env.run_rollout(vf.RolloutInput(**row), client, "agent_0", {})
     if played.get("error"):
         raise SystemExit(str(played["error"]))
-    return {"agent_0": played["reward"]}
+    return {"*": played["reward"]}
 
 
-env = vf.load_environment(sys.argv[1])
+name, *options = sys.argv[1:]
+arguments = json.loads(options[0]) if options and options[0].startswith("{") else {}
+env = vf.load_environment(name, **arguments)
 rows = [dict(row) for row in env.get_dataset()]
-if sys.argv[2:] == ["--questions"]:
+if "--questions" in options:
     for number, row in enumerate(rows):
-        question = {"id": f"{sys.argv[1]}/{number}", "task": "reasoning", "source": sys.argv[1]}
+        question = {"id": f"{name}/{number}", "task": "reasoning", "source": name}
         answer = str(row.get("answer") or "(the rubric knows)")
         print(json.dumps(question | {"prompt": text_of(row["prompt"]), "answer": answer}))
 else:
-    asked = sys.stdin.read()
-    row = next(row for row in rows if text_of(row["prompt"]) == asked)
+    row = rows[int(os.environ["COMAS_QUESTION_ID"].rpartition("/")[2])]
     print(json.dumps(asyncio.run(play(env, row))))

@@ -1,0 +1,312 @@
+"""Programs of configs/programs on real engines: does training receive what was sampled?
+
+Three quick-start agents under Ray, vLLM and DeepSpeed hold discussions by each program until its
+requests are answered. Every answer is recorded where the driver receives it from its engine, and
+compared with the sample that training collects: token ids and log-probs must be equal. Then the
+first samples of each agent make an update, in which the policy computes their log-probs again
+("policy" is the largest difference). Tiny agents answer most of these prompts with nonsense, which
+does not matter here; their context is stretched to 32,768 tokens.
+
+Each framework is installed, with pinned versions, in a virtual environment under "environments".
+"rewritten" counts chats whose last answer the program changed, "concurrent" those begun while the
+same agent was answering another, "too long" prompts that were refused.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from shutil import copytree
+from statistics import fmean
+
+from comas.config.loading import load
+from comas.config.schema import Config
+from comas.data import draw_batch, load_questions
+from comas.engines.cluster.agents import Agents
+from comas.engines.cluster.supervision import Recoveries
+from comas.interaction.held import HeldDiscussion
+from comas.interaction.schedules import run_discussions
+from comas.policy_optimization.samples import collect_samples
+from comas.preflight.configuration import QUICKSTART_CONFIG, load_config
+from comas.preflight.preparation import prepare
+from comas.quickstart.build import build_society
+from comas.reward_formulation import REWARD_SCHEMES
+from comas.train import agents_of
+from comas.types import Generate, Generation, Question, Request, TrainingSample, TurnKey
+from comas.utils.files import written_aside
+from scripts.command import read_arguments, say
+
+UPDATED = 8
+"""Samples of each agent in an update."""
+LIMITS = (
+    "rollout.max_prompt_tokens=30720",
+    "rollout.cpu_kv_cache_mib=512",
+    "algorithm.mask_truncated=false",  # nonsense seldom ends
+)
+PAID = ("reward.scheme=program", "interaction.criticism=none")
+VERIFIERS = "verifiers==0.1.14"
+DEBATE = {
+    "debater": "openai:agent_0",
+    "judge": "openai:agent_1",
+    "quality_json": "{packages}/sophistry_bench/data/quality_dev.json",  # or it asks a hub
+}
+
+
+@dataclass(frozen=True)
+class Program:
+    """A program of configs/programs; a command if it needs packages."""
+
+    config: str = "quickstart.yaml"
+    packages: tuple[str, ...] = ()
+    file: str = ""
+    arguments: tuple[str, ...] = ()
+    settings: tuple[str, ...] = ()
+    batch: int = 24
+    """Discussions of a step."""
+
+
+PROGRAMS = {
+    "team": Program("programs/team.yaml"),
+    "counting": Program("programs/counting_game.yaml"),
+    "autogen": Program(
+        packages=("autogen-agentchat==0.7.5", "autogen-ext[openai]==0.7.5"), file="autogen_chat.py"
+    ),
+    "langgraph": Program(
+        packages=("langgraph==1.2.24", "langchain-openai==1.7.4"), file="langgraph_agents.py"
+    ),
+    "smolagents": Program(packages=("smolagents[openai]==1.26.0",), file="smolagents_code.py"),
+    "taxi": Program(
+        packages=(VERIFIERS, "gymnasium==1.2.2"),
+        file="verifiers_env.py",
+        arguments=("taxi",),
+        settings=PAID,
+    ),
+    "debate": Program(
+        packages=("verifiers==0.1.12", "sophistry-bench==0.1.18"),
+        file="verifiers_env.py",
+        arguments=("sophistry_bench", json.dumps(DEBATE)),
+        settings=PAID,
+        batch=4,  # of 31 requests with a whole article
+    ),
+}
+
+
+@dataclass
+class Arguments:
+    requests: int = 500
+    """Of each program, at least; those of judges come on top."""
+    programs: str = ",".join(PROGRAMS)
+    environments: str = "saves/programs"
+    at_once: int = 4
+    """Processes of programs that run at a time."""
+
+
+@dataclass
+class Row:
+    """What is counted of a program."""
+
+    requests: int = 0
+    discussions: int = 0
+    failed: int = 0
+    rewritten: int = 0
+    concurrent: int = 0
+    too_long: int = 0
+    continued: int = 0
+    prompt_tokens: float = 0.0
+    samples: int = 0
+    differing: int = 0
+    policy: float = 0.0
+    seconds: float = 0.0
+
+    def cells(self) -> list[str]:
+        """The values in words."""
+        return [f"{getattr(self, each.name):.4g}" for each in fields(self)]
+
+
+@dataclass
+class Recorder:
+    """Wraps ``generate``, and keeps every answer that an engine gives."""
+
+    generate: Generate
+    answers: dict[TurnKey, Generation] = field(default_factory=dict)
+    asked: dict[TurnKey, Request] = field(default_factory=dict)
+
+    async def __call__(self, request: Request) -> Generation | None:
+        generation = await self.generate(request)
+        if generation is not None:
+            assert request.turn not in self.answers, f"{request.turn} is asked for twice"
+            self.answers[request.turn], self.asked[request.turn] = generation, request
+        return generation
+
+    @property
+    def num_requests(self) -> int:
+        """The answers to the program, without those of the society's judges."""
+        return sum(each.role not in ("evaluation", "scoring") for each in self.asked.values())
+
+    @property
+    def num_continued(self) -> int:
+        """The answers whose prompts begin with the ids of an earlier prompt and its answer."""
+        chats = {turn: each.chat for turn, each in self.asked.items() if each.chat is not None}
+        return sum(
+            len(chat.follows) > 0
+            and [*self.answers[turn].prompt_token_ids[: len(chat.follows)]] == [*chat.follows]
+            for turn, chat in chats.items()
+        )
+
+
+def differing(
+    answers: Mapping[TurnKey, Generation], samples: Sequence[TrainingSample]
+) -> list[TurnKey]:
+    """Return the turns of ``samples`` that nobody answered so, token by token."""
+
+    def told(item: Generation | TrainingSample | None) -> object:
+        return item and (
+            [*item.prompt_token_ids],
+            [*item.response_token_ids],
+            [*item.rollout_logprobs],
+            item.sampled,
+        )
+
+    keys = [(sample.discussion_id, sample.turn_id) for sample in samples]
+    told_of = zip(keys, samples, strict=True)
+    return [key for key, sample in told_of if told(answers.get(key)) != told(sample)]
+
+
+def show(
+    config: Config,
+    agents: Agents,
+    questions: Sequence[Question],
+    *,
+    num_requests: int,
+    size: int,
+    step: int,
+) -> Row:
+    """Hold discussions, ``size`` at a time, until the requests are answered, compare, and make
+    update ``step``."""
+    row, recorder, started = Row(), Recorder(agents.generate), time.perf_counter()
+    buffers: list[list[TrainingSample]] = [[] for _ in range(config.society.num_agents)]
+    while recorder.num_requests < num_requests:
+        before = recorder.num_requests
+        held_step = row.discussions // size + 1
+        held = run_discussions(
+            draw_batch(questions, step=held_step - 1, batch_size=size, seed=0),
+            generate=recorder,
+            num_agents=config.society.num_agents,
+            rules=config.interaction,
+            seed=0,
+            step=held_step,
+        )
+        outcomes = [each.outcome for each in held if isinstance(each, HeldDiscussion)]
+        if recorder.num_requests == before:
+            raise RuntimeError(f"no request was answered; {outcomes[0].error}")
+        row.discussions += size
+        row.failed += sum(outcome.error != "" for outcome in outcomes)
+        row.rewritten += sum(outcome.num_rewritten for outcome in outcomes)
+        row.concurrent += sum(outcome.num_concurrent for outcome in outcomes)
+        row.too_long += sum(each.num_overlong_prompts for each in held)
+        rewarded = REWARD_SCHEMES[config.reward.scheme](held, evidence={}).discussions
+        new = collect_samples(
+            rewarded, policy_of_agent=[*range(config.society.num_agents)], mask_truncated=False
+        )
+        paid = sum(reward is not None for each in rewarded for reward in each.rewards)
+        row.differing += paid - sum(map(len, new))
+        for buffer, samples in zip(buffers, new, strict=True):
+            buffer += samples
+            row.differing += len(differing(recorder.answers, samples))
+    row.seconds = time.perf_counter() - started
+    row.requests, row.continued = recorder.num_requests, recorder.num_continued
+    row.prompt_tokens = fmean(len(each.prompt_token_ids) for each in recorder.answers.values())
+    row.samples = sum(map(len, buffers))
+    first = {policy: buffer[:UPDATED] for policy, buffer in enumerate(buffers) if buffer}
+    stats = agents.begin_update(first, step=step)()
+    row.policy = max((each.mismatch_max for each in stats.values()), default=0.0)
+    agents.sync_weights(stats)
+    return row
+
+
+def _install(name: str, program: Program, folder: Path) -> Path:
+    """Make the program's virtual environment, and return its Python."""
+    environment = folder / name
+    if program.packages and not environment.is_dir():
+        with written_aside(environment) as aside:
+            subprocess.run([sys.executable, "-m", "venv", aside], check=True)
+            pip = [aside / "bin/python", "-m", "pip", "install", "-qq"]
+            subprocess.run([*pip, *program.packages], check=True)
+    return environment / "bin/python"
+
+
+def _configure(name: str, program: Program, arguments: Arguments) -> tuple[Config, Path | None]:
+    """Return the program's configuration, and its own questions if it has some."""
+    settings = [*LIMITS, "interaction.prompt_reuse=1", *program.settings]
+    questions = None
+    if program.packages:
+        python = _install(name, program, Path(arguments.environments))
+        packages = python.parents[1] / f"lib/python{sys.version_info[0]}.{sys.version_info[1]}"
+        options = [
+            each.replace("{packages}", f"{packages}/site-packages") for each in program.arguments
+        ]
+        command = [str(python), f"configs/programs/{program.file}", *options]
+        rules = {"command": command, "timeout_s": 300, "concurrency": arguments.at_once}
+        settings.append(f"interaction.program={json.dumps(rules)}")
+        if program.file == "verifiers_env.py":
+            questions = python.parents[1] / "questions.jsonl"
+            said = subprocess.run([*command, "--questions"], check=True, stdout=subprocess.PIPE)
+            questions.write_bytes(said.stdout)
+    return load(Config, Path("configs") / program.config, settings), questions
+
+
+def _stretched(models: Path, folder: Path) -> list[str]:
+    """Copy the tiny agents with room for long prompts, and return their folders."""
+    paths = []
+    for name in ("qwen2", "llama", "qwen2"):
+        path = folder / "models" / models.parent.name / name
+        if not path.is_dir():
+            with written_aside(path) as aside:
+                copytree(models / name, aside, dirs_exist_ok=True)
+                shape = json.loads((aside / "config.json").read_text())
+                shape["max_position_embeddings"] = 32768
+                (aside / "config.json").write_text(json.dumps(shape))
+        paths.append(str(path.resolve()))
+    return paths
+
+
+def main(arguments: Arguments) -> int:
+    """Show each program, print a table, and return 1 if a sample differs."""
+    names = arguments.programs.split(",")
+    shown = {name: _configure(name, PROGRAMS[name], arguments) for name in names}
+    society = build_society(Path("saves"), seed=0)
+    models = _stretched(society / "models", Path(arguments.environments))
+    settings = [*LIMITS, "society.num_agents=3", f"society.models=[{','.join(models)}]"]
+    prepared = prepare(load_config(QUICKSTART_CONFIG, settings))
+    rows = {}
+    say(" ".join(["program   ", *(f"{each.name:>13}" for each in fields(Row))]))
+    with agents_of(prepared, Recoveries(0)) as agents:
+        agents.sync_weights()
+        for step, (name, (rules, own)) in enumerate(shown.items(), start=1):
+            rules.society.num_agents = len(models)
+            questions = load_questions(own or society / "train.jsonl").questions
+            row = show(
+                rules,
+                agents,
+                questions,
+                num_requests=arguments.requests,
+                size=PROGRAMS[name].batch,
+                step=step,
+            )
+            say(" ".join([f"{name:10}", *(f"{cell:>13}" for cell in row.cells())]))
+            rows[name] = row
+    wrong = [name for name, row in rows.items() if row.differing or not row.samples]
+    say(f"samples differ, or there are none: {', '.join(wrong)}" if wrong else "all equal")
+    return int(bool(wrong))
+
+
+if __name__ == "__main__":
+    arguments = read_arguments(Arguments, about=__doc__)
+    logging.basicConfig(level=logging.WARNING)
+    sys.exit(main(arguments))

@@ -1,0 +1,88 @@
+"""The benchmark that compares what programs were answered with what is trained, without engines."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from small_runs import REPOSITORY
+from tables import cases
+
+from comas.config.loading import load
+from comas.config.schema import Config
+from comas.policy_optimization.samples import collect_samples
+from comas.policy_optimization.update_stats import UpdateStats
+from comas.types import Generation, Question, Request, TrainingSample
+from scripts.benchmarks import programs
+
+SAID = Generation((1, 2), (3, 0), "3", (-0.5, -0.1), "stop", 7)
+SAMPLE = TrainingSample(0, "q", "d", "r0.s0", 0, "solution", [1, 2], [3, 0], [-0.5, -0.1], 1.0)
+
+
+@cases(
+    "changes, num_differing",
+    ({}, 0),
+    ({"prompt_token_ids": [1, 1]}, 1),
+    ({"response_token_ids": [3]}, 1),
+    ({"rollout_logprobs": [-0.5, -0.1001]}, 1),
+    ({"sampled": [True, False]}, 1),
+    ({"turn_id": "r1.s0"}, 1),
+)
+def test_a_sample_differs_if_any_id_or_log_prob_does_or_nobody_was_asked(changes, num_differing):
+    found = programs.differing({("d", "r0.s0"): SAID}, [replace(SAMPLE, **changes)])
+    assert len(found) == num_differing
+
+
+class Agents:
+    """Answers with the number of the request, and notes what it is trained on."""
+
+    trained: Mapping[int, Sequence[TrainingSample]] = {}
+    num_asked = 0
+
+    async def generate(self, request: Request) -> Generation:
+        self.num_asked += 1
+        text = "<score>3</score>" if request.role == "scoring" else str(self.num_asked)
+        return replace(SAID, response_token_ids=(self.num_asked, 0), response_text=text)
+
+    def begin_update(
+        self, buffers: Mapping[int, Sequence[TrainingSample]], *, step: int
+    ) -> Callable[[], dict[int, UpdateStats]]:
+        self.trained = buffers
+        return lambda: {0: UpdateStats(learning_rate=0.1, mismatch_max=2e-5)}
+
+    def sync_weights(self, policies: object) -> None:
+        pass
+
+
+def shown(program: str, agents: Any) -> programs.Row:
+    settings = [f"interaction.program={program}", "interaction.prompt_reuse=1"]
+    config = load(Config, REPOSITORY / "configs/quickstart.yaml", settings)
+    questions = [Question(f"q{i}", "math", f"What is {i} + 1?") for i in range(30)]
+    return programs.show(config, agents, questions, num_requests=50, size=10, step=1)
+
+
+def test_requests_are_made_until_enough_are_answered_and_each_is_trained():
+    agents = Agents()
+    row = shown("scripts.benchmarks.door:solve", agents)
+    # 10 discussions of 2 requests make 20 a batch, so 60 in three, besides evaluation and scoring.
+    assert (
+        (row.requests, row.discussions, row.samples) == (60, 30, 120) == (60, 30, agents.num_asked)
+    )
+    assert (row.differing, row.failed, row.policy) == (0, 0, 2e-5)
+    assert {len(buffer) for buffer in agents.trained.values()} == {programs.UPDATED}
+
+
+def test_samples_that_are_changed_or_left_out_on_the_way_are_counted(monkeypatch):
+    def spoilt(*arguments: Any, **settings: Any) -> list[list[TrainingSample]]:
+        first, second, *others = collect_samples(*arguments, **settings)
+        return [[replace(first[0], rollout_logprobs=[-0.5, -0.2]), *first[2:]], second, *others]
+
+    monkeypatch.setattr(programs, "collect_samples", spoilt)
+    assert shown("scripts.benchmarks.door:solve", Agents()).differing == 3 * 2
+
+
+def test_a_program_that_asks_nothing_is_an_error(tmp_path: Path):
+    (tmp_path / "idle.py").write_text("def solve(question, base_url):\n    return 1 / 0\n")
+    with pytest.raises(RuntimeError, match="no request was answered; ZeroDivisionError"):
+        shown(f"{tmp_path}/idle.py:solve", Agents())
