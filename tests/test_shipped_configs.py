@@ -111,9 +111,9 @@ def updated(samples: list[TrainingSample], config: Config) -> UpdateStats:
     return UpdateStats(learning_rate=1e-6, num_samples=len(samples), advantages=rows)
 
 
-@pytest.mark.parametrize("file", [f for f in FILES if f.stem != "word_game"], ids=name_of)
+@pytest.mark.parametrize("file", [f for f in FILES if f.stem != "counting_game"], ids=name_of)
 def test_every_config_turns_scripted_discussions_into_advantages_or_pairs(file):
-    # (word_game plays on with words alone, and the script has none.)
+    # (counting_game plays on with right sums alone, and the script has none.)
     num_copies = max(4, shipped(file).interaction.prompt_reuse)
     config = load_config(file, [f"interaction.prompt_reuse={num_copies}"])
     discussions = run_discussions(

@@ -1,34 +1,33 @@
 """A team of three plain ``openai`` calls: a planner, a coder, and a tester who is asked where the
 coder's program fails in the sandbox. ``team.yaml`` trains it."""
 
-from openai import AsyncOpenAI
+from openai import OpenAI
 
 from comas.ideas.python_tool import python
 from comas.ideas.tools import ToolError
 from comas.interaction.prompts import EVALUATION, SOLUTION, HistoryItem, fill
 
+CLIENT = OpenAI(api_key="none is needed")  # one for all discussions: to make one takes 50 ms of CPU
 PLANNER, CODER, TESTER = "agent_0", "agent_1", "agent_2"
 
 
-async def solve(question, base_url):
-    async with AsyncOpenAI(base_url=base_url, api_key="none is needed") as client:
+def solve(question, base_url):
+    client = CLIENT.with_options(base_url=base_url)
 
-        async def ask(agent, role, template, **quoted):
-            # The tiny agents only know the shipped wording.
-            prompt = fill(template, question.domain, question=question.text, **quoted)
-            chat = [{"role": "user", "content": prompt}]
-            reply = await client.chat.completions.create(
-                model=agent, messages=chat, metadata={"role": role}
-            )
-            return reply.choices[0].message.content
+    def ask(agent, role, template, **quoted):
+        # The tiny agents only know the shipped wording.
+        prompt = fill(template, question.domain, question=question.text, **quoted)
+        chat = [{"role": "user", "content": prompt}]
+        reply = client.chat.completions.create(model=agent, messages=chat, metadata={"role": role})
+        return reply.choices[0].message.content
 
-        plan = await ask(PLANNER, "plan", SOLUTION)
-        answer = await ask(CODER, "solution", SOLUTION, history=[HistoryItem(plan, None)])
-        if question.domain == "coding" and (failure := what_fails(answer)):
-            remark = await ask(TESTER, "test", EVALUATION, solution=f"{answer}\n{failure}")
-        else:
-            remark = await ask(TESTER, "test", EVALUATION, solution=answer)
-        return await ask(CODER, "solution", SOLUTION, history=[HistoryItem(answer, remark)])
+    plan = ask(PLANNER, "plan", SOLUTION)
+    answer = ask(CODER, "solution", SOLUTION, history=[HistoryItem(plan, None)])
+    if question.domain == "coding" and (failure := what_fails(answer)):
+        remark = ask(TESTER, "test", EVALUATION, solution=f"{answer}\n{failure}")
+    else:
+        remark = ask(TESTER, "test", EVALUATION, solution=answer)
+    return ask(CODER, "solution", SOLUTION, history=[HistoryItem(answer, remark)])
 
 
 def what_fails(program):

@@ -1,21 +1,27 @@
 """Discussions by a program, through the OpenAI-compatible door, against a built-in schedule.
 
-Every agent answers the question once, with the same prompts on the same two engines; nobody
-criticises. Seeds and answers differ, so times are compared per sampled token. The program asks by
-plain ``openai``, with a client for each discussion.
+Every agent answers the question once, with the same prompts on the same engines; nobody criticises.
+Seeds and answers differ, so times are compared per sampled token. "driver" is the CPU time of this
+process per response. The program asks by plain ``openai``, with one client for all discussions, or
+with one for each ("a client each").
+
+With model=FOLDER both agents are that model, on one engine, and answer general questions with
+exactly "tokens" tokens.
 """
 
 import asyncio
 import logging
 import sys
 import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any
 
-from openai import AsyncOpenAI
+from openai import AsyncOpenAI, OpenAI
 
 from comas.config.loading import load
 from comas.config.schema import Config
@@ -28,36 +34,96 @@ from comas.types import Question
 from scripts.benchmarks._turns import Numbers, Repeated, Report, Way, take_turns
 from scripts.command import read_arguments
 
+ALIKE = ("society.update_every=[0]", "interaction.num_rounds=1", "interaction.criticism=none")
+CLIENT = OpenAI(api_key="none is needed")
+TOPICS = ("tides", "glass", "bees", "compilers", "bread", "rivers", "chess", "steel")
+ASKED = (
+    "Explain {} to a child.",
+    "What is the history of {}?",
+    "Name three common errors about {}.",
+    "How would you measure {}?",
+    "Why do {} matter?",
+    "Write a short story about {}.",
+    "What do experts disagree on about {}?",
+    "Compare {} and music.",
+)
+
 
 @dataclass
 class Arguments(Repeated):
-    size: int = 64  # discussions
+    size: int = 64
+    """Discussions, at most 64 of a model's."""
+    model: str | None = None
+    """Folder of a real model, such as saves/models/smollm2; null: the quick-start agents."""
+    tokens: int = 128
+    """Tokens of each of a real model's responses."""
 
 
-async def solve(question: Question, base_url: str) -> None:
-    prompt = fill(SOLUTION, question.domain, question=question.text)
+def solve(question: Question, base_url: str) -> None:
+    """Ask both agents at once, as the schedule does, with the client that all share."""
+    ask = CLIENT.with_options(base_url=base_url).chat.completions.create
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(lambda i: ask(model=f"agent_{i}", messages=_chat(question)), range(2)))
+
+
+async def solve_by_own_client(question: Question, base_url: str) -> None:
+    """Ask both agents with a client of its own."""
     async with AsyncOpenAI(base_url=base_url, api_key="none is needed") as client:
         ask = client.chat.completions.create
-        chat: list[Any] = [{"role": "user", "content": prompt}]
-        await asyncio.gather(*(ask(model=f"agent_{i}", messages=chat) for i in range(2)))
+        await asyncio.gather(*(ask(model=f"agent_{i}", messages=_chat(question)) for i in range(2)))
+
+
+def _chat(question: Question) -> list[Any]:
+    prompt = fill(SOLUTION, question.domain, question=question.text)
+    return [{"role": "user", "content": prompt}]
+
+
+def configure(arguments: Arguments) -> tuple[Config, list[str], Sequence[Question]]:
+    """Return the configuration, the model of each policy, and the questions."""
+    quickstart = Path("configs/quickstart.yaml")
+    if arguments.model is not None:
+        exactly = f"response_tokens={arguments.tokens}"
+        config = load(
+            Config,
+            quickstart,
+            [
+                *ALIKE,
+                "society.policy_of_agent=[0, 0]",
+                "rollout.dtype=bfloat16",
+                "rollout.cpu_kv_cache_mib=2048",
+                *(f"rollout.{limit}_{exactly}" for limit in ("min", "max")),
+            ],
+        )
+        asked = [question.format(topic) for question in ASKED for topic in TOPICS]
+        general = [Question(f"q{i}", "science", text) for i, text in enumerate(asked)]
+        return config, [arguments.model], general[: arguments.size]
+    config = load(Config, quickstart, ALIKE)
+    society = build_society(Path("saves"), seed=config.seed)
+    models = [str(society / "models" / Path(name).name) for name in config.models]
+    questions = load_questions(society / "train.jsonl").questions
+    return config, models, draw_batch(questions, step=0, batch_size=arguments.size, seed=0)
 
 
 def main(arguments: Arguments) -> int:
     """Measure, print, and return 1 if the target is missed."""
-    changes = ["society.update_every=[0]", "interaction.num_rounds=1", "interaction.criticism=none"]
-    config = load(Config, Path("configs/quickstart.yaml"), changes)
-    society = build_society(Path("saves"), seed=config.seed)
-    models = [str(society / "models" / Path(name).name) for name in config.models]
-    questions = load_questions(society / "train.jsonl").questions
-    batch = draw_batch(questions, step=0, batch_size=arguments.size, seed=0)
-    program = replace(config.interaction, program="scripts.benchmarks.door:solve")
-    rules = {"program": program, "schedule": config.interaction}
+    config, models, batch = configure(arguments)
+    programs = {"program": "solve", "a client each": "solve_by_own_client"}
+    rules = {"schedule": config.interaction} | {
+        name: replace(config.interaction, program=f"scripts.benchmarks.door:{function}")
+        for name, function in programs.items()
+    }
     talk = partial(run_discussions, batch, num_agents=2, seed=0, step=1)
     with Agents(config, models=models, device="cpu") as agents:
 
         def measured(way: Way) -> Numbers:
-            started, num_tokens = time.perf_counter(), sum(way())
-            return {"us/token": 1e6 * (time.perf_counter() - started) / num_tokens}
+            started, cpu_started = time.perf_counter(), time.process_time()
+            lengths = way()
+            seconds, cpu = time.perf_counter() - started, time.process_time() - cpu_started
+            return {
+                "seconds": seconds,
+                "us/token": 1e6 * seconds / sum(lengths),
+                "driver, ms": 1000 * cpu / len(lengths),
+            }
 
         def hold(name: str) -> list[int]:
             held = talk(generate=agents.generate, rules=rules[name])
@@ -67,8 +133,9 @@ def main(arguments: Arguments) -> int:
         take_turns(ways, repeats=1, measure=measured)  # warm-up
         turns = take_turns(ways, repeats=arguments.repeats, measure=measured)
     report = Report()
-    report.add(f"{arguments.size} discussions of two responses", turns)
-    pairs = zip(*turns.values(), strict=True)
+    report.add(f"{len(batch)} discussions of two responses", turns)
+    report.add_ratio(turns, "a client each", "schedule", "us/token")
+    pairs = zip(turns["program"], turns["schedule"], strict=True)
     ratio = median(mine["us/token"] / other["us/token"] for mine, other in pairs)
     report.add_target(f"program : schedule, {ratio:.3f} x", "at most 1.1", ratio <= 1.1)
     return report.end()

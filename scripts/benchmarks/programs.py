@@ -236,7 +236,7 @@ def _install(name: str, program: Program, folder: Path) -> Path:
     if program.packages and not environment.is_dir():
         with written_aside(environment) as aside:
             subprocess.run([sys.executable, "-m", "venv", aside], check=True)
-            pip = [aside / "bin/python", "-m", "pip", "install", "-qq"]
+            pip = [f"{aside}/bin/python", "-m", "pip", "install", "-qq"]
             subprocess.run([*pip, *program.packages], check=True)
     return environment / "bin/python"
 
