@@ -41,9 +41,9 @@ def as_if_scored(discussions: Sequence[Discussion], *, score: int) -> Rewards:
 def verifier_reward(discussions: Sequence[Discussion], *, verdicts: Verdicts) -> Rewards:
     """The upper bound: solutions are paid for being right, and evaluations are not trained.
 
-    r(s) = 1 for a correct solution, else 0, and r(t) is the paper's. A pilot chose this over paying
-    evaluations 1 - r(s), or for the scores that they led to (``configs/studies/bound.yaml``).
-    Where the verifier failed, nobody is trained.
+    r(s) = 1 for a correct solution, else 0, and r(t) is the paper's. Where the verifier failed,
+    nobody is trained. Paying evaluations as well gained nothing in a pilot
+    (``configs/studies/bound.yaml``).
     """
     rewards = verifier_climbing_reward(discussions, verdicts=verdicts)
     return Rewards([_without_judges(item) for item in rewards.discussions], rewards.metrics)
