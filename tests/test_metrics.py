@@ -19,7 +19,7 @@ from comas.run.metrics.reward_effectiveness import (
     reliability,
     reward_effectiveness,
 )
-from comas.run.metrics.step import step_metrics
+from comas.run.metrics.step import step_lines, step_metrics
 from comas.types import Discussion, Question, RewardedDiscussion, Rewards
 
 
@@ -162,3 +162,12 @@ def test_every_metric_of_a_step_has_exactly_one_meaning():
     )
     assert len(rows) > 70
     assert [name for name in rows if len(meanings_of(name)) != 1] == []
+
+
+def test_the_line_of_a_step_names_the_reward_of_every_role_but_scorings():
+    metrics = {"train/accuracy": 0.5, "reward/scoring": 0.0, "reward/spread": 2.0}
+    [line] = step_lines(1, 20, metrics)
+    assert "reward" not in line
+    metrics |= {"reward/solution": 0.25, "reward/first_player": -1.0}
+    [line] = step_lines(1, 20, metrics)
+    assert line == "step 1/20  acc 0.50  reward sol 0.25 first_player -1.00  - tok  -s"

@@ -179,13 +179,15 @@ def step_lines(step: int, num_steps: int, metrics: Mapping[str, float | None]) -
         return [] if key not in metrics else [f"{label} {_figure(value, '.2f')}"]
 
     if "train/accuracy" in metrics:
-        rewards = show("sol", "reward/solution") + show("eval", "reward/evaluation")
+        roles = [name.removeprefix("reward/") for name in metrics if name.startswith("reward/")]
+        paid = [role for role in roles if role not in ("scoring", "spread")]
+        rewards = [text for of in paid for text in show(SHORT.get(of, of), f"reward/{of}")]
         unread = [metrics[name] for name in _INVALID_RATES if name in metrics]
         valid = [f"valid {_figure(None if rate is None else 1 - rate, '.0%')}" for rate in unread]
         length, seconds = metrics.get("response_length"), metrics.get("time/step_s")
         fields = [
             *show("acc", "train/accuracy"),
-            " ".join(["reward", *rewards]),
+            *([" ".join(["reward", *rewards])] if rewards else []),
             *valid,
             f"{_figure(length, '.0f')} tok",
             f"{_figure(seconds, '.1f' if (seconds or 0) < LONG_STEP_S else '.0f')}s",
@@ -198,6 +200,8 @@ def step_lines(step: int, num_steps: int, metrics: Mapping[str, float | None]) -
         yield f"{heading}  {show('held-out acc', 'validation/accuracy')[0]}{beside}"
 
 
+SHORT = {"solution": "sol", "evaluation": "eval"}
+"""Roles as the log line abbreviates them."""
 _INVALID_RATES = ("scoring/invalid_rate", "judgment/invalid_rate", "rating/invalid_rate")
 
 
