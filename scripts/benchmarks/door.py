@@ -2,8 +2,8 @@
 
 Every agent answers the question once, with the same prompts on the same engines; nobody criticises.
 Seeds and answers differ, so times are compared per sampled token. "driver" is the CPU time of this
-process per response. The program asks by plain ``openai``, with one client for all discussions, or
-with one for each ("a client each").
+process per response. The program asks by plain ``openai``, with one client for all discussions;
+"a client each" shows what it costs to make one for each.
 
 With model=FOLDER both agents are that model, on one engine, and answer general questions with
 exactly "tokens" tokens.
@@ -107,12 +107,14 @@ def configure(arguments: Arguments) -> tuple[Config, list[str], Sequence[Questio
 def main(arguments: Arguments) -> int:
     """Measure, print, and return 1 if the target is missed."""
     config, models, batch = configure(arguments)
-    programs = {"program": "solve", "a client each": "solve_by_own_client"}
+    programs = {"program": "solve"}
+    if arguments.model is None:
+        programs["a client each"] = "solve_by_own_client"
     rules = {"schedule": config.interaction} | {
         name: replace(config.interaction, program=f"scripts.benchmarks.door:{function}")
         for name, function in programs.items()
     }
-    talk = partial(run_discussions, batch, num_agents=2, seed=0, step=1)
+    talk = partial(run_discussions, num_agents=2, seed=0, step=1)
     with Agents(config, models=models, device="cpu") as agents:
 
         def measured(way: Way) -> Numbers:
@@ -125,16 +127,18 @@ def main(arguments: Arguments) -> int:
                 "driver, ms": 1000 * cpu / len(lengths),
             }
 
-        def hold(name: str) -> list[int]:
-            held = talk(generate=agents.generate, rules=rules[name])
+        def hold(name: str, num_questions: int = arguments.size) -> list[int]:
+            held = talk(batch[:num_questions], generate=agents.generate, rules=rules[name])
             return [turn.generation.num_sampled_tokens for each in held for turn in each.turns]
 
         ways = {name: partial(hold, name) for name in rules}
-        take_turns(ways, repeats=1, measure=measured)  # warm-up
+        for name in ways:
+            hold(name, num_questions=4)  # warm-up
         turns = take_turns(ways, repeats=arguments.repeats, measure=measured)
     report = Report()
     report.add(f"{len(batch)} discussions of two responses", turns)
-    report.add_ratio(turns, "a client each", "schedule", "us/token")
+    for name in programs:
+        report.add_ratio(turns, name, "schedule", "us/token")
     pairs = zip(turns["program"], turns["schedule"], strict=True)
     ratio = median(mine["us/token"] / other["us/token"] for mine, other in pairs)
     report.add_target(f"program : schedule, {ratio:.3f} x", "at most 1.1", ratio <= 1.1)

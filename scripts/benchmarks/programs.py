@@ -109,7 +109,7 @@ class Arguments:
 
 @dataclass
 class Row:
-    """What is counted of a program."""
+    """What is counted of a program, a column each."""
 
     requests: int = 0
     discussions: int = 0
@@ -124,40 +124,28 @@ class Row:
     policy: float = 0.0
     seconds: float = 0.0
 
-    def cells(self) -> list[str]:
-        """The values in words."""
-        return [f"{getattr(self, each.name):.4g}" for each in fields(self)]
-
 
 @dataclass
 class Recorder:
-    """Wraps ``generate``, and keeps every answer that an engine gives."""
+    """Wraps ``generate``, and keeps what an engine is asked and answers."""
 
     generate: Generate
     answers: dict[TurnKey, Generation] = field(default_factory=dict)
-    asked: dict[TurnKey, Request] = field(default_factory=dict)
+    num_requests: int = 0
+    """Those of the program, without the society's judges."""
+    num_continued: int = 0
+    """Those whose prompt begins with the ids of an earlier prompt and its answer."""
 
     async def __call__(self, request: Request) -> Generation | None:
         generation = await self.generate(request)
         if generation is not None:
             assert request.turn not in self.answers, f"{request.turn} is asked for twice"
-            self.answers[request.turn], self.asked[request.turn] = generation, request
+            self.answers[request.turn] = generation
+            self.num_requests += request.role not in ("evaluation", "scoring")
+            follows = [] if request.chat is None else [*request.chat.follows]
+            starts = [*generation.prompt_token_ids[: len(follows)]]
+            self.num_continued += follows != [] and starts == follows
         return generation
-
-    @property
-    def num_requests(self) -> int:
-        """The answers to the program, without those of the society's judges."""
-        return sum(each.role not in ("evaluation", "scoring") for each in self.asked.values())
-
-    @property
-    def num_continued(self) -> int:
-        """The answers whose prompts begin with the ids of an earlier prompt and its answer."""
-        chats = {turn: each.chat for turn, each in self.asked.items() if each.chat is not None}
-        return sum(
-            len(chat.follows) > 0
-            and [*self.answers[turn].prompt_token_ids[: len(chat.follows)]] == [*chat.follows]
-            for turn, chat in chats.items()
-        )
 
 
 def differing(
@@ -192,15 +180,14 @@ def show(
     row, recorder, started = Row(), Recorder(agents.generate), time.perf_counter()
     buffers: list[list[TrainingSample]] = [[] for _ in range(config.society.num_agents)]
     while recorder.num_requests < num_requests:
-        before = recorder.num_requests
-        held_step = row.discussions // size + 1
+        before, batch = recorder.num_requests, row.discussions // size
         held = run_discussions(
-            draw_batch(questions, step=held_step - 1, batch_size=size, seed=0),
+            draw_batch(questions, step=batch, batch_size=size, seed=0),
             generate=recorder,
             num_agents=config.society.num_agents,
             rules=config.interaction,
             seed=0,
-            step=held_step,
+            step=batch + 1,
         )
         outcomes = [each.outcome for each in held if isinstance(each, HeldDiscussion)]
         if recorder.num_requests == before:
@@ -278,15 +265,14 @@ def _stretched(models: Path, folder: Path) -> list[str]:
 
 def main(arguments: Arguments) -> int:
     """Show each program, print a table, and return 1 if a sample differs."""
-    names = arguments.programs.split(",")
+    names, columns = arguments.programs.split(","), [each.name for each in fields(Row)]
     shown = {name: _configure(name, PROGRAMS[name], arguments) for name in names}
     society = build_society(Path("saves"), seed=0)
     models = _stretched(society / "models", Path(arguments.environments))
     settings = [*LIMITS, "society.num_agents=3", f"society.models=[{','.join(models)}]"]
-    prepared = prepare(load_config(QUICKSTART_CONFIG, settings))
-    rows = {}
-    say(" ".join(["program   ", *(f"{each.name:>13}" for each in fields(Row))]))
-    with agents_of(prepared, Recoveries(0)) as agents:
+    wrong = []
+    say(" ".join([f"{'program':10}", *(f"{column:>13}" for column in columns)]))
+    with agents_of(prepare(load_config(QUICKSTART_CONFIG, settings)), Recoveries(0)) as agents:
         agents.sync_weights()
         for step, (name, (rules, own)) in enumerate(shown.items(), start=1):
             rules.society.num_agents = len(models)
@@ -299,9 +285,9 @@ def main(arguments: Arguments) -> int:
                 size=PROGRAMS[name].batch,
                 step=step,
             )
-            say(" ".join([f"{name:10}", *(f"{cell:>13}" for cell in row.cells())]))
-            rows[name] = row
-    wrong = [name for name, row in rows.items() if row.differing or not row.samples]
+            cells = (f"{getattr(row, column):13.4g}" for column in columns)
+            say(" ".join([f"{name:10}", *cells]))
+            wrong += [name] if row.differing or not row.samples else []
     say(f"samples differ, or there are none: {', '.join(wrong)}" if wrong else "all equal")
     return int(bool(wrong))
 
