@@ -32,6 +32,8 @@ from comas.preflight.configuration import load_config
 from comas.preflight.plugins import check_plugins, user_sources
 from comas.reward_formulation import REWARD_SCHEMES
 from comas.run import RunDirectory, bookkeeping
+from comas.run.pages.discussions import thread_of
+from comas.run.pages.page import Thread
 from comas.run.records import discussion_record
 from comas.types import Generate, Generation, Question, Request, RewardedDiscussion
 from comas.utils.client import Client, RequestOptions
@@ -228,6 +230,39 @@ def test_what_a_program_returns_is_an_answer_or_rewards(returned, read):
 def test_what_is_neither_answer_nor_reward_is_an_error_of_the_program(returned):
     with pytest.raises(ProgramError):
         read_result(returned)
+
+
+def page_of(held: HeldDiscussion) -> Thread:
+    item = RewardedDiscussion(held, (None,) * len(held.turns))
+    return thread_of(json.loads(json.dumps(discussion_record(item, verdicts={}))), step=1)
+
+
+def test_the_page_shows_requests_in_their_order_with_what_each_asked_and_continues(monkeypatch):
+    tool = {"type": "function", "function": {"name": "add"}}
+
+    def solve(question: Question, base_url: str) -> Any:
+        first = ask(base_url, "One", agent=1, tools=[tool])
+        ask(base_url, "Two")
+        ask(base_url, "One", first, "Three", agent=1)
+        if question.question_id == "q0":
+            return "composed"
+        raise ValueError("no")
+
+    answered, failed = map(page_of, hold(monkeypatch, solve, questions=QUESTIONS))
+    asked = [
+        turn.asked and (turn.asked["continues"], turn.asked["tools"]) for turn in answered.turns
+    ]
+    requests = [(None, ["add"]), (None, []), ("r0.s1", [])]
+    assert asked == [*requests, None, None, None]
+    names = ["r0.s1", "r0.s0", "r1.s1", "r1.s1.s0", "r1.s1.s0.e0", "r1.s1.s0.e0.t0"]
+    assert [turn.id for turn in answered.turns] == names
+    assert [turn.parent for turn in answered.turns] == [None] * 4 + names[3:5]
+    assert answered.turns[2].asked["messages"] == [{"role": "user", "content": "Three"}]
+    assert answered.program == {"answer": "r1.s1.s0", "returned": "composed", "error": ""}
+    assert failed.program == {"answer": None, "returned": "", "error": "ValueError: no"}
+    assert answered.labels | failed.labels == {"program": "program failed"} != answered.labels
+    [asked_nobody] = map(page_of, hold(monkeypatch, lambda question, base_url: None))
+    assert asked_nobody.program["error"] == "it asked no agent for anything"
 
 
 # ---------------------------------------------------------------- harm to its own discussion

@@ -127,6 +127,11 @@ class Asked(BaseModel):
         """The tools that the agent is told of."""
         return [] if self.tool_choice == "none" else self.tools
 
+    @property
+    def tool_names(self) -> list[str]:
+        """The names of these tools."""
+        return [str(tool.get("function", {}).get("name")) for tool in self.offered]
+
 
 class Choice(NamedTuple):
     """One completion of a request."""
@@ -145,8 +150,7 @@ def choice_of(name: str, generation: Generation, asked: Asked) -> Choice:
     text = generation.response_text
     text = text[: min((text.find(stop) for stop in asked.stop if stop in text), default=len(text))]
     message: dict[str, Any] = {"role": "assistant", "content": text}
-    names = [str(tool.get("function", {}).get("name")) for tool in asked.offered]
-    found = first_call(text, names) if names else None
+    found = first_call(text, asked.tool_names) if asked.offered else None
     if found is not None:
         with suppress(ValueError):
             tool, arguments = name_and_arguments(found.text)

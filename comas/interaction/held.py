@@ -13,7 +13,9 @@ class Asked:
     messages: Sequence[Message]
     """Those after the answer that it continues."""
     continues: str | None
-    """The turn whose chat and answer its first messages are."""
+    """The turn whose chat and answer come before these."""
+    tools: Sequence[str]
+    """Names of the tools that it offers."""
 
 
 @dataclass(frozen=True)

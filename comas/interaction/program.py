@@ -155,8 +155,9 @@ class DiscussionGuest:
         first = self._numbers[agent]
         self._numbers[agent] += asked.n
         requests = [self._request(agent, role, first + i, asked, chat) for i in range(asked.n)]
-        new = held.Asked(chat.messages[chat.num_followed :], continued.turn_id)
-        self.asked |= {request.turn[1]: new for request in requests}
+        new = chat.messages[chat.num_followed :]
+        kept = held.Asked(new, continued.turn_id, asked.tool_names)
+        self.asked |= {request.turn[1]: kept for request in requests}
         self.num_concurrent += agent in self._asking.values()
         tasks = self._discussion.tasks
         assert tasks is not None, "discussions run in schedules.hold, which an error ends"

@@ -40,8 +40,14 @@ def read_threads(step: int, path: Path) -> list[Thread]:
 
 def thread_of(record: Record, *, step: int, is_scored: bool = True) -> Thread:
     """Convert the record of a discussion. If it ``is_scored``, only scorings decide; otherwise the
-    judgments or ratings in its evaluations."""
-    turns: Sequence[Record] = record["turns"]
+    judgments or ratings in its evaluations. A program's requests stand in their order, side by
+    side."""
+    program = record.get("program", {})
+    asked = program.get("asked", {})
+    places = {turn_id: place for place, turn_id in enumerate(asked)}
+    turns: Sequence[Record] = sorted(
+        record["turns"], key=lambda turn: places.get(turn["turn_id"], len(places))
+    )
     judging = {"evaluation"} | {
         r for r, what in record.get("roles", {}).items() if what == "judges"
     }
@@ -59,10 +65,10 @@ def thread_of(record: Record, *, step: int, is_scored: bool = True) -> Thread:
         below = (score for name, score in scores.items() if f"{name}.".startswith(f"{this}."))
         return PageTurn(
             id=this,
-            parent=turn["parent_turn_id"],
+            parent=None if this in (*asked, program.get("answer")) else turn["parent_turn_id"],
             role=turn["role"],
             agent=turn["agent"],
-            round=turn["round"],
+            round=None if this in asked else turn["round"],
             text=turn["response"],
             reward=turn["reward"],
             verdict=verdict,
@@ -74,18 +80,22 @@ def thread_of(record: Record, *, step: int, is_scored: bool = True) -> Thread:
             calls=_calls_of(turn),
             signs=_signs(turn, verdict, decided=scores[this], record=record),
             is_solution="verdict" in turn,
+            asked=asked.get(this),
         )
 
+    ended = {name: program.get(name) for name in ("answer", "returned", "error")}
+    how = "failed" if ended["error"] else "answered"
     return Thread(
         id=record["discussion_id"],
         step=step,
         question_key=record["question"],
         question=record["question"],
         domain=record["domain"],
-        labels={},
+        labels={"program": f"program {how}"} if program else {},
         chunk=str(step),
         turns=tuple(map(page_turn, turns)),
         gold=record.get("gold", ""),
+        program=ended if program else None,
     )
 
 

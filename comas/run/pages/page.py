@@ -52,6 +52,8 @@ class PageTurn:
     """Properties to filter by, such as ``"truncated"`` (``_signs`` in ``discussions.py``)."""
     is_solution: bool = False
     """True if ``verdict`` is on the turn itself."""
+    asked: Mapping[str, Any] | None = None
+    """What a program asked for it (``comas.interaction.held.Asked``)."""
 
 
 @dataclass(frozen=True)
@@ -72,6 +74,8 @@ class Thread:
     turns: tuple[PageTurn, ...]
     gold: str = ""
     """The reference answer, if known."""
+    program: Mapping[str, Any] | None = None
+    """How the program ended that held it (``comas.interaction.held.Outcome``)."""
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ const MARKS = { correct: "✓", wrong: "✗", unanswered: "?", failed: "!" };
 const HARMLESS = "tool call";
 const NEAR = /^within /; // the sign of a verdict within a tolerance
 const LONG_CHARS = 5000;
+const LONG_MESSAGE = 400;
 
 /** Create an element; texts are never parsed as HTML. */
 function make(tag, properties = {}, ...children) {
@@ -41,8 +42,15 @@ function short(number) {
 }
 
 /** The heading of a turn: role, agent, verdict, scores, reward, signs. */
-function aboutTurn(turn) {
+function aboutTurn(turn, thread) {
   const said = [make("strong", {}, turn.role), make("span", {}, turn.agent === null ? "given" : `agent ${turn.agent}`)];
+  if (turn.asked) {
+    const { continues, tools } = turn.asked;
+    said.unshift(make("span", {}, `request ${numberOf(turn.id, thread)}`));
+    said.push(make("span", {}, continues ? `continues request ${numberOf(continues, thread)}` : "new chat"));
+    if (tools.length) said.push(make("span", {}, `may call ${tools.join(", ")}`));
+    said.push(make("span", {}, turn.id));
+  }
   if (turn.round !== null) said.push(make("span", {}, `round ${turn.round}`));
   if (turn.is_solution && turn.verdict) {
     said.push(make("span", { className: turn.verdict }, `${MARKS[turn.verdict]} ${verdictName(turn)}`));
@@ -103,11 +111,34 @@ function saidElement(turn, isFormatted) {
   return make("div", { className: "said" }, ...parts.filter(Boolean), rest || !parts.length ? text(rest) : null);
 }
 
+/** A message of a program's request; a long one is folded. */
+function messageElement({ role, content }, isFormatted) {
+  const begins = make("span", { className: "begins" }, content.slice(0, 200).replace(/\s+/g, " "));
+  const text = isFormatted ? formatted(content) : make("pre", {}, content);
+  return make("details", { className: "message", open: content.length < LONG_MESSAGE }, make("summary", {}, role, begins), text);
+}
+
+/** The number of a program's request, from 1; 0 for a turn that no request led to. */
+function numberOf(id, thread) {
+  return thread.turns.filter((turn) => turn.asked).findIndex((turn) => turn.id === id) + 1;
+}
+
+/** What a program returned, or why it failed. */
+function programElement(thread) {
+  const { answer, returned, error } = thread.program;
+  if (error) return make("p", { className: "wrong" }, `The program failed after ${thread.turns.length} replies: ${error}`);
+  const number = numberOf(answer, thread);
+  const final = number ? `The reply to request ${number} is its answer.` : "That is its answer, which no agent gave.";
+  return make("p", {}, `The program returned ${returned ? `"${returned}"` : "nothing"}. `, make("span", { className: "faint" }, final));
+}
+
 /** The prompt and text of a turn. shown: {prompt, tokens, formatted}; detail may be undefined. */
 function turnParts(turn, shown, detail) {
   const tokens = shown.tokens && detail?.tokens;
   const thinking = make("details", { className: "thinking" }, make("summary", {}, "thinking"), make("pre", {}, turn.thinking));
   return [
+    ...(turn.asked?.messages ?? []).map((message) => messageElement(message, shown.formatted)),
+    turn.asked ? make("div", { className: "caption" }, "reply") : null,
     shown.prompt && detail ? make("pre", { className: "prompt" }, detail.prompt) : null,
     turn.thinking && !tokens ? thinking : null,
     tokens ? tokenBoxes(detail) : saidElement(turn, shown.formatted),
@@ -118,7 +149,7 @@ function turnParts(turn, shown, detail) {
 function turnElement(turn, thread, view) {
   const { shown, details, fits, folds } = view;
   const begins = turn.text.slice(0, 200).replace(/\s+/g, " ");
-  const about = make("summary", { className: "about" }, ...aboutTurn(turn), make("span", { className: "begins" }, begins));
+  const about = make("summary", { className: "about" }, ...aboutTurn(turn, thread), make("span", { className: "begins" }, begins));
   const folded = make("details", { className: "fold" }, about, ...turnParts(turn, shown, details?.[turn.id]));
   const name = `${thread.key} ${turn.id}`;
   folded.open = folds.get(name) ?? (!isLong(thread) || fits(turn));
@@ -140,7 +171,7 @@ function stripElement(thread) {
   if (solutions.length < 2) return null;
   const line = (name, cell) => make("tr", {}, make("th", {}, name), ...solutions.map((turn) => make("td", {}, cell(turn))));
   const head = ({ id, round, agent }) => make("button", { type: "button", onclick: (event) => showTurn(turnsIn(event.target.closest(".thread")).find((each) => each.dataset.turn === id)) },
-    round === null ? id : `${round}${solutions.filter((each) => each.round === round).length > 1 ? ` · agent ${agent}` : ""}`);
+    round === null ? (numberOf(id, thread) ? `request ${numberOf(id, thread)}` : id) : `${round}${solutions.filter((each) => each.round === round).length > 1 ? ` · agent ${agent}` : ""}`);
   return make("table", { className: "strip" }, line("round", head),
     line("verdict", (turn) => make("span", { className: turn.verdict, title: verdictName(turn) }, MARKS[turn.verdict])),
     line("score", (turn) => turn.scores.join(", ")),
@@ -186,6 +217,7 @@ function threadElement(thread, view) {
     make("div", { className: "about" }, thread.id),
     make("div", { className: "question" }, shown.formatted ? formatted(thread.question) : make("pre", {}, thread.question)),
     goldElement(thread.gold),
+    thread.program ? programElement(thread) : null,
     links.length ? make("div", { className: "occurrences" }, make("span", { className: "faint" }, "Asked also, shown beside:"), ...links) : null,
     missing,
     stripElement(thread),
