@@ -25,14 +25,13 @@ from comas.engines.cluster.supervision import EngineError
 from comas.interaction.criticism import CRITICISMS
 from comas.interaction.schedules import SCHEDULES
 from comas.policy_optimization import ADVANTAGE_ESTIMATORS
-from comas.preflight.checks import errors_of
+from comas.preflight.checks import Check, errors_of
 from comas.preflight.configuration import load_config
 from comas.preflight.plugins import PLUGIN_KEYS, check_plugins, user_sources
 from comas.reward_formulation import REWARD_SCHEMES
 from comas.run import RunDirectory
 from comas.run.trackers import TRACKERS
 from comas.types import Question
-from comas.utils.terminal import EXIT_ERROR
 from comas.verification import Verifier
 from comas.verification.verifiers import VERIFIERS
 from evaluation.benchmarks import BENCHMARKS
@@ -231,33 +230,19 @@ def test_a_dry_run_tries_the_worked_example_and_says_where_it_is(tmp_path, caplo
         assert f"{path}, line {line}, sha256 {digest}" in caplog.text
 
 
-def test_a_dry_run_says_what_it_did_not_try_and_why(tmp_path, caplog):
-    path = written(
-        tmp_path / "mine.py",
-        "def short(completions):\n    return [1.0]\n\n\n"
-        "def true(response, gold):\n    return True\n\n\n"
-        "def tracker(config, run):\n    raise SystemError('made')\n",
-    )
-    own = [f"reward.scheme=trl:{path}:short", f"verification.verifiers.math={path}:true"]
-    assert main(["--dry-run", str(QUICKSTART), f"saves={tmp_path}", *own]) == 0
+def test_what_cannot_be_tried_before_a_run_is_said_with_the_reason(tmp_path):
+    path = written(tmp_path / "mine.py", "def x(*arguments):\n    raise SystemError('made')\n")
+    verifier = f"verification.verifiers.science={path}:x"
+
+    def checks(train: QuestionSet | None, *settings: str) -> list[Check]:
+        return check_plugins(load_config(QUICKSTART, settings), train)
+
+    early = checks(None, f"reward.scheme=trl:{path}:x", verifier)
     later = "was not tried: it is called with questions of data.train, which are not here yet"
-    assert (
-        f"warning: {own[0]} {later}" in caplog.text and f"warning: {own[1]} {later}" in caplog.text
-    )
-    assert "no errors, 2 warnings" in caplog.text
-    caplog.clear()
-    assert main(arguments_of(tmp_path, *own)) == EXIT_ERROR
-    said = [
-        "short returned 1 values for",
-        "says True; let it say",
-        "dry run: 2 errors, no warnings",
-    ]
-    assert [words for words in said if words not in caplog.text] == []
-    caplog.clear()
-    other = [f"verification.verifiers.science={path}:true", f"logging.trackers=[{path}:tracker]"]
-    assert main(arguments_of(tmp_path, *other)) == 0
-    assert f"{other[0]} was not tried: data.train asks nothing of the domain sci" in caplog.text
-    assert "not tried: it writes files" in caplog.text and "no errors, 1 warning" in caplog.text
+    assert [str(check.warning).endswith(later) for check in early] == [True, True]
+    tracker, other = checks(ASKED, verifier, f"logging.trackers=[{path}:x]")[::-1]
+    assert "data.train asks nothing of the domain science" in str(other.warning)
+    assert "not tried: it writes files" in tracker.present and tracker.warning is None
 
 
 def begun(config: Config) -> Path:

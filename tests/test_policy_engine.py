@@ -25,7 +25,7 @@ from deepspeed.runtime.zero.offload_states import offload_adam_states
 from model_types import save_model_type
 from safetensors.torch import load_file, save_file
 from tiny_models import CHAT_TEMPLATE, save_tiny_model
-from torch.nn.functional import cosine_similarity, logsigmoid
+from torch.nn.functional import logsigmoid
 
 from comas.config.schema import Algorithm, Custom, Dpo, Grpo, Optimization, Policy, ReinforcePP
 from comas.engines.policy import engine as engine_module
@@ -70,7 +70,6 @@ REINFORCE_PP = ReinforcePP()
 DR_GRPO = Custom(estimator="comas.ideas.advantages:dr_grpo", loss_aggregation="constant_length")
 
 Weights = dict[str, torch.Tensor]
-JUDGED: tuple[str, ...] = ("solution", "evaluation", "scoring")
 
 
 def save_tiny_models(folder: Path) -> None:
@@ -80,9 +79,7 @@ def save_tiny_models(folder: Path) -> None:
     save_tiny_model(folder / "llama", "untied", num_key_value_heads=1)
 
 
-def make_samples(
-    count: int = 11, *, seed: int = 0, roles: Sequence[str] = ("solution",)
-) -> list[TrainingSample]:
+def make_samples(count: int = 11, *, seed: int = 0) -> list[TrainingSample]:
     """Ragged random samples in groups of 4, with rewards between 0 and 1."""
     rng = Random(seed)
 
@@ -94,7 +91,7 @@ def make_samples(
     for i in range(count):
         prompt, response = tokens(3, 20), tokens(1, 15)
         rollout = tuple(rng.uniform(-6, -4) for _ in response)
-        place = (0, f"q{i // 4}", "d", f"r0.s{i}", 0, roles[i % len(roles)])
+        place = (0, f"q{i // 4}", "d", f"r0.s{i}", 0, "solution")
         samples.append(TrainingSample(*place, prompt, response, rollout, rng.random()))
     return samples
 
@@ -430,20 +427,6 @@ def test_a_gradient_that_is_not_finite_is_skipped_and_leaves_no_trace(qwen2, zer
     assert largest_difference(weights_of(untroubled), weights_of(trainer)) == 0
 
 
-@pytest.mark.parametrize("zero_stage", [0, 2])
-def test_bfloat16_training_moves_with_float32(qwen2, zero_stage):
-    start = torch.cat([weight.flatten() for weight in plain_weights(load_plain(qwen2)).values()])
-
-    def movement(dtype: str) -> torch.Tensor:
-        trainer = make_trainer(qwen2, learning_rate=2e-3, zero_stage=zero_stage, dtype=dtype)
-        trainer.update(make_samples(), step=0)
-        weights = weights_of(trainer).values()
-        assert {str(weight.dtype) for weight in weights} == {f"torch.{dtype}"}
-        return torch.cat([weight.float().flatten() for weight in weights]) - start
-
-    assert cosine_similarity(movement("float32"), movement("bfloat16"), dim=0) > 0.8
-
-
 TWO_GROUPS = case_file("policy_engine")["TWO_GROUPS"]
 
 
@@ -585,23 +568,6 @@ def test_a_kl_coef_pulls_back_to_the_reference(qwen2, algorithm):
 # ---- Weights and checkpoints ----
 
 
-@stages_and_dtypes
-def test_a_resumed_run_equals_an_uninterrupted_one(qwen2, tmp_path, zero_stage, dtype):
-    changes = {"train_batch_size": 6, "warmup_steps": 2, "lr_schedule": "cosine"}
-    make = partial(
-        make_trainer, qwen2, **changes, num_optimizer_steps=8, zero_stage=zero_stage, dtype=dtype
-    )
-    buffers = [make_samples(seed=step) for step in range(4)]
-    straight, stopped, resumed = (make() for _ in range(3))
-    expected = [straight.update(buffers[step], step=step) for step in range(4)]
-    found = [stopped.update(buffers[step], step=step) for step in range(2)]
-    stopped.save_checkpoint(tmp_path)
-    resumed.load_checkpoint(tmp_path)
-    found += [resumed.update(buffers[step], step=step) for step in (2, 3)]
-    assert found == expected
-    assert largest_difference(weights_of(straight), weights_of(resumed)) == 0
-
-
 def test_what_an_estimator_remembers_is_part_of_the_checkpoint(qwen2, tmp_path):
     make = partial(make_trainer, qwen2, algorithm=Custom(estimator="comas.ideas.advantages:rae"))
     straight, resumed, forgetful = make(), make(), make()
@@ -693,14 +659,22 @@ def test_packing_is_for_plain_causal_attention_and_a_plain_head(model_type, chan
     assert str(why_padded(model)) == said
 
 
-@cases("zero_stage, adam_offload", (1, False), (2, True), (3, True))
-def test_offloaded_states_are_saved_whole(qwen2, tmp_path, monkeypatch, zero_stage, adam_offload):
+@cases(
+    "zero_stage, dtype, adam_offload",
+    (1, "float32", False),
+    (2, "bfloat16", False),
+    (3, "float32", True),
+)
+def test_offloaded_states_are_saved_whole(
+    qwen2, tmp_path, monkeypatch, zero_stage, dtype, adam_offload
+):
     """As on shared GPUs, where states are offloaded when a step is saved."""
     config = partial(shard_every_parameter, offload=adam_offload)
     monkeypatch.setattr(engine_module, "deepspeed_config", config)
     algorithm = ReinforcePP(kl_coef=0.1)
     awake, asleep, resumed = (
-        make_trainer(qwen2, algorithm=algorithm, zero_stage=zero_stage) for _ in range(3)
+        make_trainer(qwen2, algorithm=algorithm, zero_stage=zero_stage, dtype=dtype)
+        for _ in range(3)
     )
     buffers = [make_samples(seed=step) for step in range(2)]
     assert asleep.update(buffers[0], step=0) == awake.update(buffers[0], step=0)
@@ -749,6 +723,13 @@ def test_the_optimiser_is_offloaded_on_gpus_and_its_bucket_is_small(device, num_
 # ---- Two ranks ----
 
 
+ON_TWO_RANKS: dict[str, Any] = {
+    "algorithm": ReinforcePP(kl_coef=0.1),
+    "train_batch_size": 6,
+    **{"warmup_steps": 2, "lr_schedule": "cosine", "num_optimizer_steps": 8},
+}
+
+
 def run_rank(rank: int, work: Path) -> None:
     """Every ZeRO stage on two ranks; each writes what the tests compare."""
     torch.set_num_threads(1)
@@ -758,12 +739,10 @@ def run_rank(rank: int, work: Path) -> None:
     make = partial(make_trainer, work / "qwen2", **keys, micro_batch_tokens=1)
     found: dict[str, Any] = {}
     for stage in ZERO_STAGES:
-        settings = replace(OPTIMIZATION, train_batch_size=6)
-        options = {"zero_stage": stage, "optimization": settings}
-        trainer, resumed = (make(**options, algorithm=ReinforcePP(kl_coef=0.1)) for _ in range(2))
-        stats = [trainer.update(make_samples(roles=JUDGED), step=0)]
+        trainer, resumed = (make(**ON_TWO_RANKS, zero_stage=stage) for _ in range(2))
+        stats = [trainer.update(make_samples(), step=0)]
         trainer.save_checkpoint(work / f"checkpoint{stage}")
-        later = make_samples(seed=1, roles=JUDGED)
+        later = make_samples(seed=1)
         stats.append(trainer.update(later, step=1))
         resumed.load_checkpoint(work / f"checkpoint{stage}")
         again = resumed.update(later, step=1)
@@ -827,15 +806,10 @@ def assert_alike(one: UpdateStats, other: UpdateStats) -> None:
 
 @stages
 def test_two_ranks_equal_one_and_resume_exactly(qwen2, two_ranks, zero_stage):
-    alone = make_trainer(
-        qwen2,
-        train_batch_size=6,
-        algorithm=ReinforcePP(kl_coef=0.1),
-        zero_stage=zero_stage,
-    )
+    alone = make_trainer(qwen2, **ON_TWO_RANKS, zero_stage=zero_stage)
     first, second = (rank[str(zero_stage)] for rank in two_ranks)
     for step in range(2):
-        stats = alone.update(make_samples(seed=step, roles=JUDGED), step=step)
+        stats = alone.update(make_samples(seed=step), step=step)
         assert_alike(first["stats"][step], stats)
     assert largest_difference(weights_of(alone), first["weights"]) < 1e-5
     assert first["stats"] == second["stats"]

@@ -12,11 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tables import cases
 
-from comas.config.schema import Custom, ReinforcePP
-from comas.config.schema.algorithm import AGGREGATIONS, CORRECTIONS
+from comas.config.schema import Custom
+from comas.config.schema.algorithm import CORRECTIONS
 from comas.policy_optimization import batching, logprobs
 from comas.policy_optimization.balancing import (
-    divide_samples,
     group_samples,
     split_into_micro_batches,
     split_into_rows,
@@ -123,84 +122,24 @@ def test_the_surrogate_clips_gains(settings, ratio, advantage, loss, num_clipped
 
 @cases(
     "aggregation, weights, loss",
-    # Losses 1 and 2 of one response, between which a tool's token is, and 5 of the other, of at
-    # most 4 tokens each.
-    ("token_mean", [[1 / 3, 0, 1 / 3], [1 / 3, 0, 0]], (1 + 2 + 5) / 3),
-    ("sequence_mean", [[1 / 4, 0, 1 / 4], [1 / 2, 0, 0]], (1.5 + 5) / 2),
-    ("constant_length", [[1 / 8, 0, 1 / 8], [1 / 8, 0, 0]], (1 + 2 + 5) / (2 * 4)),
+    # Of a step of 7 tokens in 4 responses of at most 4: losses 1 and 2 of one response, between
+    # which a tool's token is, and 5 of another.
+    ("token_mean", [[1 / 7, 0, 1 / 7], [1 / 7, 0, 0]], (1 + 2 + 5) / 7),
+    ("sequence_mean", [[1 / 8, 0, 1 / 8], [1 / 4, 0, 0]], (1.5 + 5) / 4),
+    ("constant_length", [[1 / 16, 0, 1 / 16], [1 / 16, 0, 0]], (1 + 2 + 5) / (4 * 4)),
 )
 def test_an_aggregation_weighs_tokens_or_responses(aggregation, weights, loss):
     advantages = -torch.tensor([[1.0, 9.0, 2.0], [5.0, 0.0, 0.0]])
     mask = torch.tensor([[True, False, True], [True, False, False]])
     logprobs = torch.zeros(2, 3, requires_grad=True)
-    step = totals(3, 2, longest=4)
+    step = totals(7, 4, longest=4)
     found = surrogate(logprobs, advantages, mask, step, loss_aggregation=aggregation)
     assert found.loss.item() == pytest.approx(loss)
     found.loss.backward()
     torch.testing.assert_close(logprobs.grad, -advantages * torch.tensor(weights))
 
 
-@pytest.mark.parametrize("aggregation", AGGREGATIONS)
-@pytest.mark.parametrize("cuts", [[[0, 1, 2, 3]], [[3], [0, 2], [1]], [[0], [1], [2], [3], []]])
-def test_loss_and_gradient_do_not_depend_on_micro_batches(aggregation, cuts):
-    generator = torch.Generator().manual_seed(0)
-    logprobs, old, advantages = torch.randn(3, 4, 5, generator=generator).unbind()
-    logprobs.requires_grad_()
-    targets = Targets(mask_of(5, 2, 3, 1), advantages, old, None, None, torch.zeros(4, 5))
-    algorithm = ReinforcePP(loss_aggregation=aggregation)
-
-    def share(rows: list[int]) -> tuple[torch.Tensor, torch.Tensor]:
-        width = max((int(targets.mask[i].sum()) for i in rows), default=1)
-        found = policy_loss(
-            logprobs[rows, :width],
-            targets=targets.rows(rows, width),
-            totals=totals(11, 4),
-            algorithm=algorithm,
-        )
-        return found.loss, found.num_clipped
-
-    whole, num_clipped = share([0, 1, 2, 3])
-    losses, counts = zip(*map(share, cuts), strict=True)
-    torch.testing.assert_close(sum(losses), whole)
-    assert sum(counts).item() == num_clipped.item()
-    gradients = (torch.autograd.grad(loss, logprobs)[0] for loss in (sum(losses), whole))
-    torch.testing.assert_close(*gradients)
-
-
-@pytest.mark.parametrize("correction", CORRECTIONS)
-def test_an_empty_micro_batch_has_no_loss_and_nothing_to_clip_or_to_correct(correction):
-    zeros, no_token = torch.zeros(1, 1, requires_grad=True), torch.zeros(1, 1, dtype=torch.bool)
-    found = surrogate(zeros, torch.zeros(1, 1), no_token, totals(7), rollout_correction=correction)
-    found.loss.backward()
-    assert [*(value.item() for value in found), zeros.grad.item()] == [0, 0, 0, 0]
-
-
 # Ratios pi_old / pi_rollout of three responses, with the geometric means 2, 1 and 6.
-RATIOS = torch.tensor([[1.0, 4.0], [0.25, 4.0], [6.0, 1.0]])
-RATIO_MASK = torch.tensor([[True, True], [True, True], [True, False]])
-
-
-@cases(
-    "name, weights, num_corrected",
-    ("tis", [[1.0, 2.0], [0.25, 2.0], [2.0, 0.0]], 3),
-    ("icepop", [[1.0, 4.0], [0.0, 4.0], [0.0, 0.0]], 2),
-    ("seq_mask_tis", [[1.0, 4.0], [0.25, 4.0], [0.0, 0.0]], 1),
-)
-def test_a_correction_weighs_tokens_by_their_ratios_within_its_bounds(name, weights, num_corrected):
-    logprobs, rollout = torch.zeros(3, 2, requires_grad=True), -RATIOS.log() * RATIO_MASK
-    found = surrogate(
-        logprobs,
-        torch.ones(3, 2),
-        RATIO_MASK,
-        totals(5, 3),
-        rollout=rollout,
-        rollout_correction=name,
-    )
-    # What is left out still counts in the denominator: 5 tokens.
-    assert found.loss.item() == pytest.approx(-sum(map(sum, weights)) / 5)
-    found.loss.backward()
-    torch.testing.assert_close(logprobs.grad, -torch.tensor(weights) / 5)
-    assert found.num_corrected == num_corrected
 
 
 THEIR_CORRECTIONS = {
@@ -341,28 +280,6 @@ def test_ranks_share_all_samples_in_equally_many_micro_batches(split, lengths, l
     pads = split is split_into_rows
     sizes = [len(batch) * max(batch, default=0) if pads else sum(batch) for batch in batches]
     assert all(size <= limit or len(b) == 1 for size, b in zip(sizes, batches, strict=True))
-
-
-@cases(
-    "lengths, limit, ranks, shares",
-    # Rows as long as the longest: 9, then 2 x 8 with the 4, then 2 x 3 with the 2.
-    ([9, 2, 8, 3, 4], 16, 1, [[[2, 4], [0], [3, 1]]]),
-    # A row above the limit is alone.
-    ([20, 2, 2], 4, 1, [[[0], [1, 2]]]),
-    # All would fit into one, but each of the ranks gets some.
-    ([5, 4, 2, 1], 99, 2, [[[0, 1]], [[2, 3]]]),
-    ([5], 99, 2, [[[0]], [[]]]),
-    ([], 99, 2, [[[]], [[]]]),
-)
-def test_rows_are_counted_with_their_padding(lengths, limit, ranks, shares):
-    assert split_into_rows(lengths, micro_batch_tokens=limit, num_ranks=ranks) == shares
-
-
-def test_a_pair_of_padded_rows_is_never_parted():
-    pairs = answers((A, 2), (A, 9), (A, 1), (A, 1))
-    # Two rows of 13 tokens, and two of 5.
-    found = divide_samples(pairs, micro_batch_tokens=26, num_ranks=1, unit=2, pads=True)
-    assert found == [[[0, 1], [2, 3]]]
 
 
 def test_pairs_stay_together_in_optimiser_steps():

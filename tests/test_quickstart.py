@@ -24,7 +24,6 @@ from comas.quickstart.probe import probe_records
 from comas.quickstart.questions import draw_problem, records
 from comas.quickstart.worked import slip, work
 from comas.quickstart.world import HABITS, MISTAKES, SLIP, UNSEEN, Mixture
-from comas.types import DOMAINS
 from comas.utils import files
 from comas.utils.files import json_lines, write_text
 from comas.verification.verifiers import verify
@@ -41,9 +40,6 @@ def test_train_and_validation_are_distinct_and_read_as_real_data(tmp_path):
     write_text(tmp_path / "validation.jsonl", json_lines(validation))
     loaded = load_questions(tmp_path / "validation.jsonl")
     assert [question.text for question in loaded.questions] == [row["prompt"] for row in validation]
-    assert [question.domain for question in loaded.questions[:4]] == [*DOMAINS, DOMAINS[0]]
-    assert loaded.answers == {row["id"]: row["answer"] for row in validation}
-    assert validation == records(seed=0, held_out=True, num_per_domain=100)
     assert validation != records(seed=1, held_out=True, num_per_domain=100)
 
 

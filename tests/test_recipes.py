@@ -1,6 +1,5 @@
 """Configuration files based on others, options of the engines, former keys."""
 
-import ast
 import fnmatch
 import re
 from dataclasses import fields
@@ -11,7 +10,7 @@ from config_errors import errors, every_key, only_error
 from small_runs import REPOSITORY
 from tables import cases, pairs
 
-from comas.config import Config, changed_keys, config_as_yaml, load, schema
+from comas.config import Config, changed_keys, config_as_yaml, load
 from comas.config.former import former_keys
 from comas.config.keys import keys_of, owner_of
 from comas.config.schema import Optimization, Policy, Rollout
@@ -104,23 +103,6 @@ def test_no_former_name_is_a_present_one_and_each_leads_to_one():
     assert not {*tables["renamed"], *tables["gone"]} & set(keys)
     ours = [*tables["renamed"].values(), *tables["released"].values()]
     assert [said for said in ours if not owner_of(re.split("[ =]", said)[0], keys)] == []
-
-
-KEYS_STAND_IN = [*Path(schema.__file__).parent.glob("[!_]*.py"), Path(evaluation_config.__file__)]
-
-
-@pytest.mark.parametrize("path", KEYS_STAND_IN, ids=lambda path: path.name)
-def test_every_key_says_what_it_is_for(path):
-    undocumented = []
-    for section in ast.parse(path.read_text()).body:
-        if not isinstance(section, ast.ClassDef):
-            continue
-        for statement, following in zip(section.body, [*section.body[1:], None], strict=True):
-            if not isinstance(statement, ast.AnnAssign) or "key(" not in ast.unparse(statement):
-                continue
-            if not (isinstance(following, ast.Expr) and isinstance(following.value, ast.Constant)):
-                undocumented.append(f"{section.name}.{ast.unparse(statement.target)}")
-    assert undocumented == []
 
 
 def test_an_example_fits_its_key():

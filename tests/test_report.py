@@ -120,14 +120,6 @@ def test_the_parts_of_two_runs_are_compared_each_with_its_like(tmp_path):
     }
 
 
-@cases("verdicts, told", ("cuuu", "3 of 4 replies"), ("cwuu", ""), ("ffuw", ""), ("ffuu", "2 of 2"))
-def test_replies_without_an_answer_are_told_where_they_are_most(tmp_path, verdicts, told):
-    write(tmp_path / "base", evaluation([verdicts]))
-    text = write_summary(tmp_path / "base")
-    said = f"## No answer in the form asked for\n\n- base, vanilla, gsm8k: {told}"
-    assert (said in text) if told else ("No answer in the form" not in text)
-
-
 def difference(*, of: Sequence[str], to: Sequence[str]) -> Difference:
     ours, theirs = (accuracy_of(evaluation(each), "strict") for each in (of, to))
     found = paired_difference(ours, reference=theirs)

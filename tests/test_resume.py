@@ -19,9 +19,7 @@ from comas.preflight import preparation
 from comas.preflight.configuration import load_config
 from comas.preflight.preparation import prepare
 from comas.run import RunDirectory
-from comas.run.seals import Origin, changed_inputs
 from comas.run.status import trained_steps
-from comas.utils.model_folder import contents_of
 from comas.utils.terminal import EXIT_ERROR
 
 
@@ -252,15 +250,6 @@ def test_inputs_that_changed_are_another_setting(tmp_path, caplog, file, change,
         assert re.search(told, caplog.text), caplog.text
         assert "or add resume_changed=true" in caplog.text
     assert main(["--dry-run", f"resume={path}", "resume_changed=true"]) == 0, caplog.text
-
-
-def test_a_model_of_the_hub_is_known_by_its_commit(tmp_path):
-    snapshots = [tmp_path / "snapshots" / commit for commit in ("1" * 40, "2" * 40)]
-    told = [contents_of("owner/model", folder=folder) for folder in snapshots]
-    assert told == [f"commit {'1' * 40}", f"commit {'2' * 40}"]
-    origin = Origin("a", inputs={"owner/model": told[0], "data.train": "sha256 3"})
-    changes = changed_inputs(origin, {"owner/model": told[1], "data.probe": "sha256 4"})
-    assert changes == {"contents of owner/model": ("commit 111111111111", "commit 222222222222")}
 
 
 UNSIGNED = '{"run": "a", "files": {}}'

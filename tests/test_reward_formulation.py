@@ -132,15 +132,6 @@ def test_without_scoring_the_judgments_are_votes(judgments, rewards):
     assert rewarded("judgment", {"r0.s0": ""} | said).rewards == rewards
 
 
-def test_judgments_are_counted():
-    said = ["<judgment>correct</judgment>", "no idea", "<judgment>incorrect</judgment>", ""]
-    evaluations = [turn(f"r0.s0.e{i}", text) for i, text in enumerate(said)]
-    metrics = REWARD_SCHEMES["judgment"](
-        [discussion(turn("r0.s0"), *evaluations)], evidence={}
-    ).metrics
-    assert metrics == {"judgment/approval_rate": 0.25, "judgment/invalid_rate": 0.5}
-
-
 def scored(number: int, score: int | None) -> Discussion:
     """A solution, its evaluation and its scoring."""
     said = "no idea" if score is None else f"<score>{score}</score>"

@@ -107,12 +107,7 @@ def test_records_and_pages_know_what_a_declared_role_is_for(planned):
     assert record["roles"] == {"plan": "helps"}
     assert [turn.get("score") for turn in record["turns"]] == [None, None, None, 2]
     plan, solution, evaluation, scoring = thread_of(record, step=1).turns
-    assert [t.is_solution for t in (plan, solution, evaluation, scoring)] == [
-        False,
-        True,
-        False,
-        False,
-    ]
+    assert [t.is_solution for t in (plan, solution, evaluation, scoring)] == [0, 1, 0, 0]
     assert (plan.verdict, scoring.verdict) == (None, "unanswered")
     assert plan.scores == (2,) and "unparsable" not in plan.signs and "unparsable" in solution.signs
 

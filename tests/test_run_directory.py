@@ -11,7 +11,6 @@ import sys
 from pathlib import Path
 
 import pytest
-from page_runs import discussion
 from small_runs import REPOSITORY, reopened, rows_of, save_checkpoint
 from tables import case_file, cases
 
@@ -63,22 +62,8 @@ def test_the_git_state_tells_a_checkout_from_an_installed_package(tmp_path):
     clean = git_state(tmp_path)
     assert clean is not None
     assert (len(clean["commit"]), clean["dirty"]) == (40, False)
-    (tmp_path / "results").mkdir()
-    (tmp_path / "results/report.md").write_text("written by a run")
-    assert git_state(tmp_path) == clean
     (tmp_path / "comas" / "a.py").write_text("changed")
     assert git_state(tmp_path) == {**clean, "dirty": True}
-
-
-def test_a_saves_folder_that_cannot_be_made_is_a_clear_error(config, tmp_path):
-    (tmp_path / "file").write_text("")
-    config.saves = str(tmp_path / "file" / "saves")
-    with pytest.raises(FileError, match=r"cannot write .*file/saves: Not a directory"):
-        RunDirectory.create(config)
-    config.saves = str(tmp_path / "other")
-    (tmp_path / "other/latest").mkdir(parents=True)
-    with pytest.raises(FileError, match="latest: Is a directory"):  # and is not overwritten
-        RunDirectory.create(config)
 
 
 def test_the_log_takes_what_is_said_in_a_run_until_the_disk_is_full(config, caplog, capsys):
@@ -107,22 +92,6 @@ def test_a_step_is_one_line_on_the_disk_at_once_and_what_is_not_finite_is_null(c
             {"step": 3, "a": None, "b": None, "c": 1.0},
         ]
     assert "step 3: not finite, written as null: a, b" in caplog.text
-
-
-def test_discussions_are_written_readably_with_rewards_and_verdicts(config):
-    item = discussion(1, answer="61", score="1")
-    with RunDirectory.create(config) as run:
-        verdicts = {("step1/math/17/copy0", "r0.s0"): "wrong"}
-        run.save_discussions(1, [item], verdicts=verdicts, answers={"math/17": "Ça fait 71"})
-        text = (run.path / "discussions" / "step_0001.jsonl").read_text("utf-8")
-    [written] = map(json.loads, text.splitlines())
-    assert "Ça fait 71" in text and written["gold"] == "Ça fait 71"
-    assert (written["question_id"], written["num_overlong_prompts"]) == ("math/17", 0)
-    solution, evaluation, scoring = written["turns"]
-    assert (solution["agent"], solution["reward"], solution["verdict"]) == (0, 0.0, "wrong")
-    assert (evaluation["parent_turn_id"], evaluation["reward"]) == ("r0.s0", 1.0)
-    assert "verdict" not in evaluation and scoring["score"] == 1
-    assert (solution["num_prompt_tokens"], solution["num_response_tokens"]) == (5, 1)
 
 
 def test_the_newest_checkpoints_are_kept_and_the_latest_found(config):
@@ -230,16 +199,3 @@ def test_the_key_is_made_once_and_the_users_alone(monkeypatch, tmp_path):
     assert (path.read_bytes(), len(key)) == (key, 32)
     assert path.stat().st_mode & 0o777 == 0o600
     assert names(path.parent) == ["seal.key"]
-
-
-@cases("state, said")
-def test_a_run_without_a_place_for_its_key_is_none(config, monkeypatch, tmp_path, state, said):
-    (tmp_path / "file").touch()
-    (tmp_path / "taken/comas/seal.key").mkdir(parents=True)
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / state))
-    told = (
-        f"{tmp_path / state}/comas/seal.key, can .* created: {said}. Set XDG_STATE_HOME to a folder"
-    )
-    with pytest.raises(FileError, match=told):
-        RunDirectory.create(config)
-    assert not (Path(config.saves) / "latest").is_symlink()

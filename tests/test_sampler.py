@@ -153,23 +153,6 @@ def test_whoever_does_not_know_the_password_is_turned_away():
     assert asyncio.run(ask_all(client_of(Impostor()), "a")) == [spoken("a")]
 
 
-def test_a_stranger_who_says_nothing_holds_up_no_end():
-    """Since Python 3.12, closing a server waits for its connections."""
-
-    class Visited(ScriptedEngine):
-        async def serve(self, endpoint: Endpoint) -> None:
-            self.stranger, self.writer = await asyncio.open_connection(endpoint.host, endpoint.port)
-            raise ActorDiedError()
-
-    async def ask() -> bytes:
-        [error] = await ask_all(client_of(engine), "a")
-        assert isinstance(error, LostEngineError)
-        return await asyncio.wait_for(engine.stranger.read(), timeout=20)
-
-    engine = Visited()
-    assert asyncio.run(ask()) == b""  # it was cut off
-
-
 def unexpected(engine: Any, error: LostEngineError) -> Any:
     raise error
 

@@ -21,7 +21,7 @@ from comas.reproduction.results import read_result
 from comas.run import RunDirectory, bookkeeping
 from comas.run.pages.run_report import report_source
 from comas.run.records import read_rows
-from comas.run.status import BEST, best_step, trained_steps
+from comas.run.status import BEST, trained_steps
 from comas.types import Request
 
 ACCURACY = "validation/accuracy"
@@ -29,12 +29,6 @@ ACCURACY = "validation/accuracy"
 
 def config(*overrides: str) -> Any:
     return load_config(QUICKSTART, list(overrides))
-
-
-def test_the_best_step_is_the_first_of_the_highest_values():
-    rows = [{"step": step, "x": x} for step, x in enumerate((0.25, None, 0.5, 0.5))]
-    assert best_step(rows, "x") == 2
-    assert best_step(rows, "y") is None
 
 
 def test_a_best_that_cannot_be_kept_is_refused_with_the_remedy():
@@ -66,17 +60,6 @@ def test_the_best_checkpoint_is_kept_beside_the_newest(tmp_path):
         assert run.best_checkpoint() == (2, path / "checkpoints/step_0002")
         found = run.latest_checkpoint()
         assert found is not None and found[0] == 4
-
-
-def test_where_no_best_checkpoint_is_it_is_said_why(tmp_path):
-    path = keeping_run(tmp_path / "a", [0.5, 0.2])
-    with reopened(path) as run, pytest.raises(ValueError, match="above that of step 0"):
-        run.best_checkpoint()
-    with (
-        RunDirectory.create(config(f"saves={tmp_path}")) as run,
-        pytest.raises(ValueError, match=r"training\.keep_best is null"),
-    ):
-        run.best_checkpoint()
 
 
 ACCURACIES = [0.1, 0.2, 0.5, 0.7, 0.6, 0.7, 0.5]

@@ -53,16 +53,6 @@ def test_sampling_values_are_for_all_agents_or_for_each():
         society(*FIVE, "rollout.temperature=[1,2]")
 
 
-def test_a_buffer_holds_what_was_said_since_the_policys_last_update():
-    buffers = Buffers([1, 2, 0])
-    taken = []
-    for step in (1, 2, 3):
-        buffers.add([[said(f"{step}a")], [said(f"{step}b")], [said(f"{step}c")]])
-        due = buffers.take_due(step, num_steps=3)
-        taken.append({policy: [s.question_id for s in own] for policy, own in due.items()})
-    assert taken == [{0: ["1a"]}, {0: ["2a"], 1: ["1b", "2b"]}, {0: ["3a"], 1: ["3b"]}]
-
-
 @cases("intervals, save_every", ((1, 2, 0), 2), ((2, 3), 6), ((4, 1), 4))
 def test_after_a_step_with_a_checkpoint_no_buffer_holds_anything(intervals, save_every):
     samples = [[said("q")] for _ in intervals]

@@ -7,11 +7,9 @@ from pathlib import Path
 import pytest
 from builders import discuss, discussion, generation, turn
 from chat_styles import STYLES
-from small_runs import QUICKSTART, make_run
+from small_runs import make_run
 from tables import cases
 
-from comas.config import ConfigError
-from comas.preflight.configuration import load_config
 from comas.reward_formulation.interaction_reward import interaction_reward
 from comas.run.metrics.step import rollout_metrics
 from comas.types import Generation, Question, Request, RewardedDiscussion
@@ -134,13 +132,6 @@ def test_the_lengths_of_thinking_and_answer_are_metrics_of_models_that_think():
     assert metrics["thinking_truncated_rate"] == pytest.approx(1 / 3)
     assert metrics["interaction/truncated_rate"] == 0.5
     assert "agent_1/thinking_length" not in metrics
-
-
-def test_what_no_chat_can_have_is_refused():
-    own = "society.chat_template_kwargs=[{enable_thinking: true}, {enable_thinking: false}]"
-    lora = ["policy.lora.rank=8", "society.models=[quickstart/models/qwen2]"]
-    with pytest.raises(ConfigError, match="share its rollout engines"):
-        load_config(QUICKSTART, [own, *lora])
 
 
 def reply(text: object, **message: str) -> bytes:

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 from builders import discuss, discussion, generation, turn
 from chat_styles import CHATML
-from page_runs import verdicts_of
 from tables import cases
 from test_validation import Judge
 from tiny_models import byte_tokenizer
@@ -23,8 +22,6 @@ from comas.interaction.schedules import SCHEDULES, sequential
 from comas.interaction.tool_calls import first_call
 from comas.run import validation
 from comas.run.metrics.step import rollout_metrics
-from comas.run.pages.discussions import thread_of
-from comas.run.records import discussion_record
 from comas.types import Generation, Question, Request, RewardedDiscussion, ToolCall, Turn
 from comas.utils.chat import CALL_FORM, ChatEncoder, quoted_answer, tools_in_words
 
@@ -207,16 +204,6 @@ def test_a_template_that_knows_tools_tells_of_them_and_else_the_prompt_does():
         assert words in encoded()[0]
 
 
-def test_a_call_is_read_where_its_tags_are_special_tokens():
-    tokenizer = byte_tokenizer()
-    tokenizer.add_special_tokens({"additional_special_tokens": ["<tool_call>", "</tool_call>"]})
-    chats, call = ChatEncoder(tokenizer, folder=Path("folder")), CALL.format(1)
-    response = chats.encode_response(f"So {call}")
-    assert {*response} > {*map(tokenizer.convert_tokens_to_ids, ("<tool_call>", "</tool_call>"))}
-    assert chats.decode([response]) == [f"So {call}"]
-    assert not chats.spells_mark(call) and chats.spells_mark("<|im_end|>")
-
-
 def test_held_out_questions_are_answered_with_tools():
     asked: list[Request] = []
 
@@ -248,12 +235,3 @@ def test_calls_are_counted_by_turn_and_those_that_failed_by_call():
         assert metrics[f"{prefix}tools/failed"] == 2 / 4
     without = RewardedDiscussion(discussion(turn("r0.s0")), (None,))
     assert not any("tools" in name for name in rollout_metrics([without], num_agents=1))
-
-
-def test_the_page_is_told_where_calls_are_in_the_units_of_browsers():
-    item = RewardedDiscussion(discussion(called(True, text="🙂abc")), (1.0,))
-    record = discussion_record(item, verdicts=verdicts_of(item))
-    assert record["turns"][0]["calls"] == [{"start": 0, "end": 1, "failed": True}]
-    [shown] = thread_of(record, step=1).turns
-    assert shown.calls == ((0, 2),)  # the emoji is two units
-    assert {"tool call", "failed tool call"} <= set(shown.signs)

@@ -74,11 +74,8 @@ def test_each_way_of_sampling_has_accuracies_of_its_own():
     assert metrics["agent_0/validation/greedy/accuracy"] == 1
     assert metrics["agent_1/validation/greedy/accuracy"] == 0
     assert len(asked) == len(set(asked)) == len(answers) == 2 * 2 * num_questions
-    right = [each for each in answers if each["verdict"] == "correct"]
-    assert [(each["sampling"], each["agent"], each["question_id"]) for each in right] == [
-        ("validation", 0, ids[0]),
-        *(("validation/greedy", 0, name) for name in ids),
-    ]
+    right = [each["sampling"] for each in answers if each["verdict"] == "correct"]
+    assert right == ["validation", *["validation/greedy"] * num_questions]
 
 
 class Judge:

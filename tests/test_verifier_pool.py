@@ -47,12 +47,6 @@ def test_a_batch_is_judged_in_order_by_the_chosen_grader(verifier):
     assert verifier.verify_batch(iter(())) == []
 
 
-def test_training_may_choose_the_verifier_of_most_of_the_field():
-    items = [("math", "**Answer: 42**", "42"), ("science", "**Answer: 42**", "42")]
-    with Verifier(num_workers=1, chosen={"math": "math_verify"}) as verifier:
-        assert verifier.verify_batch(items) == ["correct", "unanswered"]
-
-
 def test_an_item_over_the_limit_fails_and_holds_up_one_worker_only(verifier, caplog):
     others = [("math", rf"\boxed{{\frac{{{n}}}{{7}}}}", rf"\frac {n}7") for n in range(1, 9)]
     pending = verifier.submit([ENDLESS, *others])
