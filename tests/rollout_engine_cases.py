@@ -277,19 +277,6 @@ def test_cancelling_leaves_no_request_behind(bench):
     assert bench.client.num_asked == 0
 
 
-@only_tied
-def test_the_tokens_of_unfinished_responses_are_counted(bench):
-    async def watch() -> set[int]:
-        asked, counts = asyncio.ensure_future(bench.ask("Hello", seed=0)), set()
-        while not asked.done():
-            counts.add(bench.engine._thread.num_tokens())
-            await asyncio.sleep(0)
-        return counts
-
-    counts = bench.run(watch())
-    assert len(counts) > 2 and max(counts) <= ROLLOUT.longest_response
-
-
 def fail_while_generating(bench: Bench, action: Callable[[], Awaitable[Any]]) -> list[Any]:
     async def together() -> list[Any]:
         requests = (bench.ask("Hello", seed=seed) for seed in range(5))
@@ -337,16 +324,6 @@ def test_a_head_that_is_the_embeddings_themselves_gets_their_new_weights(own_hea
     new = random_model("tied", seed=1)
     send(own_head, new)  # and so does its packed copy for the CPU
     assert largest_difference(new, own_head.generate("Hello", seed=0)) < 1e-4
-
-
-def test_an_update_that_leaves_a_part_of_a_fused_layer_out_breaks_the_engine(own_head):
-    """The last test with ``own_head``."""
-    named = r"layers\.0\.self_attn\.qkv_proj"
-    left_out = "model.layers.0.self_attn.k_proj.weight"
-    with pytest.raises(RolloutEngineError, match=named):
-        send(own_head, random_model("tied", seed=1), left_out=left_out)
-    with pytest.raises(RolloutEngineError, match=named):
-        own_head.generate("Hello", seed=0)
 
 
 def test_a_model_that_does_not_load_is_one_clear_error(tmp_path):

@@ -206,13 +206,6 @@ def test_workers_judge_with_the_text_that_this_process_has_read(tmp_path):
         assert verifier.verify_batch(items) == ["wrong", "correct"]
 
 
-def test_a_verifier_that_raises_has_failed_at_a_line(tmp_path, caplog):
-    path = written(tmp_path / "mine.py", "def verify(response, gold):\n    return {}[gold]\n")
-    with Verifier(num_workers=1, chosen={"math": f"{path}:verify"}) as verifier:
-        assert verifier.verify_batch([("math", "a", "b")]) == ["failed"]
-    assert f"{path}, line 2 (verify): KeyError: 'b'" in caplog.text
-
-
 def arguments_of(tmp_path: Path, *overrides: str) -> list[str]:
     """Arguments of a dry run with a tiny model."""
     settings = tiny_settings(tmp_path, "rollout.max_prompt_tokens=400", *overrides)

@@ -480,23 +480,6 @@ def test_exact_rollout_logprobs_give_the_update_of_recomputed_ones(qwen2, train_
     assert largest_difference(recomputed, found) < 1e-6
 
 
-@cases(
-    "algorithm, changes, num_passes",
-    (ReinforcePP(), {}, 0),
-    (ReinforcePP(kl_coef=0.1), {}, 2),  # its advantages hold the penalty
-    (Grpo(kl_coef=0.1), {}, 1),
-    (Dpo(), {"train_batch_size": 4}, 1),  # the reference's
-    (ReinforcePP(rollout_correction="ratio"), {"epochs_per_buffer": 2}, 0),
-)
-def test_only_needed_log_probs_take_a_pass(qwen2, algorithm, changes, num_passes, monkeypatch):
-    passes = []
-    compute = PolicyTrainer._logprobs
-    monkeypatch.setattr(PolicyTrainer, "_logprobs", lambda *a: passes.append(a) or compute(*a))
-    trainer = make_trainer(qwen2, algorithm=algorithm, **changes)
-    trainer.update(make_candidates(), step=0)
-    assert len(passes) == num_passes
-
-
 @pytest.mark.parametrize("name", ["qwen2", "gemma3"])
 def test_logprobs_are_those_at_the_temperature_of_each_agent(qwen2, name):
     model, temperatures = qwen2.parent / name, [1.3, 0.7]

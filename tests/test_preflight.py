@@ -10,7 +10,7 @@ from tiny_models import save_tiny_model
 
 from comas.config.schema import Config
 from comas.interaction.prompts import SOLUTION, fill
-from comas.preflight.checks import Check, PreflightError, errors_of, table
+from comas.preflight.checks import Check, errors_of
 from comas.preflight.configuration import load_config
 from comas.preflight.lengths import check_lengths, context_length
 from comas.preflight.machine import (
@@ -37,21 +37,6 @@ def paper(**policy: object) -> Config:
     config = load_config(REPOSITORY / "configs/comas.yaml", [])
     values = {"zero_stage": 2, "adam_offload": False} | policy
     return dataclasses.replace(config, policy=dataclasses.replace(config.policy, **values))
-
-
-def test_the_table_numbers_errors_and_counts_a_shared_one_once():
-    checks = [
-        Check("GPUs", "8", "2", error="old"),
-        Check("host memory", "277.6 GiB", "280.0 GiB", warning="tight"),
-        Check("driver", "580", "535", error="old"),
-        Check("disk", "9.5 GiB", "1.4 GiB", error="full"),
-    ]
-    ends = ["<- error 1", "<- warning", "<- error 1", "<- error 2"]
-    for line, check, end in zip(table(checks)[1:], checks, ends, strict=True):
-        assert line.split("  ")[0] == check.subject
-        assert check.needed in line and check.present in line and line.endswith(end)
-    assert errors_of(checks) == ["old", "full"]
-    assert str(PreflightError(checks)).splitlines()[-3:] == ["2 errors:", "1. old", "2. full"]
 
 
 @cases("text, version")

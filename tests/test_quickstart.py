@@ -2,19 +2,14 @@
 
 import hashlib
 import json
-import logging
 import re
-import subprocess
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from random import Random
 
 import pytest
 import torch
 from small_runs import contents
-from tables import case_file, cases
+from tables import cases
 
 from comas.data import load_questions
 from comas.quickstart import build, build_society
@@ -24,11 +19,8 @@ from comas.quickstart.probe import probe_records
 from comas.quickstart.questions import draw_problem, records
 from comas.quickstart.worked import slip, work
 from comas.quickstart.world import HABITS, MISTAKES, SLIP, UNSEEN, Mixture
-from comas.utils import files
 from comas.utils.files import json_lines, write_text
 from comas.verification.verifiers import verify
-
-BUILDS_WHEN_TOLD = case_file("quickstart")["BUILDS_WHEN_TOLD"]
 
 
 def test_train_and_validation_are_distinct_and_read_as_real_data(tmp_path):
@@ -171,40 +163,6 @@ def test_a_cache_that_cannot_be_written_costs_no_run(tmp_path, taught, monkeypat
         build_society(tmp_path / clone, seed=0)
     assert taught == ["qwen2", "llama"] * 2
     assert "Other clones will teach this agent again: cannot write /proc/x/comas" in caplog.text
-
-
-@contextmanager
-def _build_under_way(root: Path, *, seed: int) -> Iterator[subprocess.Popen]:
-    """Another process that builds a society, and finishes when it reads a line."""
-    process = subprocess.Popen(
-        [sys.executable, "-c", BUILDS_WHEN_TOLD, str(root), str(seed)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-    )
-    try:
-        assert process.stdout is not None and process.stdout.readline() == b"teaching\n"
-        yield process
-    finally:
-        process.kill()
-        process.communicate()
-
-
-@cases("seed, models", (0, ["qwen2", "theirs"]), (1, ["llama", "qwen2"]))
-def test_a_build_waits_for_another_and_takes_the_same(
-    seed, models, taught, caplog, monkeypatch, tmp_path
-):
-    caplog.set_level(logging.INFO, logger=files.log.name)
-    with _build_under_way(tmp_path, seed=0) as other:
-
-        def let_it_end(record: logging.LogRecord) -> bool:
-            assert f"process {other.pid}" in record.getMessage()
-            other.communicate(b"\n")
-            return True
-
-        monkeypatch.setattr(files.log, "filters", [let_it_end])
-        society = build_society(tmp_path, seed=seed)
-        assert other.returncode == 0
-    assert sorted(folder.name for folder in (society / "models").iterdir()) == models
 
 
 def test_muon_steps_as_pytorchs_does_up_to_its_rounding():

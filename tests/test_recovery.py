@@ -6,7 +6,7 @@ import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, Self
+from typing import Any
 
 import psutil
 import pytest
@@ -243,16 +243,11 @@ def test_an_error_blames_the_engines_that_it_names_and_shows_their_logs(caplog, 
 
 
 class LostAgents(ScriptedAgents):
-    """A society that is lost in the updates of the steps ``lost_in``, or at its start (0)."""
+    """A society that is lost in the updates of the steps ``lost_in``."""
 
     def __init__(self, lost_in: list[int], recoveries: Recoveries) -> None:
         super().__init__(recoveries)
         self._lost_in = lost_in
-
-    def __enter__(self) -> Self:
-        if self._lost_in and self._lost_in[0] == 0:
-            raise LostEngineError(f"rank {self._lost_in.pop(0)} did not start")
-        return self
 
     def begin_update(
         self, buffers: Mapping[int, Sequence[TrainingSample]], *, step: int

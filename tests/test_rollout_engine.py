@@ -18,7 +18,7 @@ from unittest.mock import Mock, call
 import pytest
 import ray
 import torch
-from builders import generation, request
+from builders import request
 from programs import run_to_end
 from tables import cases
 from tiny_models import END_OF_TURN, byte_tokenizer
@@ -47,7 +47,7 @@ from comas.engines.rollout.vllm_options import (
 )
 from comas.engines.rollout.weight_transfer import create_weight_sender, trainer_init_info
 from comas.types import Continuation, Generation, ToolCall
-from comas.utils.chat import ChatEncoder, quoted_answer
+from comas.utils.chat import ChatEncoder
 from comas.utils.thinking import ThinkingMarks
 
 pytestmark = pytest.mark.stack
@@ -170,15 +170,6 @@ def test_a_response_ends_with_its_first_call_whatever_is_made_up_after_it(though
     assert TOKENIZER.decode(whole).count("gives") == 0
     engine.ask(tools=[{"function": {"name": "f"}}])
     assert engine.say(f"{call}\n", finish_reason).finish_reason == finish_reason  # nothing follows
-
-
-def test_half_a_surrogate_pair_is_no_text_wherever_it_comes_from():
-    engine = IdleEngine()
-    engine.ask()
-    whole = engine.ask(after=Continuation(engine.say("print"), "a\ud800b", call_start=0))
-    assert "a?b" in TOKENIZER.decode(whole)
-    assert engine.say("So.").response_text == f"print\n{quoted_answer('a?b')}\nSo."
-    assert generation("a\ud800b").response_text == "a?b"  # a judge's, or a plug-in's
 
 
 def arguments_of(transfer: WeightTransfer, **changes: int) -> dict[str, Any]:

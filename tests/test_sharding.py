@@ -18,7 +18,6 @@ from comas.preflight.memory import (
     GIB,
     RankMemory,
     Sharding,
-    engine_memory,
     layer_activations,
     rank_memory,
     tokens_at_once,
@@ -28,7 +27,6 @@ from comas.preflight.sharding import (
     check_memory,
     possible_shardings,
     settle_sharding,
-    update_memory,
 )
 
 GB = 1e9
@@ -270,19 +268,6 @@ def test_a_family_holds_its_base_once_and_of_each_adapter_all_states():
     config = family_of(4)
     config.policy.ranks_per_policy = 2
     assert {choice.zero_stage for choice in possible_shardings(config, EIGHT_A100)} <= {0, 1, 2}
-
-
-def test_the_rollout_engine_has_a_place_for_every_adapter_and_samples_beside_their_states():
-    config = family_of(4)
-    adapter = 32 * 36 * 51_968
-    assert engine_memory(QWEN_3B, config).weights == 2 * (PARAMETERS + 4 * adapter)
-    config.policy.lora.rank = 12  # for which vLLM makes the room of 16
-    assert engine_memory(QWEN_3B, config).weights == 2 * (PARAMETERS + 4 * adapter // 2)
-    # 0.6 of 79 GiB, and 6.65 + 2.88 + 0.96 GB of weights, optimiser and gradients: more than the
-    # 45 GiB of an update.
-    plan = update_memory(family_of(4), [QWEN_3B], Sharding(2, False), EIGHT_A100)
-    states = 2 * (PARAMETERS + 4 * adapter) + 12 * 4 * adapter + 4 * 4 * adapter
-    assert plan.gpu_peak == pytest.approx(states + 0.6 * 79 * GIB)
 
 
 def test_zero_3_begins_with_whole_gradients_of_what_it_updates_at_once():

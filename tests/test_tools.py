@@ -12,13 +12,12 @@ from tables import cases
 from test_validation import Judge
 from tiny_models import byte_tokenizer
 
-from comas.config.plugins import PluginError
 from comas.config.schema import Config, Interaction, Society
 from comas.data import QuestionSet
 from comas.ideas import tools
 from comas.ideas.python_tool import PYTHON, sequential_with_python
 from comas.ideas.tools import ScheduleWithTools, ToolError, as_tool, with_tools
-from comas.interaction.schedules import SCHEDULES, sequential
+from comas.interaction.schedules import sequential
 from comas.interaction.tool_calls import first_call
 from comas.run import validation
 from comas.run.metrics.step import rollout_metrics
@@ -164,17 +163,6 @@ def test_whatever_comes_of_a_call_is_an_answer(text, answer, failed):
 def test_a_program_runs_in_the_sandbox(program, answer, failed):
     found = asyncio.run(tools._make(PYTHON, {"program": program}))
     assert found[1] == failed and answer in tools.shortened(found[0].strip())
-
-
-def test_a_function_that_says_too_little_is_refused_as_a_plug_in(tmp_path):
-    (tmp_path / "mine.py").write_text(
-        "from comas.ideas.tools import with_tools\n"
-        "from comas.interaction.schedules import sequential\n"
-        "def area(radius: float) -> float:\n    'Return the area of a circle.'\n"
-        "mine = with_tools(sequential, area)\n"
-    )
-    with pytest.raises(PluginError, match=r"mine\.py, line 5: DocstringParsing.*radius"):
-        SCHEDULES[f"{tmp_path / 'mine.py'}:mine"]
 
 
 def test_a_template_that_knows_tools_tells_of_them_and_else_the_prompt_does():

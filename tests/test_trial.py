@@ -34,7 +34,6 @@ from comas.trial.judging import (
     Source,
     assess,
     auc,
-    detectable,
     value_said,
 )
 from comas.trial.rounding import SAMPLED, share_moved
@@ -148,12 +147,6 @@ def test_each_condition_of_the_gate_has_its_threshold():
     assert verdict(found, checks).startswith("not worth training (right solutions); judges: may or")
     assert verdict(found, checks[1:]).startswith("left open (AUC, judges); ")
     assert verdict({}, checks[1:2]).startswith("worth training; the reward is made of verdicts")
-
-
-def test_the_detectable_distance_follows_the_numbers_of_right_and_wrong_solutions():
-    assert detectable(48, 48) == pytest.approx(2.8 * (97 / (12 * 48 * 48)) ** 0.5)  # 0.166
-    assert detectable(132, 132) < 0.1 < detectable(131, 131)
-    assert detectable(9, 0) == 0.5  # nothing could be
 
 
 # ---------------------------------------------------------------- what can be learnt
