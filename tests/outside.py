@@ -75,7 +75,6 @@ class Outside:
             stack.callback(os.close, descriptor)
 
     def names(self) -> str:
-        """The names that the programs know these things by, as code."""
         datagram, stream, abstract, udp, tcp = (s.getsockname() for s in self._listeners)
         names = {
             "PROCESS": self._process,
@@ -126,13 +125,11 @@ class Outside:
 
 @contextmanager
 def outside(user: int) -> Iterator[Outside]:
-    """These things, of this user, while the block runs."""
     with ExitStack() as stack:
         yield Outside(stack, user)
 
 
 def _start_process(user: int) -> int:
-    """A process that waits, and notes all signals but those that nobody can."""
     process = os.fork()
     if process:
         return process

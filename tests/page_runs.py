@@ -22,7 +22,6 @@ AGENTS = "society.num_agents=2"
 
 
 def save_tokenizer(folder: Path) -> Path:
-    """Save a tokenizer with a token for each of ``WORDS``."""
     words = Tokenizer(models.WordLevel({word: i for i, word in enumerate(WORDS)}, "?"))
     words.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     PreTrainedTokenizerFast(tokenizer_object=words, unk_token="?").save_pretrained(folder)
@@ -52,7 +51,6 @@ def discussion(step, *, answer="71", score="3", question=QUESTION, thinking="", 
 
 
 def verdicts_of(*items: RewardedDiscussion) -> dict[TurnKey, str]:
-    """Correct where the answer is 71."""
     return {
         (item.discussion.discussion_id, turn.turn_id): "correct" if "71" in turn.text else "wrong"
         for item in items
@@ -105,7 +103,6 @@ def add_step(directory: RunDirectory, step: int, *, question: Question = QUESTIO
 
 @contextmanager
 def served(run: Path) -> Iterator[LiveServer]:
-    """Serve the page of a live run."""
     with LiveServer([LiveRun(run)]) as server:
         thread = threading.Thread(target=server.serve_forever, args=(0.05,))
         thread.start()

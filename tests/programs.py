@@ -14,7 +14,6 @@ MARK, MARK_VALUE = "COMAS_TEST_RUN", str(os.getpid())
 
 
 def run_to_end(*command: str | Path, **options: Any) -> subprocess.CompletedProcess[str]:
-    """Run a command and return its output, whatever its exit status."""
     return subprocess.run(command, capture_output=True, text=True, **options)
 
 

@@ -17,7 +17,6 @@ import torch
 from peft import LoraConfig, PeftModel, get_peft_model_state_dict
 from tiny_models import END_OF_TURN, OTHER_END, random_model, save_tiny_model
 from transformers import AutoModelForCausalLM, PreTrainedModel
-from vllm.model_executor.layers.vocab_parallel_embedding import ParallelLMHead
 
 from comas.config.schema import Lora, Rollout
 from comas.engines.cluster.sampler import EngineClient
@@ -55,8 +54,6 @@ class LocalEngine:
 
 
 class Bench:
-    """An engine, its event loop, and its model folder."""
-
     def __init__(self, folder, family, *, adapters=None, tensor_parallel=1) -> None:
         save_tiny_model(folder, family)
         self.folder = folder
@@ -122,17 +119,6 @@ only_tied = pytest.mark.parametrize("bench", ["tied"], indirect=True)
 def bench(request: pytest.FixtureRequest, tmp_path_factory: Any) -> Iterator[Bench]:
     bench = Bench(tmp_path_factory.mktemp(request.param), request.param)
     bench.run(bench.engine.start())
-    yield bench
-    bench.close()
-
-
-@pytest.fixture(scope="module")
-def own_head(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
-    """An engine whose head is the embeddings themselves, as vLLM 0.26 ties those of Qwen2."""
-    bench = Bench(tmp_path_factory.mktemp("own_head"), "tied")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ParallelLMHead, "tie_weights", lambda head, embeddings: embeddings)
-        bench.run(bench.engine.start())
     yield bench
     bench.close()
 
@@ -318,12 +304,6 @@ def test_what_breaks_an_engine_fails_every_waiting_and_every_later_call(bench):
     ):
         with pytest.raises(RolloutEngineError, match=named):
             bench.run(call)
-
-
-def test_a_head_that_is_the_embeddings_themselves_gets_their_new_weights(own_head):
-    new = random_model("tied", seed=1)
-    send(own_head, new)  # and so does its packed copy for the CPU
-    assert largest_difference(new, own_head.generate("Hello", seed=0)) < 1e-4
 
 
 def test_a_model_that_does_not_load_is_one_clear_error(tmp_path):

@@ -29,7 +29,6 @@ class Inference(NamedTuple):
 
 
 def tasks(count: int) -> list[BenchmarkTask]:
-    """Questions of a benchmark named gsm8k."""
     return [
         BenchmarkTask(f"gsm8k/{i}", "math", f"What is {i} + 1?", f"What is {i} + 1? Box it.", "1")
         for i in range(count)
@@ -62,7 +61,6 @@ def run(
 
 
 def start(target, *arguments, **options) -> BaseProcess:
-    """Start a function of this module in a process of its own."""
     process = _PROCESSES.Process(target=target, args=arguments, kwargs=options)
     process.start()
     return process

@@ -83,7 +83,6 @@ class KilledAgents(ScriptedAgents):
 
 
 def play(monkeypatch: pytest.MonkeyPatch, config: Config, agents: KilledAgents) -> Path:
-    """Run a scripted society, as the command would; return its folder."""
     monkeypatch.setattr(driver, "agents_of", lambda *_: agents)
     prepared = prepare(config)
     with (RunDirectory.open if config.resume else RunDirectory.create)(prepared.config) as run:

@@ -55,7 +55,6 @@ class ScriptedServer:
         self._loop.close()
 
     def wait_for_requests(self, count: int, *, timeout_s: float = 30.0) -> None:
-        """Return when ``count`` requests have arrived."""
         deadline = time.monotonic() + timeout_s
         while len(self.requests) < count:
             assert time.monotonic() < deadline, f"{len(self.requests)} of {count} requests came"
@@ -107,7 +106,6 @@ def completion(text: str) -> web.Response:
 
 
 def status(code: int, message: str = "scripted", *, retry_after: str | None = None) -> Fault:
-    """An error reply."""
     headers = {} if retry_after is None else {"Retry-After": retry_after}
 
     async def fail(request: web.Request) -> web.StreamResponse:
@@ -127,7 +125,6 @@ def replies(text: str, *, content_type: str = "application/json") -> Fault:
 
 
 def redirects(address: str) -> Fault:
-    """A redirection that keeps the body."""
 
     async def redirect(request: web.Request) -> web.StreamResponse:
         return web.Response(status=307, headers={"Location": address})

@@ -37,7 +37,6 @@ def write_records(path: Path, records: Iterable[object]) -> Path:
 
 
 def written(path: Path, text: str) -> Path:
-    """Write a text; returns its path."""
     path.write_text(text, encoding="utf-8")
     return path
 
@@ -86,7 +85,6 @@ def make_run(root: Path, *overrides: str, num_trained: int = 2, num_held_out: in
 
 
 def reopened(path: Path, *overrides: str) -> RunDirectory:
-    """Open a run again, as a resume does."""
     return RunDirectory.open(load_config(None, [f"resume={path}", *overrides]))
 
 
@@ -96,7 +94,6 @@ def save_checkpoint(run: RunDirectory, step: int) -> None:
 
 
 def steps_in(folder: Path) -> list[int]:
-    """Return the steps of the entries in a folder of a run."""
     return sorted(int(path.name[5:].partition(".")[0]) for path in folder.iterdir())
 
 

@@ -32,7 +32,6 @@ def test_the_notebook_trains_and_draws_what_came_of_it(monkeypatch, capsys):
 
 
 def test_a_sweep_starts_runs_with_its_parameters():
-    """Composes the command as wandb's agent does."""
     # Here, because every worker imports every module of tests, and this takes two seconds.
     from wandb.sdk.launch.sweeps.utils import create_sweep_command, create_sweep_command_args
 

@@ -134,7 +134,6 @@ def one_step(
 
 @pytest.fixture(scope="module")
 def shared(tmp_path_factory: pytest.TempPathFactory) -> list[Call]:
-    """Both policies on both GPUs."""
     log = tmp_path_factory.mktemp("shared") / "calls"
     return one_step(log, gpus_per_policy=2)
 
@@ -148,7 +147,6 @@ def apart(tmp_path_factory: pytest.TempPathFactory) -> list[Call]:
 
 
 def start_of(calls: list[Call], name: str, *, gpu: int | None = None) -> Call:
-    """Return the only start of ``name`` (on ``gpu``)."""
     [start] = (
         call
         for call in calls

@@ -30,7 +30,6 @@ def test_both_files_pin_the_same_versions():
 
 
 def asked_for(package: str, version: str) -> list[Requirement]:
-    """The requirements of an installed package on this version of Python."""
     python = {"python_version": version, "python_full_version": f"{version}.7", "extra": ""}
     lines = [Requirement(line) for line in distribution(package).requires or []]
     return [line for line in lines if line.marker is None or line.marker.evaluate(python)]

@@ -22,7 +22,6 @@ from comas.engines.cluster.placement import (
 def planned(
     *, engines: int = 2, tensor_parallel: int = 1, ranks: int = 2, **cluster: Any
 ) -> PolicyPlacement:
-    """A policy on GPUs, as in the paper by default."""
     config = Config(
         rollout=Rollout(engines_per_policy=engines, tensor_parallel=tensor_parallel),
         policy=Policy(ranks_per_policy=ranks),

@@ -207,7 +207,6 @@ def test_workers_judge_with_the_text_that_this_process_has_read(tmp_path):
 
 
 def arguments_of(tmp_path: Path, *overrides: str) -> list[str]:
-    """Arguments of a dry run with a tiny model."""
     settings = tiny_settings(tmp_path, "rollout.max_prompt_tokens=400", *overrides)
     return ["--dry-run", str(QUICKSTART), *settings]
 

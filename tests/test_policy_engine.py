@@ -106,7 +106,6 @@ def make_candidates(num_prompts: int = 5) -> list[TrainingSample]:
 
 
 def make_uneven() -> list[TrainingSample]:
-    """The longest sample and the shortest."""
     samples = sorted(
         make_samples(), key=lambda s: len((*s.prompt_token_ids, *s.response_token_ids))
     )
@@ -258,7 +257,6 @@ def plain_updates(
 
 
 def plain_dpo(folder: Path, samples: list[TrainingSample], settings: Optimization) -> Weights:
-    """One pair at a time."""
     model, reference = load_plain(folder), load_plain(folder).requires_grad_(False)
     optimizer = plain_adamw(model, settings)
 
@@ -367,7 +365,6 @@ def recorded_passes(monkeypatch: pytest.MonkeyPatch) -> list[tuple[MicroBatch, b
 
 
 def test_a_prompt_of_several_samples_is_computed_once(qwen2, monkeypatch):
-    """3 candidates of each of 5 prompts."""
     samples = make_candidates()
     passes = recorded_passes(monkeypatch)
     make_trainer(qwen2, micro_batch_tokens=2000).update(samples, step=0)
@@ -769,7 +766,7 @@ def two_ranks(folder: Path) -> list[dict[str, Any]]:
         for rank in range(2)
     ]
     try:
-        errors = [rank.communicate(timeout=240)[1] for rank in ranks]
+        errors = [rank.communicate(timeout=800)[1] for rank in ranks]
     finally:
         for rank in ranks:
             rank.kill()

@@ -48,7 +48,6 @@ def sample(response: int = 3, **fields: object) -> TrainingSample:
 
 
 def rewarded(name: str, agents: list[int], rewards: list[float | None]) -> RewardedDiscussion:
-    """A solution of each of ``agents``, with its reward."""
     turns = (turn(f"r0.s{i}", agent=agent) for i, agent in enumerate(agents))
     return RewardedDiscussion(discussion(*turns, name=name), tuple(rewards))
 

@@ -29,7 +29,6 @@ from comas.types import Question
 
 QWEN_3B = ModelShape(3_085_938_688, 36, 2048, 11008, 256, 151936)
 EIGHT_A100 = Machine("cuda", 8, 79 * GIB, 1000 * GIB, has_cuda_compiler=True)
-GOOD = Gpus("580.65.06", 8, 8, 13)
 OLD = Gpus("535.104.05", 8, 0, 13)
 
 
@@ -138,17 +137,6 @@ def test_an_update_is_shown_part_by_part():
     assert sampling.present == "47.4 GiB (36 longest sequences)"
     no_cache = dataclasses.replace(QWEN_3B, kv_size=0)
     assert check_memory(paper(), [no_cache] * 4, EIGHT_A100)[1].present == "47.4 GiB"
-
-
-def test_each_gpu_of_a_sharded_engine_has_its_shard_of_weights_and_cache():
-    config = paper()
-    config.rollout.engines_per_policy, config.rollout.tensor_parallel = 1, 2
-    _, sampling, _ = gpu_memory(EIGHT_A100, config)
-    # 5.75 / 2, 1.125 / 2; 8,192 tokens x (2 x 2048 + 3 x 11008 / 2) x 2 bytes, and whole logits.
-    assert engine_memory(QWEN_3B, config).batch == 337_641_472 + 466_747_392
-    assert sampling.needed == "4.2 GiB (weights 2.9, a batch 0.7, KV cache 0.6)"
-    # (0.6 x 79 - 2.87 - 0.75) / 0.5625
-    assert sampling.present == "47.4 GiB (78 longest sequences)"
 
 
 def test_states_that_cannot_fit_are_an_error_and_a_high_peak_is_a_warning():

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 from config_errors import errors, every_key, only_error
-from small_runs import REPOSITORY
 from tables import cases, pairs
 
 from comas.config import Config, changed_keys, config_as_yaml, load
@@ -21,8 +20,6 @@ from comas.preflight.configuration import load_config
 from comas.preflight.engine_options import REFUSED_OF_VLLM, names_of_vllm
 from comas.preflight.machine import Gpus
 from evaluation import config as evaluation_config
-
-COMAS, QUICKSTART = (REPOSITORY / f"configs/{name}.yaml" for name in ("comas", "quickstart"))
 
 
 def recipe(folder: Path, name: str, content: str) -> Path:

@@ -18,11 +18,8 @@ from waiting import wait_until
 
 from comas import train as driver
 from comas.__main__ import exit_status
-from comas.config.schema import Config, Society
 from comas.engines.cluster import nodes, supervision
-from comas.engines.cluster.actors import Engine, ProcessLocation
-from comas.engines.cluster.agents import Agents
-from comas.engines.cluster.launch import Launch
+from comas.engines.cluster.actors import Engine
 from comas.engines.cluster.nodes import RayProcesses
 from comas.engines.cluster.supervision import (
     EngineError,
@@ -226,20 +223,6 @@ def caused(error: Exception, cause: Exception) -> Exception:
 )
 def test_the_exit_status_tells_whose_fault_it_was(error, status):
     assert exit_status(error) == status
-
-
-def test_an_error_blames_the_engines_that_it_names_and_shows_their_logs(caplog, tmp_path):
-    log = tmp_path / "worker.err"
-    log.write_text("".join(f"line {i}\n" for i in range(1000)))
-    agents = Agents(Config(society=Society(num_agents=2)), models=["m"] * 2, device="cpu")
-    agents._launch = Launch.__new__(Launch)
-    agents._launch._config = Config()
-    agents._launch._locations = {"rank 0 of policy 1": ProcessLocation("a", "10.0.0.2", 7, log)}
-    agents._ranks = [Engine(f"rank 0 of policy {i}", (i,), None, None) for i in (0, 1)]
-    agents._report(LostEngineError("no answer from: rank 0 of policy 1."))
-    [said] = caplog.messages
-    assert said.startswith("rank 0 of policy 1 (agents 1) was process 7 on node 10.0.0.2")
-    assert said.split()[-20:] == " ".join(f"line {i}" for i in range(990, 1000)).split()
 
 
 class LostAgents(ScriptedAgents):

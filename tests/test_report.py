@@ -188,28 +188,6 @@ def three_results(results: Path) -> None:
     write(results / "run" / "agent_1", evaluation(["cccccwwwwf"]))
 
 
-def test_several_are_compared_with_the_first(tmp_path):
-    three_results(tmp_path)
-    # A whole run as well, and as a shell completes a name.
-    text = compare([f"{tmp_path}/base/", "run/"], results=tmp_path)
-    assert text.startswith("# run compared with base\n") and "\n|         | run, mean of 2" in text
-    text = compare(["base", "run/agent_0", "run/agent_1"], results=tmp_path)
-    assert text.startswith("# run/agent_0, run/agent_1 compared with base\n")
-    assert table_rows(text, title="Accuracy") == [
-        ["vanilla", "base", "50.00"],
-        ["", "run/agent_0", "100.00 (+50.00)"],
-        ["", "run/agent_1", "50.00 [9/10] (+0.00)"],
-        ["debate", "base", "50.00"],
-    ]
-    agent_0, agent_1 = table_rows(text, title="Differences")
-    # 5 of 10 tasks differ by 1, under the published grader 4 of 10: P(X = 0) = 0.006,
-    # P(X <= 1) = 0.046, P(X <= 6) = 0.945, P(X <= 7) = 0.988.
-    strict, published = "+50.00 [+20.00, +80.00]", "+40.00 [+10.00, +70.00]"
-    assert agent_0 == ["vanilla", "gsm8k", "run/agent_0", "base", strict, published, strict, "10"]
-    assert agent_1[2:5] == ["run/agent_1", "base", "+0.00 [+0.00, +0.00]"]
-    assert "- run/agent_1, vanilla, gsm8k: the strict grader failed on 1" in text
-
-
 def test_results_that_were_asked_differently_are_marked(tmp_path):
     three_results(tmp_path)
     common = {"max_tokens": 2048, "generation_config": "model"}

@@ -31,7 +31,6 @@ from comas.reproduction.results import (
     ends,
     machine_of,
     paired_runs,
-    pooled,
     read_records,
     read_result,
     right_answers,
@@ -40,7 +39,7 @@ from comas.reproduction.results import (
 from comas.reproduction.runs import PlannedRun, make_runs, plan_runs
 from comas.reproduction.study import Study, find_conflicts
 from comas.run import validation
-from comas.utils.files import FileError, json_lines
+from comas.utils.files import json_lines
 from comas.utils.terminal import EXIT_ERROR
 
 STUDIES = sorted((REPOSITORY / "configs/studies").glob("*.yaml"))
@@ -59,7 +58,6 @@ def plan(tmp_path: Path, *overrides: str) -> list[PlannedRun]:
 
 
 def begin(run: PlannedRun, *, finished: bool = True, trained: float = 0.5, setting: str = ""):
-    """Make a run's folder as training does."""
     folder = run.saves / f"20260101-000000-{run.name}"
     (folder / "models").mkdir(parents=True)
     config = load_config(run.config, [*run.overrides, *filter(None, [setting])])
@@ -160,20 +158,6 @@ def test_a_metric_of_validations_has_two_values_and_one_of_steps_two_means(tmp_p
     found = read_result(tmp_path, "comas", seed=3, metrics=[GREEDY, REWARD])
     assert (found.before, found.after) == ({GREEDY: 0.0, REWARD: 6.0}, {GREEDY: 0.8, REWARD: 25.0})
     assert found.num_steps == 30
-
-
-def test_numbers_survive_their_file_and_those_of_this_machine_come_first(tmp_path):
-    runs = [result("comas", 0, 0.1, 0.2), result("comas", 1, None, 0.2)]
-    record = Record("A", "2026-01-01", runs)
-    write_record(tmp_path, record)
-    assert read_records(tmp_path) == [record]
-    here = Record("B", "2026-02-02", [result("comas", 0, 0.1, 0.7)])
-    found = pooled([here, record], ["muted", "comas"], [0, 1, 2])
-    ours, theirs = replace(here.runs[0], machine="B"), replace(record.runs[1], machine="A")
-    assert found == {"comas": {0: ours, 1: theirs}}
-    (tmp_path / "a.json").write_text('{"machine": "A", "runs": []}')
-    with pytest.raises(FileError, match=r"a\.json is damaged: date: Field required"):
-        read_records(tmp_path)
 
 
 @cases("differences, said, excludes_zero")

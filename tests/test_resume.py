@@ -211,7 +211,6 @@ def test_an_edit_by_hand_is_another_setting(config, caplog, file, old, new):
 
 
 def begun_with_tiny_models(tmp_path: Path) -> Path:
-    """Make a run that was stopped after its second step."""
     prepared = prepare(load_config(QUICKSTART, tiny_settings(tmp_path)))
     with RunDirectory.create(prepared.config) as run:
         run.keep_settings(prepared.locations, prepared.sources, prepared.contents)

@@ -133,7 +133,6 @@ def test_without_scoring_the_judgments_are_votes(judgments, rewards):
 
 
 def scored(number: int, score: int | None) -> Discussion:
-    """A solution, its evaluation and its scoring."""
     said = "no idea" if score is None else f"<score>{score}</score>"
     turns = turn("r0.s0"), turn("r0.s0.e0"), turn("r0.s0.e0.t0", said)
     return discussion(*turns, name=f"d{number}")
@@ -224,7 +223,7 @@ def labelled(*discussions: Discussion) -> list[tuple[float | None, ...]]:
     return [item.rewards for item in SCHEME(discussions, evidence={}).discussions]
 
 
-NESTED = "{" * 50_000 + "7" + "}" * 50_000
+NESTED = "{" * 10_000 + "7" + "}" * 10_000
 
 
 @cases(

@@ -21,8 +21,6 @@ from comas.reward_formulation import REWARD_SCHEMES
 from comas.run.guards import check_paid
 from comas.run.metrics.reward_effectiveness import reward_effectiveness
 from comas.run.metrics.step import rollout_metrics
-from comas.run.pages.discussions import thread_of
-from comas.run.records import discussion_record
 from comas.types import Request, RewardedDiscussion
 
 REFINER, PLANNER, UNPAID = (case_file("roles")[name] for name in ("REFINER", "PLANNER", "UNPAID"))
@@ -98,18 +96,6 @@ def test_a_score_tells_of_the_solution_that_was_scored_and_rewards_all_above_it(
     metrics = reward_effectiveness([item], verdicts=verdicts)
     assert metrics["scoring/confusion/score_3/correct"] == 1
     assert metrics["scoring/confusion/score_3/incorrect"] == 0
-
-
-def test_records_and_pages_know_what_a_declared_role_is_for(planned):
-    item = rewarded(2, schedule=planned)
-    verdicts = {("step1/q/copy0", "r0.plan0.s0"): "unanswered"}
-    record = discussion_record(item, verdicts=verdicts)
-    assert record["roles"] == {"plan": "helps"}
-    assert [turn.get("score") for turn in record["turns"]] == [None, None, None, 2]
-    plan, solution, evaluation, scoring = thread_of(record, step=1).turns
-    assert [t.is_solution for t in (plan, solution, evaluation, scoring)] == [0, 1, 0, 0]
-    assert (plan.verdict, scoring.verdict) == (None, "unanswered")
-    assert plan.scores == (2,) and "unparsable" not in plan.signs and "unparsable" in solution.signs
 
 
 def test_weights_may_have_declared_roles_and_no_others(refined):

@@ -76,7 +76,6 @@ class IdleEngine(RolloutEngine):
         self._thread = SimpleNamespace(add=self.asked.update)  # type: ignore[assignment]
 
     def ask(self, **asked: Any) -> list[int]:
-        """The token ids of the prompt."""
         assert self._start({1: request("1 + 1?", **asked)}) == []
         return self.asked["1"]["prompt"]["prompt_token_ids"]
 

@@ -28,7 +28,6 @@ def model(body: dict) -> str:
 
 
 def results(folder: Path) -> list[str]:
-    """The lines of inference.jsonl, sorted."""
     return sorted((folder / "inference.jsonl").read_text().splitlines())
 
 
@@ -118,8 +117,6 @@ def test_an_endpoint_is_asked_with_its_key_through_the_proxy(others, monkeypatch
 
 
 class RefusingProxy(BaseHTTPRequestHandler):
-    """Rejects the password."""
-
     def do_CONNECT(self) -> None:
         self.send_error(407)
 
@@ -183,7 +180,6 @@ UNUSABLE = {
 
 @pytest.mark.parametrize("name", UNUSABLE)
 def test_an_unusable_reply_fails_its_task_alone_and_the_next_run_asks_it_again(tmp_path, name):
-    """A task fails when one of its calls does."""
     fault, message = UNUSABLE[name]
     struck = request_seed(0, task_id="gsm8k/2", label="sample 3") & MAX_SEED
     is_broken = True

@@ -167,7 +167,6 @@ def sampler_of(engines, *, policy_of_agent, restart=unexpected) -> Sampler:
 
 
 def ask_agents(sampler: Sampler, *agents: int) -> list[Any]:
-    """Ask each agent for a response, all at once."""
     asked = (
         sampler.generate(request(f"of agent {agent}", agent=agent, turn_id=f"r0.s{i}"))
         for i, agent in enumerate(agents)
@@ -177,7 +176,6 @@ def ask_agents(sampler: Sampler, *agents: int) -> list[Any]:
 
 @pytest.mark.parametrize("num_lost", [1, 2])
 def test_what_a_lost_engine_left_unanswered_is_asked_of_the_one_in_its_place(num_lost):
-    """Also for two engines lost at the same time."""
     lost = [ScriptedEngine(policy=policy, answer=die) for policy in range(num_lost)]
     sound = ScriptedEngine(policy=2, num_heartbeats=4)
     new: list[ScriptedEngine] = []

@@ -78,7 +78,6 @@ SETTINGS = (
 def play(
     monkeypatch: pytest.MonkeyPatch, arguments: Sequence[str], *, killed_in: int | None = None
 ) -> Path:
-    """Run a scripted society, as the command would; returns its folder."""
 
     def validate(prepared: Any, agents: Any, *_: Any, keep: Any) -> dict[str, float]:
         value = ACCURACIES[agents.weights]

@@ -23,11 +23,7 @@ from comas.preflight.memory import (
     tokens_at_once,
 )
 from comas.preflight.model_shape import ModelShape, model_shape
-from comas.preflight.sharding import (
-    check_memory,
-    possible_shardings,
-    settle_sharding,
-)
+from comas.preflight.sharding import check_memory, possible_shardings, settle_sharding
 
 GB = 1e9
 PARAMETERS = 3_085_938_688
@@ -44,7 +40,6 @@ def paper(**policy: object) -> Config:
 
 
 def need_of(config: Config, stage: int, offload: bool) -> RankMemory:
-    """The memory of Qwen2.5-3B on shared GPUs."""
     return rank_memory(QWEN_3B, config, Sharding(stage, offload), shares_gpu=True)
 
 

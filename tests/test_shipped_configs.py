@@ -99,7 +99,6 @@ def advantages_of(samples: list[TrainingSample], config: Config) -> torch.Tensor
 
 
 def updated(samples: list[TrainingSample], config: Config) -> UpdateStats:
-    """The stats of an update on ``samples``."""
     if isinstance(config.algorithm, Dpo):
         samples = [sample for pair in preference_pairs(samples) for sample in pair]
         assert samples
@@ -148,7 +147,6 @@ def test_every_config_turns_scripted_discussions_into_advantages_or_pairs(file):
 
 @pytest.fixture(scope="module")
 def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with two tiny models and questions."""
     folder = tmp_path_factory.mktemp("tiny")
     write_records(folder / "questions.jsonl", [record(i) for i in range(4)])
     for number, family in enumerate(FAMILIES):

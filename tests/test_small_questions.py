@@ -6,13 +6,7 @@ from typing import Any
 
 import pytest
 
-from scripts.small_questions import (
-    CONFIGS,
-    LARGEST,
-    demonstrations,
-    problems,
-    records,
-)
+from scripts.small_questions import CONFIGS, LARGEST, demonstrations, problems, records
 
 both = pytest.mark.parametrize("folder", LARGEST)
 

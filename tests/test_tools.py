@@ -40,7 +40,6 @@ def solve(
     answers: list[tuple[str, bool]] = []
 
     async def generate(request: Request) -> Generation | None:
-        """As an engine does."""
         if request.role != "solution":
             assert not request.tools
             return generation("<score>3</score>")
@@ -209,7 +208,6 @@ def test_held_out_questions_are_answered_with_tools():
 
 
 def called(*failed: bool, text: str = "") -> Turn:
-    """A solution with calls of which these failed."""
     said = turn("r0.s0", text)
     calls = tuple(ToolCall(2 * i, 2 * i + 1, each) for i, each in enumerate(failed))
     return replace(said, generation=replace(said.generation, calls=calls))

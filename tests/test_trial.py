@@ -28,25 +28,9 @@ from comas.preflight.configuration import load_config
 from comas.preflight.preparation import prepare
 from comas.trial import Trial
 from comas.trial.costs import Costs
-from comas.trial.judging import (
-    Estimate,
-    Opinion,
-    Source,
-    assess,
-    auc,
-    value_said,
-)
+from comas.trial.judging import Estimate, Opinion, Source, assess, auc, value_said
 from comas.trial.rounding import SAMPLED, share_moved
-from comas.trial.signal import (
-    Batch,
-    advice,
-    deciding,
-    gate,
-    learnable,
-    never_ends,
-    sight,
-    verdict,
-)
+from comas.trial.signal import Batch, advice, deciding, gate, learnable, never_ends, sight, verdict
 from comas.types import Generation, Request, RewardedDiscussion, Rewards
 
 

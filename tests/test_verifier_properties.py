@@ -59,7 +59,6 @@ def test_no_text_breaks_a_parser(num_texts):
 
 
 def parse(text: str) -> None:
-    """Give the text to every parser."""
     boxed = rf"\boxed{{{text}}}"
     for response in (text, boxed):
         last_python_block(response)

@@ -52,7 +52,6 @@ def comas(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def start(*command: Path | str, folder: Path) -> str:
-    """The output of a command, called from ``folder``, that must succeed."""
     known = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     done = run_to_end(*command, cwd=folder, env=known)
     assert done.returncode == 0, done.stdout + done.stderr

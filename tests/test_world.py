@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 from programs import assert_nothing_is_left, descendants, start
 from small_runs import rows_of
-from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from comas.quickstart.world import HABITS, UNSEEN
 from comas.run.metrics.meanings import as_regex, meanings
@@ -81,7 +80,6 @@ def wait_for_run_directory(saves: Path, name: str, process: subprocess.Popen[str
 
 @pytest.fixture(scope="module")
 def finished(saves: Path) -> tuple[Path, str]:
-    """A run that nobody interrupted, and its output."""
     output = run(saves, "configs/quickstart.yaml", *SETTINGS)
     return (saves / "latest").resolve(), output
 
@@ -140,18 +138,6 @@ def test_every_step_has_the_promised_metrics(finished, rows):
     assert [row["step"] for row in rows if "validation/accuracy" in row] == [0, STEPS]
 
 
-def test_the_trained_agents_load_and_differ_from_what_they_began_with(finished, society):
-    for agent, architecture in enumerate(("qwen2", "llama")):
-        folder = finished[0] / "models" / f"agent_{agent}"
-        trained = AutoModelForCausalLM.from_pretrained(folder)
-        before = AutoModelForCausalLM.from_pretrained(society / "models" / architecture)
-        assert trained.config.model_type == architecture
-        assert any(
-            not a.equal(b) for a, b in zip(trained.parameters(), before.parameters(), strict=True)
-        )
-        assert AutoTokenizer.from_pretrained(folder).chat_template
-
-
 def test_the_run_directory_holds_what_a_researcher_needs(finished):
     run_directory, _ = finished
     names = {path.name for path in run_directory.iterdir()}
@@ -166,7 +152,6 @@ def test_the_run_directory_holds_what_a_researcher_needs(finished):
 
 @pytest.mark.slow
 def test_a_run_that_loses_an_engine_and_then_its_driver_ends_as_if_it_had_not(saves):
-    """SIGKILL of a rollout engine after step 1, and of the driver after step 3."""
     run(saves, "configs/quickstart.yaml", *LONGER, "name=undisturbed")
     undisturbed = (saves / "latest").resolve()
     process = train(saves, "configs/quickstart.yaml", *LONGER, "name=lost")
