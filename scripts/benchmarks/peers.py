@@ -114,12 +114,8 @@ def numbers(steps: Sequence[Sequence[float]], mean_tokens: float) -> Numbers:
 
 def by_length(discussions: Sequence[Discussion]) -> Rewards:
     """Reward solutions by their length, which nearly always differs."""
-    return Rewards(
-        [
-            RewardedDiscussion.by_turn(d, {t.turn_id: float(len(t.text)) for t in d.solutions()})
-            for d in discussions
-        ]
-    )
+    lengths = [{t.turn_id: float(len(t.text)) for t in d.solutions()} for d in discussions]
+    return Rewards([*map(RewardedDiscussion.by_turn, discussions, lengths)])
 
 
 def train(
