@@ -2,7 +2,6 @@
 
 import hashlib
 import logging
-import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,6 @@ from comas.utils.files import locked, written_aside
 log = logging.getLogger(__name__)
 
 GGUF_SUFFIX = ".gguf"
-_SHARD = re.compile(r"(.+)-(\d{5})-of-(\d{5})")
 _WRITER = b"2"
 """Version of the conversion, part of the folder's digest."""
 
@@ -23,13 +21,14 @@ def converted(gguf: Path, *, saves: Path) -> Path:
 
     Raises ValueError if the file does not exist, or does not hold a complete, readable model.
     """
-    shards, template = _files(gguf)
+    if not gguf.is_file():
+        raise ValueError(f"{gguf.parent} lacks {gguf.name}: there is no such file")
     digest = hashlib.sha256(_WRITER)
-    for path in [*shards, template]:
+    for path in (gguf, _template(gguf)):
         if path.is_file():
             with path.open("rb") as file:
                 digest.update(hashlib.file_digest(file, "sha256").digest())
-    folder = saves / "models" / f"{template.stem}-{digest.hexdigest()[:12]}"
+    folder = saves / "models" / f"{gguf.stem}-{digest.hexdigest()[:12]}"
     with locked(folder.parent, remedy="it writes one model at a time", waits=True):
         if not folder.is_dir():
             write_model(gguf, folder)
@@ -37,18 +36,18 @@ def converted(gguf: Path, *, saves: Path) -> Path:
 
 
 def write_model(gguf: Path, output: Path) -> None:
-    """Write the model of a GGUF file (or of all its shards), dequantised to bfloat16, with
+    """Write the model of a GGUF file, dequantised to bfloat16, with
     tokenizer and chat template, to ``output`` atomically. A template beside the file
     (``NAME.jinja``) takes precedence over the file's own.
 
     Raises ValueError if the model is damaged, incomplete or unsupported.
     """
-    from comas.utils.gguf_tokenizer import check_written, make_tokenizer
-    from comas.utils.gguf_weights import read_model, read_shards
+    from comas.utils.gguf_tokenizer import make_tokenizer
+    from comas.utils.gguf_weights import read_file, read_model
 
-    shards, template = _files(gguf)
+    template = _template(gguf)
     try:
-        metadata, tensors = read_shards(shards)
+        metadata, tensors = read_file(gguf)
         _check_metadata(metadata, template)
         chat_template = template.read_text() if template.is_file() else metadata[_TEMPLATE]
         num_tokens = len(metadata["tokenizer.ggml.tokens"])
@@ -59,7 +58,6 @@ def write_model(gguf: Path, output: Path) -> None:
             log.info("writing the model, dequantised, as %s", output)
             model.save_pretrained(partial)
             tokenizer.save_pretrained(partial)
-            check_written(partial, tokenizer)
     except Exception as error:  # gguf and transformers raise nothing narrower
         reason = " ".join(str(error).split())
         raise ValueError(f"{gguf} cannot be read as a model: {reason}") from error
@@ -68,16 +66,9 @@ def write_model(gguf: Path, output: Path) -> None:
 _TEMPLATE = "tokenizer.chat_template"
 
 
-def _files(gguf: Path) -> tuple[list[Path], Path]:
-    """Return the file or all of its shards, and the path of the user's chat template."""
-    shards, name = [gguf], gguf.stem
-    if (named := _SHARD.fullmatch(gguf.stem)) is not None:
-        name, total = named[1], named[3]
-        numbers = range(1, int(total) + 1)
-        shards = [gguf.with_stem(f"{name}-{number:05}-of-{total}") for number in numbers]
-    if absent := [path.name for path in shards if not path.is_file()]:
-        raise ValueError(f"{gguf.parent} lacks {', '.join(absent)}: there is no such file")
-    return shards, gguf.with_name(f"{name}.jinja")
+def _template(gguf: Path) -> Path:
+    """Return the path of the user's chat template."""
+    return gguf.with_suffix(".jinja")
 
 
 def _check_metadata(metadata: Mapping[str, Any], template: Path) -> None:
@@ -86,6 +77,11 @@ def _check_metadata(metadata: Mapping[str, Any], template: Path) -> None:
         raise ValueError(
             f"it is not a complete model but a file of type {kind} (general.type); merge it into "
             "its model first, or name the model's own file"
+        )
+    if (num_shards := metadata.get("split.count", 1)) > 1:
+        raise ValueError(
+            f"it is one of {num_shards} shards: merge them with llama-gguf-split --merge, or get "
+            "the model in Hugging Face format"
         )
     if "tokenizer.ggml.eos_token_id" not in metadata:
         raise ValueError(

@@ -1,11 +1,10 @@
 """Build the tokenizer of a GGUF file from its metadata.
 
-The one that transformers builds lacks merges (Gemma), control tokens (Qwen, Gemma), the end token
-(Llama) or the pre-tokenizer (all but Qwen2).
+The one that transformers builds lacks control tokens (Qwen), the end token (Llama) or the
+pre-tokenizer (all but Qwen2).
 """
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import gguf
@@ -20,8 +19,6 @@ from tokenizers import (
     processors,
 )
 
-from comas.utils.model_folder import load_tokenizer
-
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
 
@@ -29,27 +26,18 @@ Metadata = Mapping[str, Any]
 
 _ENDING = r" ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 _WORD = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+"
-_UPPER, _LOWER = r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]", r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]"
-_FIRST = r"[^\r\n\p{L}\p{N}]?"
 _GPT2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
 _QWEN2 = rf"{_WORD}|\p{{N}}|{_ENDING}"
 _LLAMA3 = rf"{_WORD}|\p{{N}}{{1,3}}|{_ENDING}"
-_TEKKEN = (
-    rf"{_FIRST}{_UPPER}*{_LOWER}+|{_FIRST}{_UPPER}+{_LOWER}*|\p{{N}}|"
-    r" ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"
-)
 _SPLITS = {
     ("gpt-2",): (_GPT2,),
     ("smollm", "starcoder", "refact"): (r"\p{N}", _GPT2),
     ("qwen2", "stablelm2", "deepseek-r1-qwen"): (_QWEN2,),
     ("llama-bpe", "llama3", "llama-v3", "dbrx", "smaug-bpe"): (_LLAMA3,),
-    ("tekken",): (_TEKKEN,),
 }
 """``tokenizer.ggml.pre`` -> the patterns by which llama.cpp splits a text."""
-_WHOLE_FIRST = ("llama-bpe", "llama3", "llama-v3", "tekken")
+_WHOLE_FIRST = ("llama-bpe", "llama3", "llama-v3")
 """Pre-tokenizers for which a word in the vocabulary is one token, regardless of merges."""
-
-_SAMPLE = "What is 12 + 345?\n\n\tIt's naïve: “日本” 🙂  def f(x): return x**2"
 
 
 def make_tokenizer(metadata: Metadata, chat_template: str) -> "PreTrainedTokenizerFast":
@@ -59,15 +47,13 @@ def make_tokenizer(metadata: Metadata, chat_template: str) -> "PreTrainedTokeniz
     """
     from transformers import PreTrainedTokenizerFast
 
-    kinds = {"llama": _sentence_piece, "gpt2": _byte_level}
-    kind = _about(metadata, "model")
-    if kind not in kinds:
+    if (kind := _about(metadata, "model")) != "gpt2":
         raise ValueError(
-            f"its tokenizer.ggml.model is {kind}, but only {' and '.join(kinds)} can be read; get "
+            f"its tokenizer.ggml.model is {kind}, but only gpt2 (byte-level BPE) can be read; get "
             "the model in Hugging Face format"
         )
     tokens: list[str] = _about(metadata, "tokens")
-    tokenizer = kinds[kind](metadata, tokens)
+    tokenizer = _byte_level(metadata, tokens)
     types = gguf.TokenType
     added = {types.CONTROL: True, types.UNKNOWN: True, types.USER_DEFINED: False}
     tokenizer.add_tokens(
@@ -83,7 +69,7 @@ def make_tokenizer(metadata: Metadata, chat_template: str) -> "PreTrainedTokeniz
         for key, name in names.items()
         if (token_id := _about(metadata, f"{key}_token_id")) is not None
     }
-    if _about(metadata, "add_bos_token", kind == "llama") and (bos := special.get("bos_token")):
+    if _about(metadata, "add_bos_token", False) and (bos := special.get("bos_token")):
         tokenizer.post_processor = processors.TemplateProcessing(
             single=[bos, "$A"], special_tokens=[(bos, _about(metadata, "bos_token_id"))]
         )
@@ -93,25 +79,6 @@ def make_tokenizer(metadata: Metadata, chat_template: str) -> "PreTrainedTokeniz
         clean_up_tokenization_spaces=False,  # for WordPiece; it removes spaces of the text
         **special,
     )
-
-
-def check_written(folder: Path, made: "PreTrainedTokenizerFast") -> None:
-    """Raise ValueError unless the tokenizer in ``folder`` encodes and decodes a text, a chat and
-    all control tokens as ``made`` does."""
-    loaded = load_tokenizer(folder)
-    chat = made.apply_chat_template([{"role": "user", "content": _SAMPLE}], tokenize=False)
-    wanted = {text: made.encode(text, add_special_tokens=False) for text in (_SAMPLE, chat)}
-    added = made.added_tokens_decoder.items()
-    wanted |= {token.content: [token_id] for token_id, token in added if token.special}
-    for text, ids in wanted.items():
-        found = loaded.encode(text, add_special_tokens=False)
-        # (Llama 2's tokenizer adds a space after each mark of a chat.)
-        if found != ids or (text != chat and loaded.decode(found) != text):
-            raise ValueError(
-                f"its tokenizer cannot be written in Hugging Face format: of {text[:80]!r} its "
-                f"vocabulary makes the tokens {ids[:16]}, and what was written {found[:16]}, which "
-                f"are {loaded.decode(found)[:80]!r}; get the model in Hugging Face format"
-            )
 
 
 def _about(metadata: Metadata, key: str, default: Any = None) -> Any:
@@ -140,30 +107,4 @@ def _byte_level(metadata: Metadata, tokens: list[str]) -> Tokenizer:
         ]
     )
     tokenizer.decoder = decoders.ByteLevel()
-    return tokenizer
-
-
-def _sentence_piece(metadata: Metadata, tokens: list[str]) -> Tokenizer:
-    """SentencePiece BPE, which merges by score: Llama 2, Mistral, Gemma."""
-    from transformers.convert_slow_tokenizer import generate_merges
-
-    vocabulary = {token: token_id for token_id, token in enumerate(tokens)}
-    scored = zip(tokens, _about(metadata, "scores"), _about(metadata, "token_type"), strict=True)
-    scores = {token: score for token, score, kind in scored if kind == gguf.TokenType.NORMAL}
-    unknown = _about(metadata, "unknown_token_id")
-    tokenizer = Tokenizer(
-        models.BPE(
-            vocabulary,
-            generate_merges({token: vocabulary[token] for token in scores}, scores),
-            unk_token=None if unknown is None else tokens[unknown],
-            fuse_unk=True,
-            byte_fallback=True,
-        )
-    )
-    prefix = [normalizers.Prepend("▁")] * bool(_about(metadata, "add_space_prefix", True))
-    tokenizer.normalizer = normalizers.Sequence([*prefix, normalizers.Replace(" ", "▁")])
-    strip = [decoders.Strip(" ", 1, 0)] * len(prefix)
-    tokenizer.decoder = decoders.Sequence(
-        [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse(), *strip]
-    )
     return tokenizer
