@@ -82,8 +82,8 @@ class Registry(dict[str, Entry]):
         ``wanted``: a description of a valid plug-in.
         ``adapt``: returns the entry for a plug-in, or None if it cannot be one; raises TypeError if
         it cannot be called as it will be (``check_call``).
-        ``prefixes``: the "trl" of "trl:my.py:f" -> a function that converts f for ``adapt``, with
-        its own attribute ``wanted``."""
+        ``prefixes``: the "trl" of "trl:my.py:f" -> a function that converts f for ``adapt``;
+        raises TypeError as ``adapt`` does."""
         super().__init__(shipped)
         self.group = group
         self.wanted = wanted
@@ -102,8 +102,8 @@ class Registry(dict[str, Entry]):
         except TypeError as error:
             entry, why = None, str(error)
         if entry is None:
-            where, wanted = self.source_of(name) or name, getattr(foreign, "wanted", self.wanted)
-            raise PluginError(f"{where}: {why}", f"make it {wanted}")
+            where = self.source_of(name) or name
+            raise PluginError(f"{where}: {why}", f"make it {self.wanted}")
         self._looked_up[name] = entry
         return entry
 

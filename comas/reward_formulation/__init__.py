@@ -16,7 +16,7 @@ from comas.reward_formulation.controls import (
     verifier_climbing_reward,
     verifier_reward,
 )
-from comas.reward_formulation.foreign import FOREIGN, ForeignReward
+from comas.reward_formulation.foreign import Formulate, by_trl, by_verl
 from comas.reward_formulation.interaction_reward import interaction_reward
 from comas.reward_formulation.judgment_reward import judgment_reward
 from comas.reward_formulation.majority_reward import majority_reward
@@ -40,7 +40,6 @@ def offer_evidence(wait_for_verdicts: Callable[[], Verdicts], *, seed: int, step
     return {
         "verdicts": wait_for_verdicts,
         "rng": lambda: Random(f"{seed}/{step}/rewards"),
-        "step": lambda: step,
     }
 
 
@@ -99,14 +98,16 @@ def of_agents(item: RewardedDiscussion) -> RewardedDiscussion:
 
 def _as_scheme(found: Any) -> RewardScheme | None:
     """Make a scheme of a plug-in; a bare function only receives the discussions."""
-    if isinstance(found, ForeignReward):
-        return RewardScheme(found, needs=("step",), pays_some=True, reads_columns=True)
     if not callable(found):
         return None
     if not isinstance(found, RewardScheme):
         found = RewardScheme(found)
     check_call(found.formulate, "discussions", named=found.needs)
     return found
+
+
+def _foreign(adapt: Callable[[Any], Formulate], found: Any) -> RewardScheme:
+    return RewardScheme(adapt(found), pays_some=True, reads_columns=True)
 
 
 _by_verdicts = partial(RewardScheme, needs=("verdicts",), pays_some=True)
@@ -131,6 +132,6 @@ REWARD_SCHEMES: Registry[RewardScheme] = Registry(
     group="comas.rewards",
     wanted="a function from discussions to Rewards, or a RewardScheme",
     adapt=_as_scheme,
-    prefixes=FOREIGN,
+    prefixes={"trl": partial(_foreign, by_trl), "verl": partial(_foreign, by_verl)},
 )
 """Reward schemes by name; to add one, write a file and a line here."""
