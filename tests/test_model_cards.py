@@ -18,7 +18,6 @@ from tables import case_file
 from tiny_models import byte_tokenizer, random_model, save_tiny_model
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
-from comas.data.preparation.manifest import Entry, Manifest
 from comas.engines.policy.weights import save_model
 from comas.preflight.configuration import load_config
 from comas.preflight.preparation import prepare
@@ -64,47 +63,15 @@ def test_a_card_states_base_licence_data_results_and_recipe(prepared, tmp_path):
     assert second.data.to_dict()["license"] == "unknown"
     assert "The base model is `untied`. It states no licence" in second.text
     for line in (
-        "| for training | `mine.jsonl` | 3 | 0 | 0 | 0 | 0 |",
-        "| held out | `held_out.jsonl` | 0 | 1 | 0 | 1 | 0 |",
+        "  train: mine.jsonl",
         "|  | greedy, at step 0 | greedy, at step 2 | sampled, at step 0 | sampled, at step 2 |",
         "| all agents | 20.0 | 90.0 | 25.0 | 75.0 |",
-        "| all agents, math | - | - | 25.0 | 75.0 |",
         "| agent 0 | - | 80.0 | 50.0 | 62.5 |",
         "  name: reinforce_pp",
         "`reward.scheme: interaction`",
     ):
         assert line in first.text
     assert str(tmp_path) not in first.text + second.text  # no private paths
-
-
-def test_a_card_names_the_datasets_behind_prepared_questions(prepared, tmp_path):
-    train = Path(prepared.config.data.train)
-    dataset = {"dataset": "KodCode/Light", "revision": "dcf78a8b", "licence": "cc-by-nc-4.0"}
-    entry = Entry("sha", {}, {}, "hub", {"datasets": {"coding": dataset}})
-    Manifest(train.parent, {}).store({train.name: (train.read_text(), entry)})
-    first, _ = cards(prepared, tmp_path / "models")
-    assert "\n* `KodCode/Light` at `dcf78a8b`, licence: cc-by-nc-4.0\n" in first.text
-    assert first.data.to_dict()["datasets"] == ["KodCode/Light"]
-
-
-def test_the_cards_own_code_opens_the_model(prepared, tmp_path, monkeypatch, capsys):
-    rollout = prepared.config.rollout
-    rollout.system_prompt, rollout.chat_template_kwargs = 'Say "yes".', {"enable_thinking": False}
-    cards(prepared, tmp_path / "models")
-    monkeypatch.chdir(tmp_path / "models")
-    text = Path("agent_1/README.md").read_text()
-    [opens, asks] = re.findall(r"```python\n(.*?)```", text, re.S)
-    names: dict[str, Any] = {}
-    exec(compile(opens, "README.md", "exec"), names)
-    assert "What is 48 + 23?" in names["PROMPT"] and r"\boxed{}" in names["PROMPT"]
-    system, user = names["messages"]
-    assert (system["content"], user["content"]) == ('Say "yes".', names["PROMPT"])
-    assert "return_dict=True, **{'enable_thinking': False}\n" in opens
-    assert names["inputs"]["input_ids"].shape[1] > len(names["PROMPT"])  # a token is a byte
-    assert names["model"].config.model_type == "llama"
-    assert capsys.readouterr().out
-    compile(asks, "README.md", "exec")
-    assert "extra_body={'chat_template_kwargs': {'enable_thinking': False}})" in asks
 
 
 def test_a_frozen_agent_gets_no_card(prepared, tmp_path):
