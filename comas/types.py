@@ -3,7 +3,6 @@
 import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import compress
 from typing import Any, Literal, NamedTuple, get_args
 
 Domain = Literal["math", "coding", "science", "choice", "reasoning"]
@@ -70,17 +69,6 @@ AnswerKey = Mapping[str, str]
 (``comas.verification.forms.parted``). Only verification receives it."""
 
 
-class ToolCall(NamedTuple):
-    """A tool call within a response, with the tool's answer."""
-
-    start: int
-    """Index of its first character in ``Generation.response_text``."""
-    end: int
-    """Index after the last character of the answer."""
-    failed: bool
-    """True if the answer is an error."""
-
-
 ToolDescription = Mapping[str, Any]
 """``{"type": "function", "function": {"name": "python", ...}}``, as in OpenAI's chat API."""
 
@@ -110,43 +98,10 @@ class Generation:
     """The thinking, with its marks, that ``response_text`` leaves out."""
     num_thinking_tokens: int | None = None
     """Response tokens up to the end of the thinking; None if the model has no thinking marks."""
-    sampled: Sequence[bool] | None = None
-    """False for response tokens from elsewhere, such as a tool's output: they are neither trained
-    nor counted, and their log-prob is 0. None if all tokens were sampled."""
-    calls: Sequence[ToolCall] | None = None
-    """Answered tool calls, in order; None if no tools were offered."""
-
-    def __post_init__(self) -> None:
-        """Replace lone surrogates, which tools may print: they cannot be encoded as UTF-8."""
-        text = self.response_text.encode(errors="replace").decode()
-        object.__setattr__(self, "response_text", text)
-
-    @property
-    def num_sampled_tokens(self) -> int:
-        """Number of response tokens that the policy sampled."""
-        return len(self.response_token_ids) if self.sampled is None else sum(self.sampled)
-
-    @property
-    def sampled_logprobs(self) -> Sequence[float]:
-        """Log-probabilities of the sampled response tokens."""
-        if self.sampled is None:
-            return self.rollout_logprobs
-        return list(compress(self.rollout_logprobs, self.sampled))
 
 
 TurnKey = tuple[str, str]
 """(discussion_id, turn_id), unique within a batch."""
-
-
-class Continuation(NamedTuple):
-    """A response to continue after an answer to it, such as a tool's output. The new response
-    contains both; the answer's tokens are not ``sampled``."""
-
-    response: Generation
-    answer: str
-    call_start: int | None = None
-    """``ToolCall.start`` of the answered call; None if the answer is a user's message."""
-    failed: bool = False
 
 
 class Chat(NamedTuple):
@@ -172,8 +127,6 @@ class Request(NamedTuple):
     """Below 2^63."""
     temperature: float | None = None
     """None for ``rollout.temperature``. 0 is greedy, with log-probs at temperature 1."""
-    after: Continuation | None = None
-    """The response to continue; None starts a new one."""
     tools: Sequence[ToolDescription] = ()
     """Tools that the agent may call, described by its chat template or else in the prompt."""
     chat: Chat | None = None
@@ -183,8 +136,7 @@ class Request(NamedTuple):
 
 
 Generate = Callable[[Request], Awaitable[Generation | None]]
-"""Asks an agent for a response, on any engine; returns None if the prompt, or the response to
-continue, is over its limit."""
+"""Asks an agent for a response, on any engine; returns None if the prompt is over its limit."""
 
 
 @dataclass(frozen=True)
@@ -294,5 +246,3 @@ class TrainingSample:
     response_token_ids: Sequence[int]
     rollout_logprobs: Sequence[float]
     reward: float
-    sampled: Sequence[bool] | None = None
-    """``Generation.sampled``, True at least once."""

@@ -1,6 +1,5 @@
 """Makes configs/smollm2/: questions that a model of a hundred million parameters answers at times,
-and demonstrations of the roles for ``society.cold_start``. And configs/ideas/python_tool/: the same
-with numbers to 999, for which it needs a tool, and solutions that call it.
+and demonstrations of the roles for ``society.cold_start``.
 
     .venv/bin/python scripts/small_questions.py
     .venv/bin/python scripts/small_questions.py 0.9 384 saves/judging/90.jsonl
@@ -27,8 +26,7 @@ from random import Random
 from typing import Any, NamedTuple
 
 CONFIGS = Path(__file__).parents[1] / "configs"
-LARGEST = {"smollm2": (12, 60), "ideas/python_tool": (999, 999)}
-"""Folder -> the largest factor, and the largest term."""
+LARGEST_FACTOR, LARGEST_TERM = 12, 60
 SPLITS = {"train": (480, (0, 1)), "validation": (500, (2,)), "demonstrated": (48, (3,))}
 """Split -> how many questions, and the remainders of the hash that are its."""
 WORDINGS = {
@@ -74,8 +72,8 @@ class Problem(NamedTuple):
     answer: int
 
 
-def problems(split: str, largest: tuple[int, int], num: int | None = None) -> list[Problem]:
-    """The first ``num`` distinct questions of a split, with numbers up to the ``largest``."""
+def problems(split: str, num: int | None = None) -> list[Problem]:
+    """The first ``num`` distinct questions of a split."""
     number, remainders = SPLITS[split]
     number = num or number
     rng = Random(split)
@@ -83,7 +81,7 @@ def problems(split: str, largest: tuple[int, int], num: int | None = None) -> li
     while len(drawn) < number:
         family = rng.choice(FAMILIES)
         sign = family[-1]
-        high = largest[sign != "*"]
+        high = LARGEST_FACTOR if sign == "*" else LARGEST_TERM
         a, b = rng.randint(2, high), rng.randint(2, high)
         if sign == "-":
             a, b = a + b, b
@@ -95,9 +93,9 @@ def problems(split: str, largest: tuple[int, int], num: int | None = None) -> li
     return list(drawn.values())
 
 
-def records(split: str, largest: tuple[int, int]) -> Iterator[dict[str, str]]:
+def records(split: str) -> Iterator[dict[str, str]]:
     """Questions in the format of data/README.md."""
-    for number, problem in enumerate(problems(split, largest)):
+    for number, problem in enumerate(problems(split)):
         yield {
             "id": f"{split}-{number}",
             "task": "math",
@@ -132,25 +130,19 @@ def judged_cells(num: int, truth: float) -> list[tuple[bool, str, str]]:
     ]
 
 
-def demonstrations(
-    largest: tuple[int, int], *, by_tool: bool, truth: float = 0.5, num: int | None = None
-) -> Iterator[dict[str, Any]]:
+def demonstrations(truth: float = 0.5, num: int | None = None) -> Iterator[dict[str, Any]]:
     """A solution, an evaluation and a scoring of each of ``num`` questions, for
     ``society.cold_start``; judges are right in a share ``truth``."""
     rng = Random(0)
-    asked = problems("demonstrated", largest, num)
+    asked = problems("demonstrated", num)
     judged = judged_cells(len(asked), truth)
     rng.shuffle(judged)
     for problem, (is_right, verdict, scoring) in zip(asked, judged, strict=True):
         slip = 0 if is_right else rng.choice((-2, -1, 1, 2, 10))
         number = problem.answer + slip
         about = {"domain": "math", "question": problem.question}
-        said = [program(problem), str(problem.answer), solution(problem, problem.answer)]
-        yield {"role": "solution", **about, "response": said if by_tool else said[-1]}
+        yield {"role": "solution", **about, "response": solution(problem, problem.answer)}
         about["solution"] = solution(problem, number)
-        if by_tool:
-            answered = f"<tool_response>\n{number}\n</tool_response>"
-            about["solution"] = f"{said[0]}\n{answered}\n{about['solution']}"
         evaluation = verdict.format(work=problem.work, number=number)
         yield {"role": "evaluation", **about, "response": evaluation}
         yield {"role": "scoring", **about, "evaluation": evaluation, "response": scoring}
@@ -159,12 +151,6 @@ def demonstrations(
 def solution(problem: Problem, number: int) -> str:
     """The form of a solution, with any number for the answer."""
     return rf"{problem.work} = {number}. \boxed{{{number}}}"
-
-
-def program(problem: Problem) -> str:
-    """The call of a tool that computes the answer."""
-    arguments = {"program": f"print({problem.work})"}
-    return f"<tool_call>{json.dumps({'name': 'python', 'arguments': arguments})}</tool_call>"
 
 
 def write(file: Path, rows: Iterator[dict[str, Any]]) -> None:
@@ -176,13 +162,9 @@ if __name__ == "__main__":
     if len(sys.argv) > 1:
         truth, num, file = float(sys.argv[1]), int(sys.argv[2]), Path(sys.argv[3])
         file.parent.mkdir(parents=True, exist_ok=True)
-        rows = demonstrations(LARGEST["smollm2"], by_tool=False, truth=truth, num=num)
-        write(file, rows)
+        write(file, demonstrations(truth, num))
         sys.exit()
-    for name, largest in LARGEST.items():
-        folder = CONFIGS / name
-        folder.mkdir(exist_ok=True)
-        for split in ("train", "validation"):
-            write(folder / f"{split}.jsonl", records(split, largest))
-        by_tool = name != "smollm2"
-        write(folder / "cold_start.jsonl", demonstrations(largest, by_tool=by_tool))
+    folder = CONFIGS / "smollm2"
+    for split in ("train", "validation"):
+        write(folder / f"{split}.jsonl", records(split))
+    write(folder / "cold_start.jsonl", demonstrations())

@@ -36,10 +36,10 @@ def generation(prompt: str, response: str) -> Generation:
     return Generation(prompt_ids, response_ids, response, logprobs, "stop", 1)
 
 
-def discussion(step, *, answer="71", score="3", question=QUESTION, thinking="", calls=()):
-    """Agent 0 answers, after ``thinking``, with ``calls``; agent 1 evaluates, agent 0 scores."""
+def discussion(step, *, answer="71", score="3", question=QUESTION, thinking=""):
+    """Agent 0 answers, after ``thinking``; agent 1 evaluates, agent 0 scores."""
     is_approved = score == "3"
-    said = replace(generation("What is 48 + 23", answer), thinking_text=thinking, calls=calls)
+    said = replace(generation("What is 48 + 23", answer), thinking_text=thinking)
     solution = Turn("r0.s0", None, 0, "solution", 0, "", said)
     said = generation("Wrong. ?", "Right." if is_approved else "Wrong.")
     evaluation = Turn("r0.s0.e0", "r0.s0", 0, "evaluation", 1, "", said)

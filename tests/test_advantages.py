@@ -88,22 +88,6 @@ def test_an_estimator_by_hand(name, rewards, lengths, groups, expected):
     torch.testing.assert_close(found, torch.tensor(expected))
 
 
-def test_tokens_that_were_not_sampled_count_nowhere():
-    # The first response ends with a tool's token and has one in between. Returns with beta 0.1:
-    # 1 - 0.1 (2 + 1) = 0.7 and 1 - 0.1 = 0.9; the second's 0. Mean 1.6 / 3 over 3 tokens.
-    data = inputs(
-        [1.0, 0.0], [4, 1], log_ratios=torch.tensor([[2.0, 9, 1, 9], [0, 9, 9, 9]]), kl_coef=0.1
-    )
-    mask = torch.tensor([[True, False, True, False], [True, False, False, False]])
-    found = ESTIMATORS["reinforce_pp"].advantages(replace(data, mask=mask))
-    returns = torch.tensor([0.7, 0.9, 0.0], dtype=torch.float64)
-    whitened = (returns - returns.mean()) / returns.std(unbiased=False)
-    torch.testing.assert_close(found[mask], whitened.float())
-    assert found[~mask].abs().max() == 0
-    group_relative = ESTIMATORS["grpo"].advantages(replace(data, mask=mask))
-    torch.testing.assert_close(group_relative, torch.tensor([[HALF, 0, HALF, 0], [-HALF, 0, 0, 0]]))
-
-
 @pytest.mark.parametrize("name", ESTIMATORS)
 def test_padding_changes_no_advantage(name):
     def estimate(data: AdvantageInputs) -> torch.Tensor:

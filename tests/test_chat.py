@@ -4,7 +4,7 @@ from functools import cache
 from pathlib import Path
 
 import pytest
-from chat_styles import STYLES
+from chat_styles import CHATML, STYLES
 from hypothesis import given
 from hypothesis import strategies as st
 from tables import cases
@@ -12,7 +12,14 @@ from tiny_models import byte_tokenizer
 from transformers import PreTrainedTokenizerFast
 
 from comas.types import Message
-from comas.utils.chat import CUT, TEMPLATE_DATE, ChatEncoder, check_system_prompt
+from comas.utils.chat import (
+    CUT,
+    TEMPLATE_DATE,
+    ChatEncoder,
+    check_system_prompt,
+    quoted_answer,
+    tools_in_words,
+)
 
 FOLDER = Path("folder")
 HARMLESS = "What is 48 + 23?"
@@ -160,3 +167,37 @@ def test_a_system_prompt_needs_a_template_that_has_a_place_for_it(tmp_path):
         tokenizer.chat_template = template
         with pytest.raises(ValueError, match=f"takes no system message .{reason}"):
             check_system_prompt(tokenizer, "Be careful.", folder=tmp_path)
+
+
+ADD = {"type": "function", "function": {"name": "add", "parameters": {"type": "object"}}}
+WITH_TOOLS = (
+    '{% for t in tools or [] %}{{ t | tojson }} called as {"arguments": ...}\n{% endfor %}'
+    + CHATML.replace("<think>\n", "")
+)
+"""A chat template that tells of tools and of their answers."""
+
+
+def test_a_template_that_knows_tools_tells_of_them_and_else_the_prompt_does():
+    tokenizer, words = byte_tokenizer(), tools_in_words([ADD])
+    question: list[Message] = [{"role": "user", "content": "1 + 1?"}]
+    assert '"name": "add"' in words
+
+    def encoded() -> tuple[str, str, str]:
+        """A prompt with and without tools, and what follows a response."""
+        chats = ChatEncoder(tokenizer, folder=FOLDER)
+        [told], [untold] = chats.encode([question], [ADD]), chats.encode([question])
+        following = chats.encode_following([5, 2], [{"role": "tool", "content": "71"}])
+        return tuple(map(tokenizer.decode, (told, untold, following)))  # type: ignore
+
+    told, untold, following = encoded()
+    assert untold == "<|im_start|>user\n1 + 1?<|im_end|>\n<|im_start|>assistant\n"
+    assert told == untold.replace("1 + 1?", f"{words}1 + 1?")
+    assert f"<|im_start|>user\n{quoted_answer('71')}<|im_end|>" in following
+    tokenizer.chat_template = WITH_TOOLS
+    told, untold, following = encoded()
+    assert told.endswith(untold) and '"name": "add"' in told and words not in told
+    assert "<|im_start|>tool\n71<|im_end|>" in following
+    # One that tells of tools, and not of their answers or of a form that is read.
+    for cut in ('"arguments"', "{% for t in tools or [] %}"):
+        tokenizer.chat_template = WITH_TOOLS.replace(cut, "{% for t in [] %}" * ("for" in cut))
+        assert words in encoded()[0]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from itertools import compress
 from pathlib import Path
 from typing import Any
 
@@ -17,16 +16,14 @@ from transformers import AutoModelForCausalLM
 from comas.cold_start import __main__ as cold_start_process
 from comas.cold_start.demonstrations import Lesson, encode, load_demonstrations
 from comas.config.schema import Config
-from comas.data.rows import DataError
 from comas.engines.policy.attention import PACKED
 from comas.engines.policy.model import ResponseModel
 from comas.interaction.prompts import fill
-from comas.interaction.schedules import tools_of
 from comas.preflight.checks import PreflightError
 from comas.preflight.configuration import load_config
 from comas.preflight.preparation import check_run, prepare
 from comas.run import RunDirectory
-from comas.utils.chat import ChatEncoder, tools_in_words
+from comas.utils.chat import ChatEncoder
 from comas.utils.model_folder import CARD
 
 QUESTION = "What is 48 + 23?"
@@ -101,32 +98,6 @@ def test_a_lesson_is_what_a_rollout_asks_and_the_response_with_its_end(config, t
         )
         assert lesson.prompt_token_ids == tokenizer.encode(asked)
         assert lesson.response_token_ids == [*tokenizer.encode(row["response"]), END_OF_TURN]
-
-
-CALL = '<tool_call>{"name": "python", "arguments": {"program": "print(48 + 23)"}}</tool_call>'
-
-
-def test_a_solution_that_calls_a_tool_teaches_all_but_the_answer_of_the_tool(config, tmp_path):
-    write_records(tmp_path / "shown.jsonl", [SOLUTION | {"response": [CALL, "71", "So 71."]}])
-    with pytest.raises(DataError, match=r"response: is \['<tool_call>.*must be a text, not empty$"):
-        load_demonstrations(config)
-    config.interaction.schedule = "comas.ideas.python_tool:sequential_with_python"
-    config.rollout.max_response_tokens = 400
-    tokenizer = byte_tokenizer()
-    [lesson] = lessons_of(config)
-    assert tools_in_words(tools_of(config.interaction)) in tokenizer.decode(lesson.prompt_token_ids)
-    assert lesson.sampled is not None
-    middle = "\n<|im_start|>user\n<tool_response>\n71\n</tool_response><|im_end|>\n"
-    assert tokenizer.decode(lesson.response_token_ids) == (
-        f"{CALL}<|im_end|>{middle}<|im_start|>assistant\nSo 71.<|im_end|>"
-    )
-    learnt = [*compress(lesson.response_token_ids, lesson.sampled)]
-    assert tokenizer.decode(learnt) == f"{CALL}<|im_end|>So 71.<|im_end|>"
-    assert lesson.num_learnt_tokens == len(learnt) == len(CALL) + len("So 71.") + 2
-    for response in ([CALL, "71"], [CALL, " ", "So 71."], []):
-        write_records(tmp_path / "shown.jsonl", [SOLUTION | {"response": response}])
-        with pytest.raises(DataError, match="or a list of what is said, answered, said"):
-            load_demonstrations(config)
 
 
 @cases("said, end")

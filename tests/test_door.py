@@ -11,6 +11,7 @@ import httpx
 import openai
 import pytest
 from scripted_server import ScriptedServer, status
+from tables import cases
 
 from comas.commands.serve import ServedAgents
 from comas.interaction.door import (
@@ -21,7 +22,9 @@ from comas.interaction.door import (
     RefusalError,
     choice_of,
 )
+from comas.interaction.tool_calls import first_call, name_and_arguments
 from comas.types import Generation
+from comas.utils.chat import CALL_FORM
 from comas.utils.client import Client, RequestOptions
 from comas.utils.endpoint import Endpoint
 
@@ -120,6 +123,52 @@ def test_without_tools_a_call_is_text_and_so_is_one_that_cannot_be_read(parrot):
         assert said.choices[0].message.content == text
     said = client.chat.completions.create(**chat(broken, tools=[ADD]))
     assert said.choices[0].message.content == broken and not said.choices[0].message.tool_calls
+
+
+def called(arguments: str, name: str = "add") -> str:
+    return f'<tool_call>{{"name": "{name}", "arguments": {arguments}}}</tool_call>'
+
+
+@cases(
+    "text, arguments",
+    (f"First {called('{}')} then {called('[]')}", {}),
+    ('{"name": "add", "parameters": {"a": 1}}', {"a": 1}),  # as Llama 3 calls
+    (called('{"a": "</tool_call>"}'), {"a": "</tool_call>"}),
+    (called(r'"{\"a\": \"1\n2\"}"'), {"a": "1\n2"}),  # JSON within a string
+    ('{"type": "function", "function": {"name": "add", "arguments": {"a": 1}}}', {"a": 1}),
+)
+def test_calls_are_read_in_every_form_that_models_write(text, arguments):
+    call = first_call(text, ["add"])
+    assert call is not None and name_and_arguments(call.text) == ("add", arguments)
+
+
+@cases(
+    "said",
+    "No call.",
+    "<tool_call>not closed",
+    "{}",
+    '{"name": ["add"], "arguments": {}}',
+    '{"name": "other", "arguments": {}}',
+    f'{{"name": {"[" * 50_000}',
+)
+def test_what_is_no_call_is_text(said):
+    assert first_call(said, ["add"]) is None
+
+
+@cases(
+    "text, why",
+    (called("[]"), "arguments: Input should be a valid dictionary, not []"),
+    ("<tool_call>add()</tool_call>", "Expecting value: line 1 column 1 (char 0)"),
+    (called("{}}"), "Extra data: line 1 column 33 (char 32)"),
+    (f"<tool_call>{'[' * 50_000}</tool_call>", None),
+)
+def test_a_call_that_cannot_be_read_says_why(text, why):
+    call = first_call(text)
+    assert call is not None
+    with pytest.raises(ValueError) as error:
+        name_and_arguments(call.text)
+    said = "it is nested too deeply" if why is None else f"{why}; write {CALL_FORM}"
+    assert str(error.value) == f"the call cannot be read: {said}"
 
 
 def test_an_answer_ends_before_the_first_stop_sequence(parrot):

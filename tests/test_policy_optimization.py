@@ -7,7 +7,7 @@ from random import Random
 import builders
 import pytest
 import torch
-from builders import discussion, generation, turn
+from builders import discussion, turn
 from hypothesis import given
 from hypothesis import strategies as st
 from tables import cases
@@ -71,17 +71,6 @@ def test_a_sample_holds_what_was_sampled_and_is_left_out_when_truncated(mask_tru
     tokens = (5, 8), (7, 9, 1), (-0.1, -0.7, -0.2)
     expected = TrainingSample(1, "q", "d", "r1.s0.e0", 1, "evaluation", *tokens, 0.5)
     assert buffer == ([] if reason == "length" and mask_truncated else [expected])
-
-
-def test_a_turn_without_a_sampled_token_is_no_sample_and_others_keep_their_mask():
-    masks = [(True, False), (False, False)]
-    turns = [
-        replace(turn(f"r0.s{i}"), generation=replace(generation(num_tokens=2), sampled=mask))
-        for i, mask in enumerate(masks)
-    ]
-    item = RewardedDiscussion(discussion(*turns), (0.5, 0.5))
-    [[kept]] = collect_samples([item], policy_of_agent=[0], mask_truncated=True)
-    assert (kept.turn_id, kept.sampled) == ("r0.s0", masks[0])
 
 
 def totals(
@@ -316,19 +305,19 @@ def test_samples_of_a_prompt_are_a_group(samples, unit, limit, share, groups):
     assert list(found.items()) == list(groups.items())
 
 
-TOOL = sample(prompt_token_ids=(5, 8), response_token_ids=(7, 9, 1), sampled=(True, False, True))
+LONG = sample(prompt_token_ids=(5, 8), response_token_ids=(7, 9, 1))
 SHORT = sample(prompt_token_ids=(5,), response_token_ids=(3,))
 
 
 def test_samples_of_a_prompt_lie_behind_one_copy_of_it():
     other = sample(prompt_token_ids=(5, 8), response_token_ids=(6,))
-    batch = batching.assemble([TOOL, SHORT, other], device=CPU, share_prompts=True)
+    batch = batching.assemble([LONG, SHORT, other], device=CPU, share_prompts=True)
     # The shared prompt, the first response, SHORT, the response of ``other``.
     assert batch.input_ids.tolist() == [[5, 8, 7, 9, 1, 5, 3, 6]]
     assert batch.position_ids.tolist() == [[0, 1, 2, 3, 4, 0, 1, 2]]
     assert (batch.boundaries.tolist(), batch.longest) == ([0, 2, 5, 7, 8], 3)
     assert batch.key_places.tolist() == [0, 1, 0, 1, 2, 3, 4, 5, 6, 0, 1, 7]
     assert (batch.key_boundaries.tolist(), batch.most_keys) == ([0, 2, 7, 9, 12], 5)
-    assert batch.predicting.tolist() == [1, 3, 5, 1]
-    assert batch.response_ids.tolist() == [7, 1, 3, 6]
-    assert batch.mask.int().tolist() == [[1, 0, 1], [1, 0, 0], [1, 0, 0]]
+    assert batch.predicting.tolist() == [1, 2, 3, 5, 1]
+    assert batch.response_ids.tolist() == [7, 9, 1, 3, 6]
+    assert batch.mask.int().tolist() == [[1, 1, 1], [1, 0, 0], [1, 0, 0]]

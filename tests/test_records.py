@@ -13,9 +13,7 @@ from comas.config.schema import Config
 from comas.preflight.configuration import load_config
 from comas.run import RunDirectory
 from comas.run.directory import BEFORE_ALL
-from comas.run.metrics.step import rollout_metrics
 from comas.run.records import compressed, read_tokens, token_records
-from comas.types import RewardedDiscussion
 from comas.utils.processes import name as process_name
 
 
@@ -34,23 +32,7 @@ def test_a_record_holds_the_tokens_that_were_sampled_and_four_digits_of_their_nu
         "logprobs": [-0.25],
         "advantages": [1.235],
     }
-    assert "advantages" not in second and "sampled" not in first
-
-
-def test_a_record_says_which_tokens_are_a_tools_and_the_metrics_do_not_count_them():
-    said = discussion(1).discussion
-    solution, *others = said.turns
-    tool = replace(solution.generation, response_token_ids=(6, 7), rollout_logprobs=(-0.25, 0.0))
-    tool = replace(tool, sampled=(True, False))
-    assert list(tool.sampled_logprobs) == [-0.25]
-    said = replace(said, turns=(replace(solution, generation=tool), *others))
-    first, *_ = token_records([said], {})
-    assert (first["response_token_ids"], first["sampled"]) == ([6, 7], [True, False])
-    rewarded = RewardedDiscussion(said, (0.5,) * len(said.turns))
-    whole = rollout_metrics([discussion(1)], num_agents=4)
-    found = rollout_metrics([rewarded], num_agents=4)
-    assert found["tokens/response"] == whole["tokens/response"] == len(said.turns)
-    assert found["response_length"] == 1
+    assert "advantages" not in second
 
 
 def test_advantages_of_an_earlier_step_join_the_tokens_of_that_step(tmp_path):

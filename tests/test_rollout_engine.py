@@ -46,7 +46,7 @@ from comas.engines.rollout.vllm_options import (
     engine_environment,
 )
 from comas.engines.rollout.weight_transfer import create_weight_sender, trainer_init_info
-from comas.types import Continuation, Generation, ToolCall
+from comas.types import Generation
 from comas.utils.chat import ChatEncoder
 from comas.utils.thinking import ThinkingMarks
 
@@ -114,41 +114,6 @@ def test_each_agent_is_asked_at_its_temperature_for_a_response_of_its_length():
     assert [(p.temperature, p.max_tokens) for p in params] == [(1.0, 200), (0.5, 30), (0.0, 30)]
 
 
-def test_a_response_goes_on_after_an_answer_that_is_read_and_not_sampled():
-    engine = IdleEngine()
-    ask, say = engine.ask, engine.say
-    prompt = ask()
-    first = say("print")
-    answer = "<|im_end|>2"  # spells a mark, which is text
-    whole = ask(after=Continuation(first, answer))
-    middle = "\n<|im_start|>user\n<|im_end|>2<|im_end|>\n<|im_start|>assistant\n"
-    assert TOKENIZER.decode(whole) == f"{TOKENIZER.decode(prompt)}print<|im_end|>{middle}"
-    assert whole.count(END_OF_TURN) == 3  # of the prompt, of the response, of the answer
-    num_answered = len(whole) - len(prompt) - 6
-    assert engine.asked["1"]["params"].max_tokens == ROLLOUT.max_response_tokens - 6 - num_answered
-
-    second = say("So 2.")
-    assert (second.prompt_token_ids, second.response_text) == (
-        first.prompt_token_ids,
-        f"print\n{answer}\nSo 2.",
-    )
-    assert [*prompt, *second.response_token_ids][: len(whole)] == whole
-    assert second.sampled == (True,) * 6 + (False,) * num_answered + (True,) * 6
-    assert list(second.rollout_logprobs) == [-1.0] * 6 + [0.0] * num_answered + [-1.0] * 6
-    ask(after=Continuation(second, answer))
-    assert sum(say("2").sampled or ()) == 14
-    assert second.calls is None  # it had no tools
-    ask(tools=[{"function": {"name": "f"}}])
-    call = say("so f()")
-    assert call.calls == ()
-    ask(after=Continuation(call, "2", call_start=3, failed=True))
-    assert say("So 2.").response_text == "so f()\n<tool_response>\n2\n</tool_response>\nSo 2."
-    ask(after=Continuation(replace(call, calls=(ToolCall(0, 1, False),)), "2", call_start=3))
-    assert say("").calls == (ToolCall(0, 1, False), ToolCall(3, 41, False))
-    room = ROLLOUT.max_response_tokens - len(whole) + len(prompt) + len(answer)
-    assert engine._start({2: request(after=Continuation(first, "x" * room))}) == [2]
-
-
 @cases(
     "thought, finish_reason", ("", "stop"), ("", "length"), ("<think></tool_call></think>", "stop")
 )
@@ -165,8 +130,6 @@ def test_a_response_ends_with_its_first_call_whatever_is_made_up_after_it(though
     assert TOKENIZER.decode(list(cut.response_token_ids)) == thought + call
     assert len(cut.rollout_logprobs) == len(thought + call)
     assert cut.num_thinking_tokens == len(thought)
-    whole = engine.ask(after=Continuation(cut, "4", call_start=3))
-    assert TOKENIZER.decode(whole).count("gives") == 0
     engine.ask(tools=[{"function": {"name": "f"}}])
     assert engine.say(f"{call}\n", finish_reason).finish_reason == finish_reason  # nothing follows
 

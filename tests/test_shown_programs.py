@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from builders import discuss
 from small_runs import REPOSITORY
 from tables import cases
 
@@ -26,7 +27,6 @@ SAMPLE = TrainingSample(0, "q", "d", "r0.s0", 0, "solution", [1, 2], [3, 0], [-0
     ({"prompt_token_ids": [1, 1]}, 1),
     ({"response_token_ids": [3]}, 1),
     ({"rollout_logprobs": [-0.5, -0.1001]}, 1),
-    ({"sampled": [True, False]}, 1),
     ({"turn_id": "r1.s0"}, 1),
 )
 def test_a_sample_differs_if_any_id_or_log_prob_does_or_nobody_was_asked(changes, num_differing):
@@ -71,6 +71,24 @@ def test_requests_are_made_until_enough_are_answered_and_each_is_trained():
     )
     assert (row.differing, row.failed, row.policy) == (0, 0, 2e-5)
     assert {len(buffer) for buffer in agents.trained.values()} == {programs.UPDATED}
+
+
+@pytest.mark.stack
+def test_the_team_asks_its_tester_with_what_the_sandbox_says_of_a_program():
+    asked: list[Request] = []
+
+    async def generate(request: Request) -> Generation:
+        asked.append(request)
+        text = "<score>3</score>" if request.role == "scoring" else "```python\nlen(7)\n```"
+        return replace(SAID, response_text=text)
+
+    program = {
+        "function": "configs/programs/team.py:solve",
+        "roles": {"plan": "helps", "test": "helps"},
+    }
+    discuss([Question("q", "coding", "What?")], generate, program=program, prompt_reuse=1)
+    [tester] = [request.prompt for request in asked if request.role == "test"]
+    assert "len(7)\n```\nTypeError: object of type 'int' has no len()" in tester
 
 
 def test_samples_that_are_changed_or_left_out_on_the_way_are_counted(monkeypatch):

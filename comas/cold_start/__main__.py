@@ -91,7 +91,7 @@ def learn(model: ResponseModel, lessons: Sequence[Lesson], *, seed: int) -> Iter
     optimizer = adamw(dict(language_model.named_parameters()), settings)
     schedule = create_schedule(optimizer, settings, num_steps=len(steps))
     model.train()
-    if max(len(prompt) + len(response) for prompt, response, _ in lessons) > MICRO_BATCH_TOKENS:
+    if max(len(prompt) + len(response) for prompt, response in lessons) > MICRO_BATCH_TOKENS:
         language_model.gradient_checkpointing_enable({"use_reentrant": False})
     for step in steps:
         loss = _backward(model, [lessons[i] for i in step])
@@ -106,7 +106,7 @@ def learn(model: ResponseModel, lessons: Sequence[Lesson], *, seed: int) -> Iter
 
 def _backward(model: ResponseModel, lessons: Sequence[Lesson]) -> float:
     """Accumulate the gradient of the mean loss over all response tokens; returns that loss."""
-    num_tokens = sum(lesson.num_learnt_tokens for lesson in lessons)
+    num_tokens = sum(len(lesson.response_token_ids) for lesson in lessons)
     total = 0.0
     [micro_batches] = divide_samples(
         lessons, micro_batch_tokens=MICRO_BATCH_TOKENS, num_ranks=1, pads=model.pads

@@ -10,8 +10,7 @@ from typing import Any, NamedTuple
 from comas.config.schema import Config
 from comas.data.records import sound_records
 from comas.data.rows import Invalid, json_rows
-from comas.interaction.prompts import SHIPPED, SOLUTION, fill
-from comas.interaction.schedules import tools_of
+from comas.interaction.prompts import SHIPPED, fill
 from comas.interaction.wording import quoted_in, wording_of
 from comas.utils.chat import ChatEncoder, chat_messages
 
@@ -36,8 +35,7 @@ class Demonstration:
     """``line 3``"""
     role: str
     prompt: str
-    response: Sequence[str]
-    """With tool calls: the agent's texts and the tools' answers, alternating."""
+    response: str
 
 
 class Lesson(NamedTuple):
@@ -46,12 +44,6 @@ class Lesson(NamedTuple):
     prompt_token_ids: Sequence[int]
     response_token_ids: Sequence[int]
     """Including the end of the turn."""
-    sampled: Sequence[bool] | None = None
-    """As in ``TrainingSample``: False for tokens of tools' answers, which are not trained on."""
-
-    @property
-    def num_learnt_tokens(self) -> int:
-        return len(self.response_token_ids) if self.sampled is None else sum(self.sampled)
 
 
 def load_demonstrations(config: Config) -> list[Demonstration]:
@@ -67,14 +59,12 @@ def load_demonstrations(config: Config) -> list[Demonstration]:
         for location, row in json_rows(Path(path)):
             if isinstance(row, Invalid):
                 yield location, row
-            elif faults := list(_faults_of(row, has_tools=bool(tools_of(config.interaction)))):
+            elif faults := list(_faults_of(row)):
                 yield location, Invalid("; ".join(faults))
             else:
                 quoted = {key: row[key] for key in _quoted(row["role"], row["domain"])}
                 prompt = fill(row["role"], row["domain"], wording=wording, **quoted)
-                said = row["response"]
-                parts = [said] if isinstance(said, str) else said
-                yield location, Demonstration(location, row["role"], prompt, parts)
+                yield location, Demonstration(location, row["role"], prompt, row["response"])
 
     return sound_records(path, found(), example=_EXAMPLE)
 
@@ -87,37 +77,20 @@ def encode(
     Raises DataError that names every line that is too long, or could not be sampled.
     """
     system, limits = config.rollout.system_prompt, config.rollout
-    tools = tools_of(config.interaction)
 
     def found() -> Iterator[tuple[str, Lesson | Invalid]]:
         for each in demonstrations:
             chat = chat_messages(each.prompt, system_prompt=system)
-            [prompt] = encoder.encode([chat], tools=tools if each.role == SOLUTION else ())
-            lesson = _lesson(prompt, each.response, encoder)
-            said = each.response[::2]
-            faults = [fault for part in said for fault in _faults_of_response(part, encoder)]
-            for key, ids in zip(("prompt", "response"), lesson[:2], strict=True):
+            [prompt] = encoder.encode([chat])
+            lesson = Lesson(prompt, encoder.encode_response(each.response))
+            faults = list(_faults_of_response(each.response, encoder))
+            for key, ids in zip(("prompt", "response"), lesson, strict=True):
                 if len(ids) > (most := getattr(limits, f"max_{key}_tokens")):
                     limit = f"rollout.max_{key}_tokens={most}"
                     faults.append(f"{key}: has {len(ids)} tokens, more than {limit} allows")
             yield each.location, Invalid("; ".join(faults)) if faults else lesson
 
     return sound_records(str(config.society.cold_start), found(), example=_EXAMPLE)
-
-
-def _lesson(prompt: Sequence[int], parts: Sequence[str], encoder: ChatEncoder) -> Lesson:
-    """Encode a demonstration, whose every second part is a tool's answer."""
-    response: list[int] = []
-    sampled: list[bool] = []
-    for number, part in enumerate(parts):
-        is_said = number % 2 == 0
-        response += (
-            encoder.encode_response(part)
-            if is_said
-            else encoder.encode_answer(response, part, by_tool=True)
-        )
-        sampled += [is_said] * (len(response) - len(sampled))
-    return Lesson(prompt, response, None if all(sampled) else sampled)
 
 
 def in_words(demonstrations: Sequence[Demonstration]) -> str:
@@ -131,7 +104,7 @@ def _quoted(role: str, domain: str) -> list[str]:
     return [name for name in quoted_in(SHIPPED[role][domain]) if name != "discussion"]
 
 
-def _faults_of(row: Any, *, has_tools: bool) -> Iterator[str]:
+def _faults_of(row: Any) -> Iterator[str]:
     if not isinstance(row, Mapping):
         yield f"is not an object, but {row!r}"
         return
@@ -143,16 +116,9 @@ def _faults_of(row: Any, *, has_tools: bool) -> Iterator[str]:
         yield f"domain: is {domain!r}, and must be one of {', '.join(SHIPPED[role])}"
         return
     texts = [*_quoted(role, domain), "response"]
-    parts = row.get("response")
-    given = row
-    if role == SOLUTION and has_tools and isinstance(parts, list):
-        row = {**row, "response": "" if len(parts) % 2 == 0 else min(map(str, parts))}
     for key in texts:
         if not isinstance(row.get(key), str) or not row[key].strip():
-            or_calls = ", or a list of what is said, answered, said" * (
-                has_tools and key == "response"
-            )
-            yield f"{key}: is {given.get(key)!r}, and must be a text, not empty{or_calls}"
+            yield f"{key}: is {row.get(key)!r}, and must be a text, not empty"
     for key in row.keys() - {"role", "domain", *texts}:
         allowed = ", ".join(("role", "domain", *texts))
         yield f"{key}: is unknown in a demonstration of role {role}, which has {allowed}"

@@ -53,12 +53,12 @@ class ColdStart:
 
     @property
     def longest(self) -> int:
-        return max(len(prompt) + len(response) for prompt, response, _ in self.lessons)
+        return max(len(prompt) + len(response) for prompt, response in self.lessons)
 
     def __str__(self) -> str:
         if self.is_done:
             return f"taught before: {Path(self.folder).name}"
-        num_tokens = sum(len(prompt) + len(response) for prompt, response, _ in self.lessons)
+        num_tokens = sum(len(prompt) + len(response) for prompt, response in self.lessons)
         return f"taught at the start: {NUM_EPOCHS} x {num_tokens} tokens"
 
 

@@ -108,6 +108,7 @@ class OpenDiscussion:
     def give(self, role: str, agent: int, text: str, *, parent: Turn, index: int = 0) -> Turn:
         """Add a turn with that text, without asking ``agent`` for it."""
         turn_id = self.name_of(role, index, parent=parent)
+        text = text.encode(errors="replace").decode()  # programs may return lone surrogates
         generation = Generation((), (), text, (), "given", policy_version=0)
         return self.keep(
             Turn(turn_id, parent.turn_id, parent.round_index, role, agent, "", generation)

@@ -254,7 +254,7 @@ class DiscussionGuest:
                 "chat template refuses",
             )
         agent, name = request.agent_index, request.turn[1]
-        self._tokens_left -= said.num_sampled_tokens
+        self._tokens_left -= len(said.response_token_ids)
         turn = Turn(name, None, 0, request.role, agent, request.prompt, said)
         self.said.append(self._discussion.keep(turn))
         choice = choice_of(name, said, asked)

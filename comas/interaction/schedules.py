@@ -17,7 +17,7 @@ from comas.interaction.debate import debate
 from comas.interaction.discussion import Critics, OpenDiscussion, Submission
 from comas.interaction.program import ByProgram
 from comas.interaction.prompts import SOLUTION, HistoryItem
-from comas.types import ROLES, Discussion, Generate, Question, Roles, ToolDescription, Turn
+from comas.types import ROLES, Discussion, Generate, Question, Roles, Turn
 from comas.utils.concurrency import first_error, run_all
 from comas.utils.interrupts import run
 
@@ -25,9 +25,8 @@ Talks = list[Coroutine[None, None, None]]
 """One coroutine for each discussion of a batch."""
 Schedule = Callable[..., Talks]
 """Makes the coroutine that requests the turns of each discussion; called as ``sequential`` is. It
-draws from ``rng`` for the batch, and from ``OpenDiscussion.rng`` for one discussion. Optional
-attributes: ``roles``, which it adds to the paper's (``Role``); and ``tools``, descriptions of what
-solvers may call, with ``equip``, which wraps a ``Generate`` so that they can."""
+draws from ``rng`` for the batch, and from ``OpenDiscussion.rng`` for one discussion. An optional
+attribute ``roles`` holds those that it adds to the paper's (``Role``)."""
 
 
 def sequential(
@@ -168,21 +167,10 @@ def schedule_of(rules: Interaction) -> Schedule:
     return SCHEDULES[rules.schedule] if rules.program is None else ByProgram(rules)
 
 
-def tools_of(rules: Interaction) -> Sequence[ToolDescription]:
-    """Return the tools that solvers may call."""
-    return getattr(schedule_of(rules), "tools", ())
-
-
 def roles_of(rules: Interaction) -> Roles:
     """Return the paper's roles and those that the schedule and the criticism declare."""
     of_schedule = getattr(schedule_of(rules), "roles", ())
     return {**ROLES, **{r.name: r for r in (*of_schedule, *CRITICISMS[rules.criticism].roles)}}
-
-
-def equipped(generate: Generate, rules: Interaction) -> Generate:
-    """Return ``generate``, wrapped so that solvers can call the schedule's tools."""
-    schedule: Any = schedule_of(rules)
-    return schedule.equip(generate) if tools_of(rules) else generate
 
 
 def run_discussions(
@@ -202,7 +190,7 @@ def run_discussions(
             discussion_id=f"step{step}/{question.question_id}/copy{copy}",
             seed_text=f"{seed}/{step}/{question.question_id}/{copy}",
             rules=rules,
-            generate=equipped(generate, rules),
+            generate=generate,
         )
         for question in questions
         for copy in range(rules.prompt_reuse)

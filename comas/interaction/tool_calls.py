@@ -23,19 +23,19 @@ class Call(NamedTuple):
     """JSON, if it is valid."""
 
 
-def first_call(text: str, names: Collection[str] = (), *, start: int = 0) -> Call | None:
-    """Return the first call in ``text`` from ``start`` on: the text between <tool_call> and
-    </tool_call>, or, as Llama 3 writes it, a text that is only JSON with the name of a tool."""
-    opened = text.find(CALL_START, start)
+def first_call(text: str, names: Collection[str] = ()) -> Call | None:
+    """Return the first call in ``text``: the text between <tool_call> and </tool_call>, or, as
+    Llama 3 writes it, a text that is only JSON with the name of a tool."""
+    opened = text.find(CALL_START)
     if opened >= 0:
         begin = opened + len(CALL_START)
         closed = text.find(CALL_END, _end_of_json(text, begin))
         return None if closed < 0 else Call(opened, closed + len(CALL_END), text[begin:closed])
-    alone = text[start:].strip()
+    alone = text.strip()
     if alone.startswith("{"):
         with suppress(ValueError, RecursionError):
             if _Named.model_validate(_JSON.decode(alone)).name in names:
-                return Call(text.index("{", start), len(text), alone)
+                return Call(text.index("{"), len(text), alone)
     return None
 
 

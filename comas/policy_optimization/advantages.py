@@ -20,7 +20,7 @@ class AdvantageInputs:
     rewards: torch.Tensor
     """[N]: r(o), one per response."""
     mask: torch.Tensor
-    """[N, T] bool, True = sampled response token; False at a tool's tokens, and where padded."""
+    """[N, T] bool, True = response token; False where padded."""
     log_ratios: torch.Tensor
     """[N, T]: log(pi_theta / pi_ref) of each token; zeros without a reference model."""
     groups: Sequence[Hashable]
@@ -32,7 +32,7 @@ class AdvantageInputs:
     in the policy's checkpoint."""
 
     def on_every_token(self, advantages: torch.Tensor) -> torch.Tensor:
-        """Spread one advantage per response [N] over its sampled tokens: [N, T] float32.
+        """Spread one advantage per response [N] over its tokens: [N, T] float32.
 
         Example: advantages [2, 3] of responses of 2 and 1 tokens: [[2, 2], [3, 0]].
         """
@@ -71,8 +71,7 @@ def token_returns(inputs: AdvantageInputs) -> torch.Tensor:
     give the returns [0.7, 0.9].
     """
     token_rewards = -inputs.kl_coef * inputs.log_ratios.double() * inputs.mask
-    places = torch.arange(inputs.mask.shape[1], device=inputs.mask.device)
-    last_token = (places * inputs.mask).amax(dim=1, keepdim=True)
+    last_token = inputs.mask.sum(dim=1, keepdim=True) - 1
     token_rewards = token_rewards.scatter_add(1, last_token, inputs.rewards.double()[:, None])
     return token_rewards.flip(1).cumsum(1).flip(1)
 

@@ -93,13 +93,13 @@ class MicroBatch:
     most_keys: int
     """The largest number of positions that a part attends to."""
     predicting: torch.Tensor
-    """[n]: positions in the row whose logits predict a sampled response token."""
+    """[n]: positions in the row whose logits predict a response token."""
     response_ids: torch.Tensor
     """[n]: the predicted tokens, response after response."""
     temperature: float | torch.Tensor
     """One for all samples, or [n]: one per predicted token."""
     mask: torch.Tensor
-    """[B, R] bool: True = sampled response token, padded to the longest response."""
+    """[B, R] bool: True = response token, padded to the longest response."""
 
     @property
     def num_padded_tokens(self) -> int:
@@ -108,16 +108,13 @@ class MicroBatch:
 
 
 class Tokens(Protocol):
-    """The token ids of a sample, and which of them are trained."""
+    """The token ids of a sample."""
 
     @property
     def prompt_token_ids(self) -> Sequence[int]: ...
 
     @property
     def response_token_ids(self) -> Sequence[int]: ...
-
-    @property
-    def sampled(self) -> Sequence[bool] | None: ...
 
 
 def assemble(
@@ -149,15 +146,14 @@ def assemble(
     mask = response_mask(samples) if samples else torch.zeros(1, 1, dtype=torch.bool)
     predicting: list[int] = []
     response_ids: list[int] = []
-    for sample, row in zip(samples, mask, strict=False):
+    for sample in samples:
         prompt, response = tuple(sample.prompt_token_ids), sample.response_token_ids
         if prompt in prompts:
             before = [prompts[prompt][-1], *lay(response, behind=prompts[prompt])]
         else:
             before = [*lay([*prompt, *response])[len(prompt) - 1 :]]
-        for i in row.nonzero()[:, 0].tolist():
-            predicting.append(before[i])
-            response_ids.append(response[i])
+        predicting += before[: len(response)]
+        response_ids += response
     if not samples:
         lay([0])
     integers = partial(torch.tensor, device=device, dtype=torch.long)
@@ -184,16 +180,11 @@ def assemble(
 
 
 def response_mask(samples: Sequence[Tokens]) -> torch.Tensor:
-    """[N, T] bool: True for each sampled token of a response, T the length of the longest.
+    """[N, T] bool: True for each token of a response, T the length of the longest.
 
-    Example: responses of 3 tokens of which the second is a tool's, and of 1: [[T, F, T], [T, F, F]]
+    Example: responses of 3 tokens and of 1: [[T, T, T], [T, F, F]]
     """
-    rows = [
-        torch.ones(len(s.response_token_ids), dtype=torch.bool)
-        if s.sampled is None
-        else torch.tensor(s.sampled, dtype=torch.bool)
-        for s in samples
-    ]
+    rows = [torch.ones(len(s.response_token_ids), dtype=torch.bool) for s in samples]
     return pad_sequence(rows, batch_first=True)
 
 

@@ -13,8 +13,8 @@ def collect_samples(
 ) -> list[list[TrainingSample]]:
     """Collect all turns of each policy, in any role, into its buffer D_k, in order.
 
-    Leaves out turns without a reward or a sampled token and, with ``mask_truncated``, responses cut
-    off by the token limit: these count neither in the loss nor in any mean of an estimator.
+    Leaves out turns without a reward and, with ``mask_truncated``, responses cut off by the token
+    limit: these count neither in the loss nor in any mean of an estimator.
     """
     buffers: list[list[TrainingSample]] = [[] for _ in range(max(policy_of_agent) + 1)]
     for item in rewarded:
@@ -24,8 +24,6 @@ def collect_samples(
             if reward is None or (mask_truncated and truncated):
                 continue
             assert not turn.is_given, f"{turn.turn_id}: no agent generated it, so it has no reward"
-            if said.num_sampled_tokens == 0:
-                continue
             buffers[policy_of_agent[turn.agent_index]].append(
                 TrainingSample(
                     agent_index=turn.agent_index,
@@ -38,7 +36,6 @@ def collect_samples(
                     response_token_ids=said.response_token_ids,
                     rollout_logprobs=said.rollout_logprobs,
                     reward=reward,
-                    sampled=said.sampled,
                 )
             )
     return buffers

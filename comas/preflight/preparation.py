@@ -11,7 +11,6 @@ from comas.cold_start.teaching import teach
 from comas.config.schema import Config
 from comas.engines.cluster.nodes import cluster_address
 from comas.engines.cluster.placement import check_gpus, gpus_in_all, plan_policy
-from comas.interaction.schedules import tools_of
 from comas.preflight.checks import Check, Checks, PreflightError, errors_of, table
 from comas.preflight.cluster import cluster_machine
 from comas.preflight.cold_start import with_cold_starts
@@ -106,7 +105,7 @@ def prepare(config: Config) -> Prepared:
     assert validation is not None and validation.questions is not None
     assert found.settings
     if found.isolation is not None:
-        coding.isolation.set(found.isolation)  # for programs that tools run in this process
+        coding.isolation.set(found.isolation)  # for programs that interaction.program runs
     probe = found.inputs.probe
     return Prepared(
         config=found.config,
@@ -255,7 +254,7 @@ def _find_isolation(config: Config, checks: Checks, inputs: Inputs) -> Isolation
     known = inputs.question_sets
     domains = {question.domain for questions in known for question in questions.questions}
     isolation = None
-    if tools_of(config.interaction) or not domains.isdisjoint(SANDBOXED):
+    if not domains.isdisjoint(SANDBOXED):
         wanted = config.verification.sandbox
         find = partial(settle_isolation, wanted, key="verification.sandbox")
         isolation = checks.find("sandbox for programs", wanted or "as strict as can be", find)

@@ -47,7 +47,7 @@ class Prepared:
     probe: Sequence[ProbeItem]
     device: Device
     isolation: Isolation | None
-    """For model-written programs; None if no question or tool needs it."""
+    """For model-written programs; None if no question needs it."""
     sizes: Sizes
     locations: Mapping[str, str]
     """Name in the configuration -> where it was found (see ``locate``)."""

@@ -148,7 +148,6 @@ def _turn_record(turn: Turn, reward: float | None, verdict: str | None) -> Recor
     }
     where_present = {
         "thinking": said.thinking_text,
-        "calls": [call._asdict() for call in said.calls or ()],
         "spells_mark": said.spells_mark,
         "verdict": verdict,
     }
@@ -188,8 +187,6 @@ def _token_record(
         record["prompt_token_ids"] = list(said.prompt_token_ids)
         record["response_token_ids"] = list(said.response_token_ids)
         record["logprobs"] = _rounded(said.rollout_logprobs)
-        if said.sampled is not None:
-            record["sampled"] = list(said.sampled)
     if advantages is not None:
         record["advantages"] = _rounded(advantages)
     return record

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from comas.config.schema import Config
 from comas.data import QuestionSet
 from comas.interaction.prompts import SHIPPED, SOLUTION, Wording, fill
-from comas.interaction.schedules import equipped, run_discussions
+from comas.interaction.schedules import run_discussions
 from comas.interaction.wording import wording_of
 from comas.reward_formulation import REWARD_SCHEMES, offer_evidence
 from comas.run.metrics.judge_probe import ask_probe
@@ -82,7 +82,6 @@ def validate(
     ``generate`` maps a prefix of metrics to the way of sampling their answers.
     """
     questions = held_out.questions
-    ways = {prefix: equipped(way, config.interaction) for prefix, way in generate.items()}
     ask = partial(
         answer_alone,
         questions,
@@ -90,10 +89,10 @@ def validate(
         seed=config.seed,
         wording=wording_of(config.interaction.prompts),
     )
-    answers = run(run_all(ask(generate=way, label=prefix) for prefix, way in ways.items()))
+    answers = run(run_all(ask(generate=way, label=prefix) for prefix, way in generate.items()))
     metrics: Metrics = {}
     records: list[Record] = []
-    for prefix, texts in zip(ways, answers, strict=True):  # [agent][question]
+    for prefix, texts in zip(generate, answers, strict=True):  # [agent][question]
         said = [
             (agent, question, text)
             for agent, its in enumerate(texts)

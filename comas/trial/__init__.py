@@ -195,7 +195,7 @@ def costs_of(
             if num == near
         ],
         sampled_tokens=[
-            sum(turn.generation.num_sampled_tokens for turn in item.discussion.turns)
+            sum(len(turn.generation.response_token_ids) for turn in item.discussion.turns)
             for batch in batches
             for item in batch.rewards.discussions
         ],

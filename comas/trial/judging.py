@@ -124,7 +124,7 @@ def find_sources(
         agrees = partial(_agrees, elect(discussions, weigh))
         found[key] = source(name, each(agrees), nothing="no answer is elected (boxed, of math)")
     likelihoods = each(
-        lambda _, turn: fmean(logprobs) if (logprobs := turn.generation.sampled_logprobs) else None
+        lambda _, turn: fmean(logprobs) if (logprobs := turn.generation.rollout_logprobs) else None
     )
     found["likelihood"] = source("likelihood", likelihoods, threshold=None)
     return found

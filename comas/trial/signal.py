@@ -138,7 +138,7 @@ def column(spoken: Spoken, said: Sequence[Opinion], roles: Sequence[str]) -> dic
     }
     for role in roles:
         its = [turn.generation for turn, _ in spoken if turn.role == role]
-        length = fmean([of.num_sampled_tokens for of in its] or [0])
+        length = fmean([len(of.response_token_ids) for of in its] or [0])
         cut = share(of.finish_reason == "length" for of in its)
         cells[f"{role}s: tokens, cut off"] = f"{length:.1f}, {cut}"
     cells["repeated without end"] = share(never_ends(turn.generation) for turn, _ in spoken)

@@ -112,15 +112,6 @@ class ChatEncoder:
         encoded = self._apply(cut, add_generation_prompt=True, tools=given)
         return [self._without_cuts(token_ids) for token_ids in encoded]
 
-    def encode_answer(
-        self, response: Sequence[int], answer: str, *, by_tool: bool = False
-    ) -> list[int]:
-        """Return the token ids that follow a complete ``response``: those of a user's message or a
-        tool's answer, up to the start of the model's next message."""
-        return self.encode_following(
-            response, [{"role": "tool" if by_tool else "user", "content": answer}]
-        )
-
     def encode_following(self, response: Sequence[int], messages: Sequence[Message]) -> list[int]:
         """Return the token ids of ``messages`` that follow a complete ``response``, up to the start
         of the model's next message."""
@@ -175,7 +166,7 @@ class ChatEncoder:
     @cached_property
     def _takes_tools(self) -> bool:
         """True if the chat template supports tools, their answers, and calls in a form that
-        ``comas.ideas.tools`` reads."""
+        ``comas.interaction.tool_calls`` reads."""
         chat = [{"role": role, "content": f"{role}_says"} for role in ("user", "assistant", "tool")]
         probe = {"name": "probed_tool", "description": "?", "parameters": {"type": "object"}}
         try:

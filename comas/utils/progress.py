@@ -100,7 +100,7 @@ def counted(generate: Generate, bar: progress_bar) -> Generate:
 
     async def count(request: Request) -> Generation | None:
         generation = await generate(request)
-        bar.update(request.after is None)  # a continued answer was already counted
+        bar.update()
         return generation
 
     return count

@@ -3,9 +3,9 @@ coder's program fails in the sandbox. ``team.yaml`` trains it."""
 
 from openai import OpenAI
 
-from comas.ideas.python_tool import python
-from comas.ideas.tools import ToolError
 from comas.interaction.prompts import EVALUATION, SOLUTION, HistoryItem, fill
+from comas.verification.coding import last_python_block, process_sandbox
+from comas.verification.sandbox import ProgramError
 
 CLIENT = OpenAI(api_key="none is needed")  # one for all discussions: to make one takes 50 ms of CPU
 PLANNER, CODER, TESTER = "agent_0", "agent_1", "agent_2"
@@ -30,10 +30,10 @@ def solve(question, base_url):
     return ask(CODER, "solution", SOLUTION, history=[HistoryItem(answer, remark)])
 
 
-def what_fails(program):
-    """What the sandbox says of a program; empty where it runs."""
+def what_fails(answer):
+    """What the sandbox says of an answer's program; empty where it runs."""
     try:
-        python(program.replace("```python", "").replace("```", ""))
-    except ToolError as error:
+        process_sandbox().output_of(last_python_block(answer) or "")
+    except ProgramError as error:
         return str(error)[-100:]
     return ""

@@ -129,7 +129,7 @@ def main(arguments: Arguments) -> int:
 
         def hold(name: str, num_questions: int = arguments.size) -> list[int]:
             held = talk(batch[:num_questions], generate=agents.generate, rules=rules[name])
-            return [turn.generation.num_sampled_tokens for each in held for turn in each.turns]
+            return [len(turn.generation.response_token_ids) for each in held for turn in each.turns]
 
         ways = {name: partial(hold, name) for name in rules}
         for name in ways:

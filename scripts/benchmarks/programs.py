@@ -158,7 +158,6 @@ def differing(
             [*item.prompt_token_ids],
             [*item.response_token_ids],
             [*item.rollout_logprobs],
-            item.sampled,
         )
 
     keys = [(sample.discussion_id, sample.turn_id) for sample in samples]

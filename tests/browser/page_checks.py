@@ -15,7 +15,7 @@ from small_runs import reopened
 
 from comas.run.pages.page import PageSource, write_page
 from comas.run.pages.run_report import run_source
-from comas.types import Discussion, Generation, Question, RewardedDiscussion, ToolCall, Turn
+from comas.types import Discussion, Generation, Question, RewardedDiscussion, Turn
 
 LAPTOP: ViewportSize = {"width": 1366, "height": 768}
 PHONE: ViewportSize = {"width": 390, "height": 844}
@@ -156,10 +156,10 @@ def test_a_discussion_is_open_from_the_beginning_and_an_address_leads_to_one(bro
         assert page.evaluate("location.hash") == ""
 
 
-def test_the_gold_answer_is_shown_and_a_long_one_thinking_and_calls_are_folded(browser, tmp_path):
-    thought, answer = "<think>48 and <b>23</b></think>", "What is 48 + 23\n71\nRight. 71"
-    asked, calls = Question("science/1", "science", "How many?"), [ToolCall(8, 18, False)]
-    item = discussion(1, question=asked, thinking=thought, answer=answer, calls=calls)
+def test_the_gold_answer_is_shown_and_a_long_one_and_thinking_are_folded(browser, tmp_path):
+    thought = "<think>48 and <b>23</b></think>"
+    asked = Question("science/1", "science", "How many?")
+    item = discussion(1, question=asked, thinking=thought)
     run = write_run(tmp_path / "saves", "close", {})
     with reopened(run) as directory:
         directory.save_discussions(
@@ -178,11 +178,6 @@ def test_the_gold_answer_is_shown_and_a_long_one_thinking_and_calls_are_folded(b
         expect(thinking.locator("pre")).to_be_hidden()
         thinking.locator("summary").click()
         expect(thinking.locator("pre")).to_have_text(thought)
-        said = page.locator(".said:has(details)")
-        assert said.inner_text().split() == ["What", "is", "call:", "48", "+", "23", "Right.", "71"]
-        said.locator("summary").click()
-        assert "48 + 23\n71\nRight. 71" in said.inner_text()
-        assert page.locator(".sign").count() == 0  # a successful call is no warning
         page.locator(".row").last.click()
         expect(page.locator("details.gold pre")).to_be_hidden()
         page.locator("details.gold summary").click()

@@ -6,7 +6,6 @@ import asyncio
 from array import array
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from itertools import groupby
 from operator import attrgetter
 from typing import Any, Literal, NamedTuple
@@ -25,16 +24,8 @@ from comas.engines.rollout.engine_thread import EngineThread, RolloutEngineError
 from comas.engines.rollout.vllm_options import Adapters, WeightTransfer, engine_arguments
 from comas.engines.rollout.workers import end_together
 from comas.interaction.tool_calls import first_call
-from comas.types import (
-    Chat,
-    Continuation,
-    Device,
-    Generation,
-    Request,
-    ToolCall,
-    ToolDescription,
-)
-from comas.utils.chat import CALL_END, ChatEncoder, chat_messages, quoted_answer
+from comas.types import Chat, Device, Generation, Request, ToolDescription
+from comas.utils.chat import CALL_END, ChatEncoder, chat_messages
 from comas.utils.concurrency import run_all
 from comas.utils.model_folder import adapted_layers, folder_of, has_recurrent_layers, load_tokenizer
 
@@ -48,8 +39,6 @@ with billions of parameters."""
 class _Asked(NamedTuple):
     request: Request
     prompt: list[int]
-    before: list[int]
-    """Tokens already in a continued response, including the tool's answer."""
 
 
 class RolloutEngine:
@@ -216,10 +205,8 @@ class RolloutEngine:
         prompts = self._encode(requests.values())
         fitting = {}
         for (key, request), prompt in zip(requests.items(), prompts, strict=True):
-            asked = _Asked(request, prompt, self._said_before(request))
-            has_room = len(asked.before) < self._response_limit(request)
-            if has_room and 0 < len(prompt) <= self._rollout.max_prompt_tokens:
-                fitting[key] = asked
+            if 0 < len(prompt) <= self._rollout.max_prompt_tokens:
+                fitting[key] = _Asked(request, prompt)
         self._asked |= fitting
         self._thread.add({str(key): self._engine_request(asked) for key, asked in fitting.items()})
         return list(requests.keys() - fitting.keys())
@@ -228,13 +215,6 @@ class RolloutEngine:
         limit = for_agent(self._rollout.max_response_tokens, request.agent_index)
         asked = request.chat and request.chat.max_tokens
         return limit if asked is None else min(limit, asked)
-
-    def _said_before(self, request: Request) -> list[int]:
-        if request.after is None:
-            return []
-        after, said = request.after, request.after.response.response_token_ids
-        by_tool = after.call_start is not None
-        return [*said, *self._chats.encode_answer(said, after.answer, by_tool=by_tool)]
 
     def _forget(self, cancelled: Sequence[int]) -> None:
         in_flight = [key for key in cancelled if self._asked.pop(key, None) is not None]
@@ -245,16 +225,15 @@ class RolloutEngine:
         request, temperature = asked.request, asked.request.temperature
         if temperature is None:
             temperature = for_agent(self._rollout.temperature, request.agent_index)
-        max_tokens = self._response_limit(request) - len(asked.before)
-        min_tokens = max(self._rollout.min_response_tokens - len(asked.before), 0)
+        max_tokens = self._response_limit(request)
         params = _sampling_params(
             temperature=temperature,
             seed=request.seed,
             max_tokens=max_tokens,
-            min_tokens=min(min_tokens, max_tokens),
+            min_tokens=min(self._rollout.min_response_tokens, max_tokens),
         )
         return {
-            "prompt": tokens_input([*asked.prompt, *asked.before]),
+            "prompt": tokens_input(asked.prompt),
             "params": params,
             "lora_request": None if request.adapter is None else adapter_request(request.adapter),
         }
@@ -300,7 +279,7 @@ class RolloutEngine:
             token_ids, finish_reason = token_ids[:num_kept], "stop"
             [text] = self._chats.decode([token_ids])
         thinking, answer = self._chats.split(text)
-        generation = Generation(
+        return Generation(
             prompt_token_ids=array("i", asked.prompt),
             response_token_ids=array("i", token_ids),
             response_text=answer,
@@ -310,10 +289,7 @@ class RolloutEngine:
             spells_mark=self._chats.spells_mark(answer),
             thinking_text=thinking,
             num_thinking_tokens=self._chats.num_thinking_tokens(token_ids, text),
-            calls=() if asked.request.tools else None,
         )
-        after = asked.request.after
-        return generation if after is None else _joined(after, asked.before, generation)
 
     def _num_up_to_end(self, request: Request, token_ids: Sequence[int], text: str) -> int | None:
         """Return how many tokens of a response there are up to its first tool call or, in a chat,
@@ -333,36 +309,6 @@ class RolloutEngine:
             return None
         count = text.count(CALL_END) - following.count(CALL_END)
         return self._chats.num_tokens_up_to(CALL_END, token_ids, count=count)
-
-
-def _joined(after: Continuation, before: list[int], new: Generation) -> Generation:
-    """Join a continued response, which had the tokens ``before``, with its continuation ``new``."""
-    said = after.response
-    num_said = len(said.response_token_ids)
-    num_answered = len(before) - num_said
-    thinking = said.num_thinking_tokens, new.num_thinking_tokens
-    answer, calls = after.answer, said.calls
-    if after.call_start is not None:
-        answer = quoted_answer(answer)
-        end = len(said.response_text) + 1 + len(answer)
-        calls = (*(calls or ()), ToolCall(after.call_start, end, after.failed))
-    return replace(
-        new,
-        response_token_ids=array("i", [*before, *new.response_token_ids]),
-        response_text="\n".join((said.response_text, answer, new.response_text)),
-        rollout_logprobs=array(
-            "d", [*said.rollout_logprobs, *[0.0] * num_answered, *new.rollout_logprobs]
-        ),
-        spells_mark=said.spells_mark or new.spells_mark,
-        thinking_text=said.thinking_text + new.thinking_text,
-        num_thinking_tokens=None if None in thinking else sum(thinking),  # type: ignore[arg-type]
-        sampled=(
-            *(said.sampled or (True,) * num_said),
-            *(False,) * num_answered,
-            *(True,) * len(new.response_token_ids),
-        ),
-        calls=calls,
-    )
 
 
 def _sampling_params(

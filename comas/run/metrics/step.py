@@ -96,7 +96,7 @@ def rollout_metrics(rewarded: Sequence[RewardedDiscussion], *, num_agents: int) 
         "interaction/overlong_prompts": sum(i.discussion.num_overlong_prompts for i in rewarded),
         "interaction/spelt_marks": sum(turn.generation.spells_mark for turn in said),
         "tokens/prompt": sum(len(turn.generation.prompt_token_ids) for turn in said),
-        "tokens/response": sum(turn.generation.num_sampled_tokens for turn in said),
+        "tokens/response": sum(len(turn.generation.response_token_ids) for turn in said),
     }
     outcomes = list(filter(None, (outcome_of(item.discussion) for item in rewarded)))
     if outcomes:
@@ -117,7 +117,6 @@ def rollout_metrics(rewarded: Sequence[RewardedDiscussion], *, num_agents: int) 
         metrics[f"{prefix or 'interaction/'}truncated_rate"] = _truncated_rate(said)
         metrics[f"{prefix}response_length"] = _mean_length(said)
         metrics |= _thinking_metrics(prefix, said)
-        metrics |= _tool_metrics(prefix, said)
     return metrics
 
 
@@ -236,7 +235,7 @@ def _mean_reward(turns: Iterable[tuple[Turn, float | None]], role: str) -> float
 
 def _thinking_metrics(prefix: str, turns: Iterable[Turn]) -> Metrics:
     lengths = [
-        (thinking, turn.generation.num_sampled_tokens, turn.generation.finish_reason)
+        (thinking, len(turn.generation.response_token_ids), turn.generation.finish_reason)
         for turn in turns
         if (thinking := turn.generation.num_thinking_tokens) is not None
     ]
@@ -250,16 +249,8 @@ def _thinking_metrics(prefix: str, turns: Iterable[Turn]) -> Metrics:
     }
 
 
-def _tool_metrics(prefix: str, turns: Iterable[Turn]) -> Metrics:
-    had = [turn.generation.calls for turn in turns if turn.generation.calls is not None]
-    failed = [float(call.failed) for calls in had for call in calls]
-    if not had:
-        return {}
-    return {f"{prefix}tools/calls": len(failed) / len(had), f"{prefix}tools/failed": _mean(failed)}
-
-
 def _mean_length(turns: Iterable[Turn]) -> float | None:
-    return _mean([turn.generation.num_sampled_tokens for turn in turns])
+    return _mean([len(turn.generation.response_token_ids) for turn in turns])
 
 
 def _truncated_rate(turns: Iterable[Turn]) -> float | None:

@@ -77,7 +77,6 @@ def thread_of(record: Record, *, step: int, is_scored: bool = True) -> Thread:
             num_prompt_tokens=turn["num_prompt_tokens"],
             num_response_tokens=turn["num_response_tokens"],
             thinking=turn.get("thinking", ""),
-            calls=_calls_of(turn),
             signs=_signs(turn, verdict, decided=scores[this], record=record),
             is_solution="verdict" in turn,
             asked=asked.get(this),
@@ -130,15 +129,6 @@ def _own_score(turn: Record, *, is_judgment: bool) -> int | str | None:
     return None
 
 
-def _calls_of(turn: Record) -> tuple[tuple[int, int], ...]:
-    """Return start and end of tool calls, in UTF-16 units, as browsers count."""
-
-    def units(end: int) -> int:
-        return len(turn["response"][:end].encode("utf-16-le", "surrogatepass")) // 2
-
-    return tuple((units(call["start"]), units(call["end"])) for call in turn.get("calls", ()))
-
-
 def _signs(
     turn: Record, verdict: str | None, *, decided: int | str | None, record: Record
 ) -> tuple[str, ...]:
@@ -152,7 +142,5 @@ def _signs(
         "unparsable": decided == UNREADABLE or is_unanswered,
         "truncated": turn["finish_reason"] == "length",
         "special tokens": turn.get("spells_mark", False),
-        "tool call": bool(turn.get("calls")),
-        "failed tool call": any(call["failed"] for call in turn.get("calls", ())),
     }
     return tuple(sign for sign, holds in signs.items() if holds)

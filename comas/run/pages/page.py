@@ -46,8 +46,6 @@ class PageTurn:
     num_prompt_tokens: int
     num_response_tokens: int
     thinking: str = ""
-    calls: tuple[tuple[int, int], ...] = ()
-    """Start and end in ``text`` of each tool call with its answer, in UTF-16 units."""
     signs: tuple[str, ...] = ()
     """Properties to filter by, such as ``"truncated"`` (``_signs`` in ``discussions.py``)."""
     is_solution: bool = False

@@ -2,7 +2,6 @@
 /* One discussion as a thread. */
 
 const MARKS = { correct: "✓", wrong: "✗", unanswered: "?", failed: "!" };
-const HARMLESS = "tool call";
 const NEAR = /^within /; // the sign of a verdict within a tolerance
 const LONG_CHARS = 5000;
 const LONG_MESSAGE = 400;
@@ -58,7 +57,7 @@ function aboutTurn(turn, thread) {
   if (turn.scores.length) said.push(make("span", {}, `score ${turn.scores.join(", ")}`));
   if (turn.reward !== null) said.push(make("span", {}, `reward ${short(turn.reward)}`));
   for (const sign of turn.signs.filter((each) => !NEAR.test(each))) {
-    said.push(make("span", { className: sign === HARMLESS ? "" : "sign" }, sign));
+    said.push(make("span", { className: "sign" }, sign));
   }
   if (turn.finish !== "stop") said.push(make("span", { className: "failed" }, `ended by ${turn.finish}`));
   const tokens = turn.num_prompt_tokens + turn.num_response_tokens;
@@ -83,32 +82,6 @@ const LEGEND = "Under each token: the log-probability with which it was sampled,
 function tokenLegend() {
   return make("p", { className: "caption" }, LEGEND, make("span", { className: "gains" }, "green"),
     ", below on ", make("span", { className: "loses" }, "red"), ". ⏎ is the end of a line.");
-}
-
-/** Summarise a call: `call: python {"code":"print(6*7)"}` */
-function callName(call) {
-  const inside = /<tool_call>([\s\S]*?)<\/tool_call>/.exec(call)?.[1] ?? call;
-  try {
-    const { name, arguments: given } = JSON.parse(inside);
-    return `call: ${name} ${JSON.stringify(given ?? {})}`;
-  } catch {
-    return `call: ${inside.split("\n").find((line) => line.trim() && !/^<[^>]*>$/.test(line.trim())) ?? inside}`;
-  }
-}
-
-/** The text of a turn, with folded tool calls. */
-function saidElement(turn, isFormatted) {
-  const text = (part) => (isFormatted ? formatted(part) : make("pre", {}, part));
-  let end = 0;
-  const parts = turn.calls.flatMap(([start, after]) => {
-    const call = turn.text.slice(start, after);
-    const folded = make("details", { className: "call" }, make("summary", {}, callName(call)), make("pre", {}, call));
-    const before = turn.text.slice(end, start);
-    end = after + (turn.text[after] === "\n" ? 1 : 0);  // folded parts are on lines of their own
-    return [before && text(before), folded];
-  });
-  const rest = turn.text.slice(end);
-  return make("div", { className: "said" }, ...parts.filter(Boolean), rest || !parts.length ? text(rest) : null);
 }
 
 /** A message of a program's request; a long one is folded. */
@@ -141,7 +114,7 @@ function turnParts(turn, shown, detail) {
     turn.asked ? make("div", { className: "caption" }, "reply") : null,
     shown.prompt && detail ? make("pre", { className: "prompt" }, detail.prompt) : null,
     turn.thinking && !tokens ? thinking : null,
-    tokens ? tokenBoxes(detail) : saidElement(turn, shown.formatted),
+    tokens ? tokenBoxes(detail) : make("div", { className: "said" }, shown.formatted ? formatted(turn.text) : make("pre", {}, turn.text)),
   ];
 }
 
