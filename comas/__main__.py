@@ -18,7 +18,7 @@ from pathlib import Path
 from comas.config.paths import names_file
 from comas.config.plugins import PluginError, blaming_plugins
 from comas.config.schema import Config
-from comas.engines.cluster.supervision import LostEngineError, Recoveries
+from comas.engines.cluster.supervision import LostEngineError
 from comas.preflight.checks import errors_of
 from comas.preflight.configuration import choose_config, load_config
 from comas.preflight.preparation import check_run, describe_run, prepare
@@ -154,7 +154,7 @@ def _try(prepared: Prepared, *, budget_s: float) -> None:
         duration(budget_s),
         TRIAL,
     )
-    with blaming_plugins(), agents_of(prepared, Recoveries(0)) as agents:
+    with blaming_plugins(), agents_of(prepared) as agents:
         told = try_out(prepared, agents, discuss=discuss, budget_s=budget_s)
     for line in told:
         log.info(line)
@@ -180,7 +180,7 @@ def _export_best(prepared: Prepared, run: RunDirectory) -> Path:
     """Write the models of the best checkpoint into the run's folder ``best/``; returns that folder.
     Raises ValueError if there is no such checkpoint, and EngineError if engines fail."""
     step, checkpoint = run.best_checkpoint()
-    with agents_of(prepared, Recoveries(0)) as agents:
+    with agents_of(prepared) as agents:
         agents.load_checkpoint(checkpoint, step=step)
         save_models(prepared, run, agents, step=step, name=BEST)
     return run.path / BEST

@@ -10,7 +10,7 @@ from tqdm.contrib.logging import logging_redirect_tqdm
 
 from comas.data import draw_batch
 from comas.engines.cluster.agents import Agents
-from comas.engines.cluster.supervision import LostEngineError, Recoveries
+from comas.engines.cluster.supervision import MAX_RECOVERIES, LostEngineError
 from comas.interaction.schedules import run_discussions
 from comas.policy_optimization.samples import Buffers, collect_samples
 from comas.reward_formulation import REWARD_SCHEMES, offer_evidence
@@ -29,16 +29,15 @@ log = logging.getLogger(__name__)
 def train(prepared: Prepared, run: RunDirectory) -> None:
     """Train until the run has made all of its steps.
 
-    Continues from the run's newest checkpoint, if any, and again after losing an engine that
-    cannot be restarted alone. Raises EngineError when engines fail, do not start, or are lost too
-    often.
+    Continues from the run's newest checkpoint, if any, and again after losing an engine. Raises
+    EngineError when engines fail, do not start, or are lost too often.
     """
     num_steps = prepared.sizes.num_steps
     if run.is_finished(num_steps):
         log.info("nothing to train: this run has made all of its %d steps", num_steps)
         return
     run.note_num_steps(num_steps)
-    recoveries = Recoveries()
+    lost_after: list[int] = []  # the last step before each loss
     has_started = False
     with (
         Verifier(isolation=prepared.isolation, chosen=prepared.config.verifiers) as verifier,
@@ -46,28 +45,30 @@ def train(prepared: Prepared, run: RunDirectory) -> None:
         logging_redirect_tqdm(),
     ):
         while True:
-            checkpoint = run.latest_checkpoint()
             try:
-                with agents_of(prepared, recoveries) as agents:
+                with agents_of(prepared) as agents:
                     has_started = True
-                    co_evolve(prepared, run, agents, verifier, bar, checkpoint)
+                    co_evolve(prepared, run, agents, verifier, bar, run.latest_checkpoint())
                 return
             except LostEngineError as error:
                 if not has_started:
                     raise  # it would not start the second time, either
-                recoveries.count("society", error)
+                lost_after.append(bar.n)
+                before, since = lost_after[:-MAX_RECOVERIES], lost_after[-MAX_RECOVERIES:]
+                if before and max(since) <= max(before):
+                    said = f"it recovered {MAX_RECOVERIES} times without a new step in between"
+                    raise LostEngineError(f"{error}\nThe run ends here: {said}") from error
                 log.warning("%s", error)
                 log.warning("the society is started again from its newest checkpoint")
 
 
-def agents_of(prepared: Prepared, recoveries: Recoveries) -> Agents:
+def agents_of(prepared: Prepared) -> Agents:
     """Return the society of a run; entering its context starts the engines."""
     return Agents(
         prepared.config,
         models=prepared.models,
         device=prepared.device,
         num_optimizer_steps=prepared.sizes.num_optimizer_steps,
-        recoveries=recoveries,
     )
 
 
@@ -139,8 +140,7 @@ def discuss(
         batch_size=config.rollout.batch_size,
         seed=config.seed,
     )
-    num_turns = prepared.sizes.num_turns
-    with progress_bar(f"step {step}, rollout", unit="turn", total=num_turns) as bar:
+    with progress_bar(f"step {step}, rollout", unit="turn", total=prepared.sizes.num_turns) as bar:
         return run_discussions(
             questions,
             generate=counted(agents.generate, bar),

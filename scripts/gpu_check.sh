@@ -16,13 +16,12 @@ too, and its traceback is told. Makes the environment (.venv) where there is non
 that has the packages takes the same keys: PYTHONPATH=$PWD python3 -m scripts.gpu_check
 
   budget=600    seconds; what takes longer than is left is listed as not run (0: everything)
-  checks=one,lora,ranks,tensor,resume,recovery,bare,long,zero3,nccl
+  checks=one,lora,ranks,tensor,resume,bare,long,zero3,nccl
                 one: an agent; lora: two adapters over one model; ranks: two ranks and two engines by
                 NCCL; tensor: an engine sharded over the GPUs of two ranks; resume: a checkpoint of
-                ZeRO-2, and a resume from it; recovery: two agents on one GPU, of which an engine is
-                killed; bare: the rollout against vLLM alone, the update against a plain loop; long:
-                long prompts, recomputed activations, a KL penalty; zero3: as resume, by ZeRO-3 with
-                Adam on the host; nccl: weights between two GPUs by NCCL
+                ZeRO-2, and a resume from it; bare: the rollout against vLLM alone, the update against
+                a plain loop; long: long prompts, recomputed activations, a KL penalty; zero3: as
+                resume, by ZeRO-3 with Adam on the host; nccl: weights between two GPUs by NCCL
   size=0.5b,1.5b  which models (also 3b, 135m): the first for all checks, the others for "one"
                 alone; what does not fit is left out
   out=saves/gpu_check  the folder of rows.jsonl, to which every row is added as it is known

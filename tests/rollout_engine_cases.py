@@ -19,7 +19,7 @@ from tiny_models import END_OF_TURN, OTHER_END, random_model, save_tiny_model
 from transformers import AutoModelForCausalLM, PreTrainedModel
 
 from comas.config.schema import Lora, Rollout
-from comas.engines.cluster.sampler import EngineClient
+from comas.engines.cluster.engine_client import EngineClient
 from comas.engines.policy.weights import NamedTensor, named_weights, weight_metadata
 from comas.engines.rollout.cpu.shared_weights import SharedMemoryWeightSender
 from comas.engines.rollout.engine import RolloutEngine

@@ -9,7 +9,6 @@ import pytest
 from comas import train as driver
 from comas.config.schema import Config
 from comas.engines.cluster.actors import MemoryPeak
-from comas.engines.cluster.supervision import Recoveries
 from comas.policy_optimization.update_stats import UpdateStats
 from comas.preflight.preparation import prepare
 from comas.run import RunDirectory
@@ -19,8 +18,7 @@ from comas.types import Generation, Request, TrainingSample
 class ScriptedAgents:
     """Two agents that answer with the turn's seed and the number of updates at the last sync."""
 
-    def __init__(self, recoveries: Recoveries) -> None:
-        self.recoveries = recoveries
+    def __init__(self) -> None:
         self.weights = 0
         self.served = 0
         """The weights of the last sync."""
@@ -71,7 +69,7 @@ class KilledAgents(ScriptedAgents):
     """A society that is interrupted in the update of a step."""
 
     def __init__(self, killed_in: int | None = None) -> None:
-        super().__init__(Recoveries(0))
+        super().__init__()
         self.killed_in = killed_in
 
     def begin_update(

@@ -16,7 +16,7 @@ from transformers import AutoModelForCausalLM
 
 from comas.config.schema import Config
 from comas.engines.cluster.agents import Agents
-from comas.engines.cluster.supervision import EngineError, Recoveries
+from comas.engines.cluster.supervision import LostEngineError
 from comas.engines.rollout.workers import SHARED_MEMORY
 from comas.preflight.configuration import load_config
 from comas.types import Generation, TrainingSample
@@ -108,14 +108,14 @@ def largest_difference(agents: Agents, model_of_agent: list[Path]) -> float:
 
 def test_engines_serve_the_policies_weights_after_every_sync(models, tmp_path):
     """Two ranks (ZeRO-3) and one engine per policy, tied and untied embeddings, a policy that two
-    agents share: before training, after an update, after both engines died, after a checkpoint is
-    loaded, and when engines died too often."""
+    agents share: before training, after an update, after a checkpoint is loaded, and when engines
+    died."""
     config = society_config(
         *("policy.ranks_per_policy=2", "society.num_agents=3", "society.policy_of_agent=[0,1,0]"),
         "society.learning_rates=[1e-2,2e-2]",
     )
     untrained = [Path(models[policy]) for policy in (0, 1, 0)]
-    with Agents(config, models=models, device="cpu", recoveries=Recoveries(4)) as agents:
+    with Agents(config, models=models, device="cpu") as agents:
         agents.sync_weights()
         assert largest_difference(agents, untrained) < MAX_LOGPROB_DIFFERENCE
         agents.save_checkpoint(tmp_path / "checkpoint")
@@ -131,26 +131,17 @@ def test_engines_serve_the_policies_weights_after_every_sync(models, tmp_path):
         assert all(s.mismatch_max < MAX_LOGPROB_DIFFERENCE for s in stats.values())
         assert [stats[policy].learning_rate for policy in (0, 1)] == [1e-2, 2e-2]
 
-        before = generate(agents, 0)
-        assert all(generation.policy_version == 2 for generation in before)
-        _kill(_rollout_processes())
-        assert generate(agents, 0) == before
-        assert generate(agents, 1, seed=100)
-        assert agents.recoveries.take_metrics(1)["recovery/engine_restarts"] == 2
-
+        assert all(generation.policy_version == 2 for generation in generate(agents, 0))
         agents.load_checkpoint(tmp_path / "checkpoint", step=7)
         agents.sync_weights()
         # Seven updates before the checkpoint, and the sync after it.
         assert {g.policy_version for g in generate(agents, 0)} == {8}
         assert largest_difference(agents, untrained) < MAX_LOGPROB_DIFFERENCE
 
-        agents.recoveries = Recoveries(0)
         _kill(_rollout_processes())
-        with pytest.raises(EngineError, match=r"rollout engine \d of policy 1 failed"):
+        with pytest.raises(LostEngineError, match=r"rollout engine \d of policy 1 failed"):
             generate(agents, 1)
-        # The rank that cannot send or the dead engine, whichever is noticed first.
-        said = r"(rank|rollout engine) \d of policy [01] failed while sending"
-        with pytest.raises(EngineError, match=said):
+        with pytest.raises(LostEngineError, match=r"rank \d of policy [01] failed while sending"):
             agents.sync_weights()
     assert not ray.is_initialized()
 
@@ -171,29 +162,26 @@ def _kill(processes: Sequence[psutil.Process]) -> None:
 
 @pytest.mark.slow
 def test_a_sharded_engine_serves_its_policys_weights_and_ends_with_its_workers(models, tmp_path):
-    """Two workers: after an update, after a worker was killed, and after the engine was, with a
+    """Two workers: after an update; after a worker was killed; and after the engine was, with a
     frozen worker."""
     memory = set(SHARED_MEMORY.iterdir())
     config = society_config("rollout.tensor_parallel=2", "society.num_agents=1")
-    with Agents(config, models=models[:1], device="cpu", recoveries=Recoveries(4)) as agents:
-        agents.begin_update(buffers_of(agents, 1), step=1)()
-        agents.sync_weights()
-        agents.save_models(tmp_path)
-        assert largest_difference(agents, [tmp_path / "agent_0"]) < MAX_LOGPROB_DIFFERENCE
-        before = generate(agents, 0)
-        [engine], workers = _rollout_processes(), _workers()
-        assert len(workers) == 2
-        _kill(workers[1:])
-        assert generate(agents, 0) == before
+    for loses_engine in (False, True):
+        with Agents(config, models=models[:1], device="cpu") as agents:
+            agents.begin_update(buffers_of(agents, 1), step=1)()
+            agents.sync_weights()
+            agents.save_models(tmp_path)
+            assert largest_difference(agents, [tmp_path / "agent_0"]) < MAX_LOGPROB_DIFFERENCE
+            [engine], workers = _rollout_processes(), _workers()
+            assert len(workers) == 2
+            if loses_engine:
+                workers[0].suspend()
+                _kill([engine])
+            else:
+                _kill(workers[1:])
+            with pytest.raises(LostEngineError):
+                generate(agents, 0)
         assert not any(map(is_alive, [engine, *workers]))
-        assert agents.recoveries.take_metrics(1)["recovery/engine_restarts"] == 1
-        workers = _workers()
-        workers[0].suspend()
-        _kill(_rollout_processes())
-        assert generate(agents, 0) == before
-        assert not any(map(is_alive, workers))
-        workers = _workers()
-    assert workers and not any(map(is_alive, workers))
     left = {path.name for path in set(SHARED_MEMORY.iterdir()) - memory}
     assert not [name for name in left if name.startswith("vllm_dist_")]
 
@@ -215,7 +203,7 @@ def test_adapters_of_one_base_share_its_engines_and_each_is_served_to_its_agent(
         *("policy.zero_stage=2", "policy.lora.rank=4", f"society.models=[{models[0]}]"),
     )
     bases = [models[0]] * 3
-    with Agents(config, models=bases, device="cpu", recoveries=Recoveries(4)) as agents:
+    with Agents(config, models=bases, device="cpu") as agents:
         assert len(_rollout_processes()) == 2
         agents.sync_weights()
         plain = [Path(base) for base in bases]
@@ -240,8 +228,6 @@ def test_adapters_of_one_base_share_its_engines_and_each_is_served_to_its_agent(
         later = [generate(agents, agent) for agent in range(3)]
         assert [said[0].policy_version for said in later] == [2, 2, 0]
         assert later[2] == spoken[2]
-        _kill(_rollout_processes()[:1])
-        assert [generate(agents, agent) for agent in range(3)] == later  # it was started again
         agents.begin_update(buffers, step=3)()
         agents.load_checkpoint(tmp_path / "checkpoint", step=2)
         agents.sync_weights()

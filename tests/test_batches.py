@@ -8,10 +8,6 @@ from config_errors import only_error
 from small_runs import QUICKSTART
 from tables import cases
 
-from comas.engines.cluster.actors import Engine
-from comas.engines.cluster.agents import Agents
-from comas.engines.cluster.supervision import LostEngineError
-from comas.preflight.configuration import load_config
 from comas.run.batches import Batches
 from comas.types import Discussion, Rewards
 from comas.verification.solutions import Verdicts
@@ -61,16 +57,6 @@ def test_what_a_checkpoint_held_is_trained_on_before_anything_is_sampled(tmp_pat
     second = Loop(lead, checkpoint=(2, tmp_path))
     assert found + [second.step(step) for step in (3, 4, 5)] == expected
     assert first.told + second.told == whole.told
-
-
-def test_an_engine_that_is_lost_beside_an_update_is_not_started_with_newer_weights():
-    config = load_config(QUICKSTART, ["cluster.device=cpu"])
-    agents = Agents(config, models=["a", "b"], device="cpu")
-    agents.begin_update({}, step=1)
-    error = LostEngineError("rollout engine 0 of policy 0 died")
-    with pytest.raises(LostEngineError) as raised:
-        agents._restart(Engine("rollout engine 0 of policy 0", (0,), None, None), error)
-    assert raised.value is error
 
 
 AHEAD_OF = ("training.max_staleness=1", "algorithm.rollout_correction=tis")

@@ -69,7 +69,7 @@ def test_each_row_is_told_and_written_whatever_happens(monkeypatch, tmp_path, ca
     lost = LostEngineError("rank 0 of policy 0 is gone")
     lost.__cause__ = RuntimeError("no kernel image, in an engine's process")
     too_small = society.NotRunError("too small")
-    outcomes = iter([None, KeyError("x"), lost, too_small, *[None] * 6])
+    outcomes = iter([None, KeyError("x"), lost, too_small, *[None] * 5])
     file = tmp_path / "rows.jsonl"
 
     def run_check(pair, config, *, machine, **_):

@@ -22,7 +22,6 @@ from tiny_models import save_tiny_model
 
 from comas import __main__ as command
 from comas.config.schema import Dpo, Grpo, ReinforcePP
-from comas.engines.cluster.supervision import Recoveries
 from comas.policy_optimization.update_stats import UpdateStats
 from comas.preflight.configuration import load_config
 from comas.preflight.preparation import prepare
@@ -258,7 +257,7 @@ def arguments(tmp_path) -> list[str]:
 
 
 def test_a_trial_tells_who_sees_and_keeps_nothing(arguments, tmp_path, monkeypatch, caplog):
-    monkeypatch.setattr(command, "agents_of", lambda *_: SeeingAgents(Recoveries(0)))
+    monkeypatch.setattr(command, "agents_of", lambda *_: SeeingAgents())
     assert command.main(["--trial=50s", *arguments]) == 0
     rows = {line[:30].strip(): line[30:].split() for line in caplog.messages}
     assert rows["agent 0 as a judge"][:3] == ["1.00", "[1.00,", "1.00]"]
@@ -280,7 +279,7 @@ def test_societies_without_judges_of_their_own_are_told_what_can_be_told(
     arguments, monkeypatch, caplog, overrides, says
 ):
     model = arguments[2].partition("[")[2].partition(",")[0]
-    monkeypatch.setattr(command, "agents_of", lambda *_: SeeingAgents(Recoveries(0)))
+    monkeypatch.setattr(command, "agents_of", lambda *_: SeeingAgents())
     assert command.main(["--trial", *arguments, *(o.format(model=model) for o in overrides)]) == 0
     [told] = [line for line in caplog.messages if line.startswith("verdict on ")]
     assert says in told

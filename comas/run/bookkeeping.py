@@ -112,7 +112,7 @@ class Bookkeeping:
             [item.discussion for item in rewards.discussions],
             advantages=advantages_by_turn(buffers, stats),
         )
-        self._report(metrics | self._agents.recoveries.take_metrics(self._step))
+        self._report(metrics)
         if due(every=config.training.save_every) or self._run.best_step() == self._step:
             started = time.monotonic()
             with self._run.checkpoint_folder(self._step) as folder:

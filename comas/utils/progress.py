@@ -22,18 +22,11 @@ COUNTED = "{desc}: {n_fmt}/{total_fmt} {unit}s, {elapsed} so far, {remaining} le
 TIMED = "{desc}: {elapsed} so far"
 
 
-tokens_in_flight: dict[str, int] = {}
-"""Engine -> tokens generated so far for its unfinished requests."""
-
-
 class progress_bar(tqdm):  # noqa: N801  small as tqdm itself
     """A progress bar as a context manager; its clock runs even if nothing is counted.
 
     Example without a terminal: ``teaching qwen2: 420/1500 steps, 00:28 so far, 01:12 left``
     """
-
-    counts_answers = False
-    """True to show ``tokens_in_flight`` as well: a first answer may take minutes."""
 
     def __init__(
         self,
@@ -72,9 +65,6 @@ class progress_bar(tqdm):  # noqa: N801  small as tqdm itself
         """The fields of a line, without the time left until enough is done to estimate it: of 144
         concurrent turns, the first takes as long as half of them."""
         said = super().format_dict
-        if self.counts_answers and (num_tokens := sum(tokens_in_flight.values())):
-            parts = filter(None, (said["postfix"], f"{num_tokens} tokens in flight"))
-            said["postfix"] = ", ".join(parts)
         todo, counted = (self.total or 0) - self.initial, self.n - self.initial
         return said | {"rate": 0} if counted < min(TELLING_SHARE * todo, TELLING_NUMBER) else said
 
@@ -96,7 +86,6 @@ class progress_bar(tqdm):  # noqa: N801  small as tqdm itself
 
 def counted(generate: Generate, bar: progress_bar) -> Generate:
     """Wrap ``generate`` to count each of its answers on ``bar``."""
-    bar.counts_answers = True
 
     async def count(request: Request) -> Generation | None:
         generation = await generate(request)

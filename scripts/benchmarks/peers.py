@@ -30,7 +30,6 @@ from typing import Any
 
 from comas.config.schema import Config, PolicyGradient, for_agent
 from comas.engines.cluster.agents import Agents
-from comas.engines.cluster.supervision import Recoveries
 from comas.policy_optimization.samples import collect_samples
 from comas.preflight.configuration import QUICKSTART_CONFIG, load_config
 from comas.preflight.preparation import prepare
@@ -75,7 +74,7 @@ def main(arguments: Arguments) -> int:
     prepared = prepare(_configure(arguments))
     config, threads = prepared.config, set[int]()
     turns: dict[str, list[Numbers]] = {"CoMAS": [], "TRL": []}
-    with agents_of(prepared, Recoveries(0)) as agents:
+    with agents_of(prepared) as agents:
         agents.sync_weights()
         num_steps = arguments.steps + 1
         for first in range(1, arguments.repeats * num_steps, num_steps):

@@ -29,7 +29,6 @@ from comas.config.loading import load
 from comas.config.schema import Config
 from comas.data import draw_batch, load_questions
 from comas.engines.cluster.agents import Agents
-from comas.engines.cluster.supervision import Recoveries
 from comas.interaction.held import HeldDiscussion
 from comas.interaction.schedules import run_discussions
 from comas.policy_optimization.samples import collect_samples
@@ -271,7 +270,7 @@ def main(arguments: Arguments) -> int:
     settings = [*LIMITS, "society.num_agents=3", f"society.models=[{','.join(models)}]"]
     wrong = []
     say(" ".join([f"{'program':10}", *(f"{column:>13}" for column in columns)]))
-    with agents_of(prepare(load_config(QUICKSTART_CONFIG, settings)), Recoveries(0)) as agents:
+    with agents_of(prepare(load_config(QUICKSTART_CONFIG, settings))) as agents:
         agents.sync_weights()
         for step, (name, (rules, own)) in enumerate(shown.items(), start=1):
             rules.society.num_agents = len(models)

@@ -12,9 +12,8 @@ from random import Random
 
 import psutil
 
-from comas.engines.cluster.supervision import HEARTBEAT_TIMEOUT_S
 from comas.utils.terminal import ENDING, EXIT_INTERRUPTED, EXIT_MACHINE
-from scripts.chaos.trial import PATIENCE_S, Trial, TrialError, freeze
+from scripts.chaos.trial import CALL_TIMEOUT_S, PATIENCE_S, Trial, TrialError, freeze
 
 Fault = Callable[[Trial, Random], None]
 """Injects a fault into a run once."""
@@ -30,8 +29,8 @@ NAMES = {
 VICTIM_S = 60.0
 LONGEST_GAP_S = 1.0
 """Between two signals."""
-FROZEN_DRIVER_S = HEARTBEAT_TIMEOUT_S + 20
-"""Longer than the heartbeats' timeout."""
+FROZEN_DRIVER_S = CALL_TIMEOUT_S + 20
+"""Longer than any call may take."""
 
 
 def strike(number: signal.Signals, kind: str, run: Trial, rng: Random) -> None:
@@ -134,10 +133,10 @@ FAULTS: dict[str, Fault] = {
     "three signals driver": partial(interrupt_driver, ENDING),
     "SIGKILL driver": kill_driver,
     "SIGSTOP driver": freeze_driver,
+    **{f"SIGKILL {kind}": partial(strike, signal.SIGKILL, kind) for kind in NAMES},
     **{
-        f"{number.name} {kind}": partial(strike, number, kind)
-        for kind in NAMES
-        for number in (signal.SIGKILL, signal.SIGSTOP)
+        f"SIGSTOP {kind}": partial(strike, signal.SIGSTOP, kind)
+        for kind in ("rollout engine", "policy rank", "verifier worker")
     },
     **FULL_DISK,
     "truncated checkpoint": partial(spoil_checkpoint, truncate),

@@ -21,10 +21,12 @@ HERE = Path(__file__).resolve().parents[2]
 SHARED_MEMORY = Path("/dev/shm")
 PATIENCE_S = 400.0
 """Limit for the next step, including a recovery and the start of all engines."""
+CALL_TIMEOUT_S = 120.0
+"""Of a run: how long an engine may give no answer."""
 LASTING_S = 2.0
 """Time after which a process or shared memory counts as a leftover: other programs use shared
 memory, too, and a resource tracker ends after its process."""
-IGNORED_METRICS = ("time/", "recovery/")
+IGNORED_METRICS = ("time/",)
 """Prefixes of metrics in which a disturbed run may differ."""
 
 
@@ -55,7 +57,8 @@ class Trial:
             return [f"resume={self.folder}"]
         sizes = [f"training.num_steps={self.num_steps}", "training.validate_every=20"]
         named = [f"name={self._name}", f"saves={self._saves}", "training.save_every=2"]
-        return ["configs/quickstart.yaml", *sizes, *named]
+        limit = f"cluster.call_timeout_s={CALL_TIMEOUT_S}"
+        return ["configs/quickstart.yaml", limit, *sizes, *named]
 
     def step(self) -> int:
         """Return the last recorded step; -1 before the first."""

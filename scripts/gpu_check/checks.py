@@ -73,7 +73,7 @@ class Check:
     is_sharded: bool = False
     """By ZeRO-3, with Adam's states in host memory."""
     is_disaggregated: bool = False
-    disturbance: Literal["resume", "kill"] | None = None
+    is_resumed: bool = False
     is_timed: bool = False
     """The rollout engine has CUDA graphs, for a few batch sizes."""
     is_compared: bool = False
@@ -93,12 +93,7 @@ CHECKS = {
     "tensor": Check(
         "a rollout engine sharded over the GPUs of two ranks", num_ranks=2, tensor_parallel=2
     ),
-    "resume": Check("a checkpoint of ZeRO-2, and a resume from it", 120, disturbance="resume"),
-    "recovery": Check(
-        "two agents on one GPU; an engine is killed and started again",
-        num_agents=2,
-        disturbance="kill",
-    ),
+    "resume": Check("a checkpoint of ZeRO-2, and a resume from it", 120, is_resumed=True),
     "bare": Check(
         "an agent's rollout against vLLM alone, its update against a plain loop",
         150,
@@ -110,7 +105,7 @@ CHECKS = {
         "ZeRO-3 with Adam on the host; a checkpoint, and a resume from it",
         150,
         is_sharded=True,
-        disturbance="resume",
+        is_resumed=True,
     ),
     "nccl": Check("engine and rank on GPUs of their own, weights by NCCL", is_disaggregated=True),
 }

@@ -14,11 +14,8 @@ from itertools import chain, product
 from pathlib import Path
 from typing import Any
 
-import psutil
-
 from comas.config.schema import Config
 from comas.engines.cluster.agents import Agents
-from comas.engines.cluster.supervision import Recoveries
 from comas.policy_optimization.update_stats import UpdateStats
 from comas.preflight.machine import Machine
 from comas.preflight.memory import GIB
@@ -26,7 +23,6 @@ from comas.preflight.model_shape import model_shape
 from comas.preflight.sharding import check_memory, settle_sharding, settle_threads
 from comas.types import Device, Request, TrainingSample
 from comas.utils.interrupts import run
-from comas.utils.processes import command_line
 from scripts.gpu_check.baselines import plain_update_s, vllm_tokens_per_s
 from scripts.gpu_check.checks import Planned, Size
 from scripts.gpu_check.measures import gpu_bytes, in_process, model_flops
@@ -149,15 +145,12 @@ def run_check(
 def go_through(planned: Planned, config: Config, *, model: str, device: Device) -> Found:
     """Take two steps, then two updates to see what the last one changed, and the check's part."""
     check, found, models = planned.check, Found(device), [model] * config.society.num_agents
-    recoveries = Recoveries(1 if check.disturbance == "kill" else 0)
     with tempfile.TemporaryDirectory(prefix="comas-check-") as folder:
         checkpoint, started = Path(folder) / "checkpoint", time.perf_counter()
-        with TimedAgents(config, models=models, device=device, recoveries=recoveries) as agents:
+        with TimedAgents(config, models=models, device=device) as agents:
             found.seconds["start s"] = time.perf_counter() - started
             agents.sync_weights()
             for step in (1, 2):
-                if step == 2 and check.disturbance == "kill":
-                    kill_an_engine()
                 with found.timed("rollout s"):
                     found.buffers = sample(agents, config, planned.size, step=step)
                 with found.timed("update s"):
@@ -166,19 +159,17 @@ def go_through(planned: Planned, config: Config, *, model: str, device: Device) 
                 with found.timed("sync s"):
                     agents.sync_weights()
                 found.seconds |= {column: agents.seconds[doing] for column, doing in SYNC.items()}
-            if check.disturbance == "resume":
+            if check.is_resumed:
                 agents.save_checkpoint(checkpoint)
             found.moved = two_movements(agents, found.buffers)
             found.reserved = max(peak.gpu_bytes for peak in agents.memory_peaks()["ranks"])
-        if check.disturbance == "resume":
+        if check.is_resumed:
             with TimedAgents(config, models=models, device=device) as agents:
                 agents.load_checkpoint(checkpoint, step=2)
                 found.faults += resume_faults(found.moved, two_movements(agents, found.buffers))
                 agents.sync_weights()
                 buffers = sample(agents, config, planned.size, step=5)
                 found.stats.append(agents.begin_update(buffers, step=5)())
-    if check.disturbance == "kill":
-        found.faults += recovery_faults(recoveries)
     if check.has_long_samples:
         found.faults += long_faults(found.buffers, config)
     return found
@@ -192,20 +183,6 @@ def two_movements(agents: Agents, buffers: Buffers) -> list[float]:
 
 
 # ---------------------------------------------------------------- what a check adds
-
-
-def kill_an_engine() -> None:
-    """Kill the process of a rollout engine."""
-    processes = psutil.Process().children(recursive=True)
-    engine = next(one for one in processes if "RolloutActor" in " ".join(command_line(one)))
-    engine.kill()
-    psutil.wait_procs([engine])
-
-
-def recovery_faults(recoveries: Recoveries) -> list[str]:
-    """Return a fault unless exactly one engine was restarted."""
-    restarts = recoveries.take_metrics(2)["recovery/engine_restarts"]
-    return [] if restarts == 1 else [f"one engine was killed, and {restarts} started again"]
 
 
 def resume_faults(before: list[float], after: list[float]) -> list[str]:

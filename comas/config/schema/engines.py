@@ -136,8 +136,8 @@ class Cluster:
     object_store_mib: int = key(512, ge=80)
     """Memory of Ray's object store, in MiB, which holds the samples of an update."""
     call_timeout_s: float = key(3600.0, gt=0)
-    """Time limit of an update, weight sync or checkpoint, in seconds; the start of all engines has
-    at most half an hour."""
+    """Time limit of an update, weight sync or checkpoint, in seconds, and how long a rollout engine
+    may give no answer; the start of all engines has at most half an hour."""
 
     @property
     def start_timeout_s(self) -> float:

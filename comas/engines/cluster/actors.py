@@ -26,8 +26,6 @@ from comas.utils.processes import peak_bytes
 if TYPE_CHECKING:
     import torch
 
-HEARTBEAT = "heartbeat"
-"""Name of the concurrency group that answers heartbeats."""
 VISIBLE_GPUS = "CUDA_VISIBLE_DEVICES"
 
 
@@ -40,8 +38,6 @@ class Engine:
     policies: tuple[int, ...]
     """Its family: several policies share an engine as LoRA adapters."""
     actor: ActorHandle
-    create: Callable[[], ActorHandle]
-    """Creates a replacement when this actor is lost."""
 
     def call(self, method: str, *arguments: Any, **named: Any) -> ray.ObjectRef:
         """Start ``method`` of the ``RolloutEngine`` or ``FamilyTrainer`` in the actor."""
@@ -133,9 +129,6 @@ class RolloutActor:
         """Load the engine; return its location."""
         await self._engine.start()
         return _own_location()
-
-    async def heartbeat(self) -> None:
-        """Return at once, as a sign of life."""
 
     async def memory_peak(self) -> MemoryPeak:
         """Return the engine's peak memory."""
@@ -239,10 +232,6 @@ class PolicyActor:
         """Call ``method`` of the ``FamilyTrainer``."""
         with blaming_plugins():
             return getattr(self._trainer, method)(*arguments, **named)
-
-    @ray.method(concurrency_group=HEARTBEAT)
-    def heartbeat(self) -> None:
-        """Return at once, as a sign of life, even while another call runs."""
 
     def memory_peak(self) -> MemoryPeak:
         """Return this rank's peak memory; not collective."""

@@ -8,22 +8,18 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 import ray
 
 from comas.config.schema import Config
 from comas.engines.cluster.actors import Engine, MemoryPeak, serving
+from comas.engines.cluster.engine_client import EngineClient
 from comas.engines.cluster.launch import Launch
-from comas.engines.cluster.sampler import EngineClient, Sampler
-from comas.engines.cluster.supervision import LostEngineError, Recoveries, wait_for_engines
+from comas.engines.cluster.supervision import LostEngineError, wait_for_all
 from comas.policy_optimization.update_stats import UpdateStats
 from comas.types import Device, Generation, Request, TrainingSample
-
-if TYPE_CHECKING:
-    pass
 
 log = logging.getLogger(__name__)
 
@@ -50,11 +46,9 @@ class Agents:
         models: Sequence[str],
         device: Device,
         num_optimizer_steps: Sequence[int] | None = None,
-        recoveries: Recoveries | None = None,
     ) -> None:
         """``num_optimizer_steps`` are those expected of the whole run for each policy, which some
-        learning-rate schedules need. ``recoveries`` counts restarts of rollout engines; with None,
-        the first lost engine is an error."""
+        learning-rate schedules need."""
         self._config = config
         self._num_optimizer_steps: Sequence[int | None]
         self._num_optimizer_steps = num_optimizer_steps or [None] * config.num_policies
@@ -63,11 +57,8 @@ class Agents:
         self._shares_gpus = device == "cuda" and config.cluster.placement == "colocated"
         self._rollouts: list[Engine] = []
         self._ranks: list[Engine] = []
-        self.recoveries = recoveries or Recoveries(0)
         self._versions = Counter[int]()
         """Policy -> the version of its weights."""
-        self._are_behind = False
-        """True between an update and the sync: engines may hold older weights than their ranks."""
 
     def __enter__(self) -> Self:
         with ExitStack() as stack:
@@ -86,13 +77,17 @@ class Agents:
     async def generate(self, request: Request) -> Generation | None:
         """Sample one response of an agent; None if the prompt is over the prompt limit.
 
-        Raises EngineError when the engine fails or is lost too often.
+        Raises EngineError when the engine fails or is lost.
         """
-        generation = await self._sampler.generate(request)
+        policy = self._config.policy_of_agent[request.agent_index]
+        if policy in self._config.adapter_policies:
+            request = request._replace(adapter=policy)
+        clients = (client for client in self._clients if policy in client.engine.policies)
+        least_busy = min(clients, key=lambda client: client.num_asked)
+        generation = await least_busy.ask(request)
         if generation is None:
             return None
-        version = self._versions[self._config.policy_of_agent[request.agent_index]]
-        return replace(generation, policy_version=version)
+        return replace(generation, policy_version=self._versions[policy])
 
     def begin_update(
         self, buffers: Mapping[int, Sequence[TrainingSample]], *, step: int
@@ -103,8 +98,9 @@ class Agents:
         Until ``sync_weights``, engines that share no GPU may go on sampling with their weights.
         """
         ranks = serving(buffers, self._ranks)
-        self._make_room(buffers)
-        self._are_behind = True
+        if self._shares_gpus:
+            self._call_all(serving(buffers, self._rollouts), "going to sleep", "sleep")
+            self._call_all(ranks, "returning to the GPU", "reload_states")
         # Put into Ray's store once for all ranks of a family.
         sent = {
             family: ray.put({policy: buffers[policy] for policy in family if policy in buffers})
@@ -121,10 +117,22 @@ class Agents:
 
     def sync_weights(self, policies: Collection[int] | None = None) -> None:
         """Make rollout engines serve the weights of ``policies`` (default: all trained ones)."""
-        updated = self._config.trained_policies if policies is None else policies
-        self._versions.update(list(updated))
-        self._are_behind = False
-        self._send_weights(updated)
+        policies = self._config.trained_policies if policies is None else policies
+        self._versions.update(list(policies))
+        ranks, rollouts = serving(policies, self._ranks), serving(policies, self._rollouts)
+        if self._shares_gpus:
+            # After an update the allocator caches tens of GB that no other process can use.
+            self._call_all(ranks, "releasing its cache", "release_cache")
+            # Weights, sync, KV cache: waking both at once needs memory for everything.
+            self._call_all(rollouts, "waking up", "wake", "weights")
+        calls = {
+            rank: rank.actor.send_weights.remote([p for p in rank.policies if p in policies])
+            for rank in ranks
+        }
+        self._wait(calls, "sending its weights")
+        if self._shares_gpus:
+            self._call_all(ranks, "leaving the GPU", "offload_states")
+            self._call_all(rollouts, "waking up", "wake", "kv_cache")
 
     def save_checkpoint(self, folder: Path) -> None:
         """Write weights, optimiser and scheduler of every trained policy."""
@@ -170,15 +178,12 @@ class Agents:
         """Return the results of ``method`` on all ``engines`` at once."""
         return self._wait({engine: engine.call(method, *arguments) for engine in engines}, doing)
 
-    def _wait(
-        self, calls: Mapping[Engine, ray.ObjectRef], doing: str, *, watched: Sequence[Engine] = ()
-    ) -> list[Any]:
-        return wait_for_engines(
-            calls,
+    def _wait(self, calls: Mapping[Engine, ray.ObjectRef], doing: str) -> list[Any]:
+        return wait_for_all(
+            {engine.name: call for engine, call in calls.items()},
             doing=doing,
             timeout_s=self._config.cluster.call_timeout_s,
             check=self._launch.check_ray,
-            watched=watched,
         )
 
     def _start(self) -> None:
@@ -200,83 +205,21 @@ class Agents:
         for rank in self._ranks:
             starting[rank] = rank.actor.start.remote(rendezvous[rank.policies])
         self._launch.wait_for_start(starting)
-        self._launch.log_places()
-        self._connect(self._ranks)
-        client_of = partial(
-            EngineClient, address=self._launch.address, check_ray=self._launch.check_ray
-        )
-        self._sampler = Sampler(
-            self._rollouts,
-            policy_of_agent=self._config.policy_of_agent,
-            adapters=self._config.adapter_policies,
-            client_of=client_of,
-            restart=self._restart,
-        )
-        log.info("engines up after %.0f s", time.monotonic() - started)
-
-    def _connect(self, ranks: Sequence[Engine]) -> None:
         calls = {}
-        for rank in ranks:
+        for rank in self._ranks:
             actors = [engine.actor for engine in serving(rank.policies, self._rollouts)]
             calls[rank] = rank.actor.connect.remote(actors)
         self._wait(calls, "connecting to its rollout engines")
-
-    def _restart(self, lost: Engine, error: LostEngineError) -> Engine:
-        """Restart a rollout engine with its policy's current weights.
-
-        Raises ``error`` during an update, when the weights that the engine had are gone.
-        """
-        if self._are_behind:
-            raise error
-        engines = serving(lost.policies, self._rollouts)
-        standing = next(engine for engine in engines if engine.name == lost.name)
-        if standing != lost:
-            return standing  # restarted already with another engine of its policy
-        self._launch.check_nodes()
-        self.recoveries.count("engine", error)
-        log.warning("%s", error)
-        self._report(error)
-        # All engines of the policy: they receive weights together, and others may be lost too.
-        names = ", ".join(engine.name for engine in engines)
-        log.warning("restarted, to repeat the unanswered requests: %s", names)
-        new = {engine: self._launch.replace(engine) for engine in engines}
-        self._rollouts = [new.get(engine, engine) for engine in self._rollouts]
-        self._launch.wait_for_start(_begin_start(new.values()))
-        self._send_present_weights(lost.policies)
-        return new[lost]
-
-    def _send_present_weights(self, family: Sequence[int]) -> None:
-        """Make restarted engines of a family serve its trained weights."""
-        if not (ranks := serving(family, self._ranks)):
-            return  # frozen: the engines serve the base model
-        trained = [policy for policy in family if policy in self._config.trained_policies]
-        self._make_room(family)
-        self._connect(ranks)
-        self._send_weights(trained)
-
-    def _make_room(self, policies: Collection[int]) -> None:
-        """On shared GPUs, put the engines to sleep and reload the ranks' states."""
-        if self._shares_gpus:
-            rollouts, ranks = serving(policies, self._rollouts), serving(policies, self._ranks)
-            self._call_all(rollouts, "going to sleep", "sleep")
-            self._call_all(ranks, "returning to the GPU", "reload_states")
-
-    def _send_weights(self, policies: Collection[int]) -> None:
-        """Send the ranks' weights to their engines, after ``_make_room``."""
-        ranks, rollouts = serving(policies, self._ranks), serving(policies, self._rollouts)
-        if self._shares_gpus:
-            # After an update the allocator caches tens of GB that no other process can use.
-            self._call_all(ranks, "releasing its cache", "release_cache")
-            # Weights, sync, KV cache: waking both at once needs memory for everything.
-            self._call_all(rollouts, "waking up", "wake", "weights")
-        calls = {
-            rank: rank.actor.send_weights.remote([p for p in rank.policies if p in policies])
-            for rank in ranks
-        }
-        self._wait(calls, "sending its weights", watched=rollouts)
-        if self._shares_gpus:
-            self._call_all(ranks, "leaving the GPU", "offload_states")
-            self._call_all(rollouts, "waking up", "wake", "kv_cache")
+        self._clients = [
+            EngineClient(
+                engine,
+                address=self._launch.address,
+                timeout_s=self._config.cluster.call_timeout_s,
+                check_ray=self._launch.check_ray,
+            )
+            for engine in self._rollouts
+        ]
+        log.info("engines up after %.0f s", time.monotonic() - started)
 
     def _report(self, error: LostEngineError) -> None:
         """Log a description of every engine that the error names."""

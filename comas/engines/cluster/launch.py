@@ -3,23 +3,20 @@
 import logging
 import os
 import secrets
-from collections import defaultdict, deque
-from collections.abc import Callable, Mapping, Sequence
+from collections import deque
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import psutil
 import ray
-from ray.actor import ActorHandle
 from ray.util.placement_group import PlacementGroup
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from comas.config.plugins import texts_read
 from comas.config.schema import Config
 from comas.engines.cluster.actors import (
-    HEARTBEAT,
     Engine,
     PolicyActor,
     ProcessLocation,
@@ -27,12 +24,10 @@ from comas.engines.cluster.actors import (
     visible_gpus,
 )
 from comas.engines.cluster.nodes import (
-    RayProcesses,
     alive_nodes,
     cluster_address,
     connect,
     leave,
-    on_nodes,
     own_address,
 )
 from comas.engines.cluster.placement import (
@@ -54,13 +49,15 @@ from comas.engines.rollout.vllm_options import (
     WeightTransfer,
     engine_environment,
 )
-from comas.utils.processes import end_process, end_processes
+from comas.utils.processes import end_processes, is_alive, name
 from comas.utils.terminal import deferred_signals
 
 log = logging.getLogger(__name__)
 
 MARK = "COMAS_LAUNCH"
 """Environment variable that marks the processes of a Ray that we started."""
+ESSENTIAL = ("gcs_server", "raylet")
+"""Processes of Ray without which it does not answer, or ends connected processes after a minute."""
 SHOWN_LINES = 10
 """Log lines shown of a lost engine."""
 
@@ -77,9 +74,9 @@ class Launch:
         self._device = device
         self._placement: PolicyPlacement = plan_policy(config, device=device)
         self._mark = secrets.token_hex(8)
-        self._engines: dict[str, Engine] = {}
+        self._engines: list[Engine] = []
         self._locations: dict[str, ProcessLocation] = {}
-        self._ray_processes = RayProcesses([])
+        self._ray_processes: list[psutil.Process] = []
         with ExitStack() as stack:
             stack.callback(self.stop)
             self._start_ray()
@@ -124,7 +121,7 @@ class Launch:
         """Create the ranks of trained policies, family by family, without loading anything."""
         config = self._config
         trained = config.trained_families
-        remote = ray.remote(concurrency_groups={HEARTBEAT: 1})(PolicyActor)
+        remote = ray.remote(PolicyActor)
         threads = config.cluster.cpu_threads or num_host_threads(
             self._placement, num_policies=len(trained), nodes=self._nodes
         )
@@ -161,20 +158,6 @@ class Launch:
         for engine, where in zip(starting, found, strict=True):
             self._locations[engine.name] = where
 
-    def replace(self, engine: Engine) -> Engine:
-        """End ``engine``, even if it is frozen, and create another in its place.
-
-        Raises LostEngineError when its node is lost.
-        """
-        ray.kill(engine.actor)
-        where = self._locations[engine.name]
-        nodes = [node for node in alive_nodes() if node.node_id == where.node_id]
-        try:
-            on_nodes(nodes, end_process, where.pid)
-        except ValueError as error:
-            raise LostEngineError(f"{engine.name} is lost with its node: {error}") from error
-        return self._created(engine.name, engine.policies, engine.create)
-
     def describe(self, engine: Engine) -> str:
         """Describe an engine: its agents, process and node, and the end of its log if it can be
         read from here."""
@@ -189,18 +172,6 @@ class Launch:
             lines += [line.rstrip()[:200] for line in deque(log_file, maxlen=SHOWN_LINES)]
         return "\n  ".join(lines)
 
-    def log_places(self) -> None:
-        """Log the policies of each node if there are several: ``10.0.0.2: 0, 1; 10.0.0.3: 2``."""
-        places = defaultdict[tuple[str, str], set[int]](set)
-        for name, where in self._locations.items():
-            places[where.node_id, where.address] |= {*self._engines[name].policies}
-        by_node = [
-            f"{address}: {', '.join(map(str, sorted(policies)))}"
-            for (_, address), policies in places.items()
-        ]
-        if len(self._nodes) > 1:
-            log.info("policies by node: %s", "; ".join(sorted(by_node)))
-
     def check_nodes(self) -> None:
         """Raise LostEngineError when Ray, or a node that it had at the start, is gone."""
         self.check_ray()
@@ -210,16 +181,19 @@ class Launch:
             raise LostEngineError(f"nodes of the Ray cluster are gone: {addresses}")
 
     def check_ray(self) -> None:
-        """Raise LostEngineError when the Ray that was started here is gone or frozen."""
-        self._ray_processes.check()
+        """Raise LostEngineError when the Ray that was started here is gone, which Ray itself
+        reports much later."""
+        for process in self._ray_processes:
+            if not is_alive(process):
+                raise LostEngineError(f"Ray is lost: its process {process.pid} is gone")
 
     def stop(self) -> None:
         """End every engine, and the Ray that was started for them."""
         with deferred_signals("ending the engines"):
-            if not self._ray_processes.are_sound():
-                # ray.shutdown() would wait for frozen processes until it ends this one.
+            if not all(map(is_alive, self._ray_processes)):
+                # ray.shutdown() would wait for processes that have lost Ray until it ends this one.
                 end_processes(variable=MARK, value=self._mark)
-            for engine in self._engines.values():
+            for engine in self._engines:
                 ray.kill(engine.actor)
             leave()
             # Frozen processes, and those that had lost Ray, are still running.
@@ -236,7 +210,8 @@ class Launch:
                 connect(None, include_dashboard=False, object_store_memory=store_bytes)
             finally:
                 del os.environ[MARK]
-            self._ray_processes = RayProcesses(psutil.Process().children(recursive=True))
+            started = psutil.Process().children(recursive=True)
+            self._ray_processes = [process for process in started if name(process) in ESSENTIAL]
         self._nodes = alive_nodes()
         node_gpus = [node.num_gpus for node in self._nodes]
         check_gpus(self._placement, num_policies=len(self._config.families), node_gpus=node_gpus)
@@ -304,11 +279,6 @@ class Launch:
             scheduling_strategy=self._within(family, slot.bundle_index),
         )
         model, config, device = self._models[family[0]], self._config, self._device
-        create = partial(actor.remote, model, config, device=device, backend=backend, **arguments)
-        return self._created(name, family, create)
-
-    def _created(
-        self, name: str, family: tuple[int, ...], create: Callable[[], ActorHandle]
-    ) -> Engine:
-        self._engines[name] = Engine(name, family, create(), create)
-        return self._engines[name]
+        handle = actor.remote(model, config, device=device, backend=backend, **arguments)
+        self._engines.append(Engine(name, family, handle))
+        return self._engines[-1]

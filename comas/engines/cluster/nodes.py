@@ -7,29 +7,23 @@ import shlex
 import signal
 import socket
 import sys
-import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager, nullcontext
 from typing import Any, TypeVar
 
-import psutil
 import ray
 from ray._private.services import canonicalize_bootstrap_address
 from ray._raylet import Config as RayConfig  # type: ignore[attr-defined]
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from comas.engines.cluster.placement import Node
-from comas.engines.cluster.supervision import HEARTBEAT_TIMEOUT_S, LostEngineError
-from comas.utils.processes import is_alive, name
+from comas.engines.cluster.supervision import LostEngineError
 from comas.utils.temporary import outer_folder
 
 HEAD_TIMEOUT_S = 5.0
 """Limit for connecting to the head of a cluster. (Ray itself tries for minutes.)"""
 ANSWER_TIMEOUT_S = 120.0
 """Limit for a small function on a node, including the start of its process."""
-
-ESSENTIAL = ("gcs_server", "raylet")
-"""Without one of these Ray does not answer, or ends connected processes after a minute."""
 
 Result = TypeVar("Result")
 
@@ -183,35 +177,3 @@ def _answer_of(node: Node, answer: ray.ObjectRef) -> Any:
             f"node {node.address} of the Ray cluster cannot take part: {type(cause).__name__}: "
             f"{cause}. Every node needs this code and its environment at the same paths"
         ) from error
-
-
-class RayProcesses:
-    """Watches Ray's essential processes, whose end Ray itself reports much later."""
-
-    def __init__(self, processes: Sequence[psutil.Process]) -> None:
-        self._processes = [process for process in processes if name(process) in ESSENTIAL]
-        self._frozen_since: dict[psutil.Process, float] = {}
-
-    def are_sound(self) -> bool:
-        """True if all are alive, and none is frozen now."""
-        return all(is_alive(process) and not _is_frozen(process) for process in self._processes)
-
-    def check(self) -> None:
-        """Raise LostEngineError when one is gone, or has been frozen for too long."""
-        now = time.monotonic()
-        for process in self._processes:
-            if not is_alive(process):
-                raise LostEngineError(f"Ray is lost: its process {process.pid} is gone")
-            if not _is_frozen(process):
-                self._frozen_since.pop(process, None)
-            elif now - self._frozen_since.setdefault(process, now) > HEARTBEAT_TIMEOUT_S:
-                raise LostEngineError(
-                    f"Ray is lost: its process {process.pid} was frozen for "
-                    f"{HEARTBEAT_TIMEOUT_S:.0f} s"
-                )
-
-
-def _is_frozen(process: psutil.Process) -> bool:
-    with suppress(psutil.NoSuchProcess):
-        return process.status() == psutil.STATUS_STOPPED
-    return False

@@ -29,8 +29,7 @@ class Orders(NamedTuple):
 
 
 Answers = dict[int, Generation | None]
-"""A message from the engine; None for a prompt over ``rollout.max_prompt_tokens``. In between it
-sends heartbeats: the number of tokens of unfinished responses."""
+"""A message from the engine; None for a prompt over ``rollout.max_prompt_tokens``."""
 
 
 class Endpoint(NamedTuple):

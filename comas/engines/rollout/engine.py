@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from array import array
 from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import suppress
 from itertools import groupby
 from operator import attrgetter
 from typing import Any, Literal, NamedTuple
@@ -28,12 +27,6 @@ from comas.types import Chat, Device, Generation, Request, ToolDescription
 from comas.utils.chat import CALL_END, ChatEncoder, chat_messages
 from comas.utils.concurrency import run_all
 from comas.utils.model_folder import adapted_layers, folder_of, has_recurrent_layers, load_tokenizer
-
-HEARTBEAT_S = 2.0
-"""Between two heartbeats."""
-LONGEST_STEP_S: dict[Device, float] = {"cpu": 1800.0, "cuda": 0.0}
-"""A shorter step is no sign of a hang: on a CPU, one may prefill thousands of tokens of a model
-with billions of parameters."""
 
 
 class _Asked(NamedTuple):
@@ -76,7 +69,6 @@ class RolloutEngine:
             self._load,
             name=f"The rollout engine of {model_path}",
             on_result=lambda result: self._results.put_nowait(result),
-            longest_step_s=LONGEST_STEP_S[device],
         )
 
     async def start(self) -> None:
@@ -101,11 +93,9 @@ class RolloutEngine:
             reader, writer = await asyncio.open_connection(endpoint.host, endpoint.port)
             writer.write(endpoint.password)
             self._results = asyncio.Queue()
-            heartbeat = asyncio.create_task(self._send_heartbeats(writer))
             try:
                 await run_all([self._receive_requests(reader, writer), self._send_answers(writer)])
             finally:
-                heartbeat.cancel()
                 self._forget(list(self._asked))
                 writer.close()
 
@@ -173,13 +163,6 @@ class RolloutEngine:
 
     async def _on_worker(self, method: str | Callable[..., None], **arguments: Any) -> None:
         await self._thread.call(lambda engine: engine.collective_rpc(method, kwargs=arguments))
-
-    async def _send_heartbeats(self, writer: asyncio.StreamWriter) -> None:
-        with suppress(ConnectionError):  # noticed by the reader as well
-            while True:
-                await asyncio.sleep(HEARTBEAT_S)
-                if self._thread.has_moved():
-                    await send(writer, self._thread.num_tokens())
 
     async def _receive_requests(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter

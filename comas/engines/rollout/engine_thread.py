@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import math
 import threading
-import time
 from collections.abc import Callable, Mapping, Sequence
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -37,39 +35,22 @@ class EngineThread:
         *,
         name: str,
         on_result: Callable[[list[RequestOutput] | RolloutEngineError], None],
-        longest_step_s: float = 0.0,
     ) -> None:
         """``build`` loads the engine in the thread; ``name`` begins error messages. ``on_result``
         is called in the loop with the requests finished by a step, or the error that broke the
-        engine. A step of up to ``longest_step_s`` does not count as a hang."""
+        engine."""
         self._build = build
         self._name = name
         self._on_result = on_result
         self._commands: SimpleQueue[Callable[[LLMEngine], object]] = SimpleQueue()
         self._calls: set[asyncio.Future[Any]] = set()
         self._failure: str | None = None
-        self._is_idle = False
-        self._longest_step_s = longest_step_s
-        self._moved_at = -math.inf
-        self._num_moves = self._num_seen = 0
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
     def check(self) -> None:
         """Raise RolloutEngineError if the engine has failed."""
         if self._failure is not None:
             raise RolloutEngineError(self._failure)
-
-    def has_moved(self) -> bool:
-        """True if the thread made progress since the last call, is idle, or is within a step that
-        may take this long."""
-        seen, self._num_seen = self._num_seen, self._num_moves
-        is_in_time = time.monotonic() < self._moved_at + self._longest_step_s
-        return self._is_idle or seen < self._num_seen or is_in_time
-
-    def num_tokens(self) -> int:
-        """Return the number of tokens of unfinished responses."""
-        responses = [*self._engine.output_processor.request_states.values()]
-        return sum(each.detokenizer.num_output_tokens() for each in responses if each.detokenizer)
 
     async def start(self) -> None:
         """Load the engine. Raises RolloutEngineError when it does not load."""
@@ -110,7 +91,7 @@ class EngineThread:
 
     def _run(self) -> None:
         try:
-            engine = self._engine = self._build()
+            engine = self._build()
             while True:
                 self._run_commands(engine)
                 finished = [output for output in engine.step() if output.finished]
@@ -123,12 +104,8 @@ class EngineThread:
     def _run_commands(self, engine: LLMEngine) -> None:
         """Run all commands; return when a request is unfinished."""
         while not (self._commands.empty() and engine.has_unfinished_requests()):
-            self._is_idle = not engine.has_unfinished_requests()
             command = self._commands.get()  # blocks
-            self._is_idle = False
             command(engine)
-        self._num_moves += 1
-        self._moved_at = time.monotonic()
 
     def _post(self, function: Callable[..., None], *arguments: Any) -> None:
         self._loop.call_soon_threadsafe(function, *arguments)
