@@ -10,9 +10,9 @@ FinishReason = Literal["stop", "length", "given"]
 Device = Literal["cpu", "cuda"]
 
 DOMAINS: tuple[Domain, ...] = ("math", "coding", "science")
-"""The paper's, which the quick-start also uses."""
+"""The paper's domains, which the quick-start also uses."""
 ALL_DOMAINS: tuple[Domain, ...] = get_args(Domain)
-"""The paper's, and those supported beyond them."""
+"""All domains: the paper's, and those supported beyond it."""
 Purpose = Literal["solves", "judges", "scores", "helps"]
 ROLE_LETTERS = {"solution": "s", "evaluation": "e", "scoring": "t"}
 """Abbreviations in turn ids: "r0.s1.e0.t0" scores the first evaluation of solution 1 of round 0.

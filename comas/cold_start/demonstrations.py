@@ -32,7 +32,7 @@ class Demonstration:
     """A prompt, with an empty discussion history, and the response to learn."""
 
     location: str
-    """``line 3``"""
+    """Its place in the file: ``line 3``"""
     role: str
     prompt: str
     response: str

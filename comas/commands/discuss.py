@@ -89,7 +89,7 @@ def target_of(options: argparse.Namespace) -> Target:
 
 
 def discuss(target: Target, options: argparse.Namespace) -> None:
-    """Let the society, or a single model that plays one, discuss, and show it."""
+    """Let the society, or a single model in all roles, discuss, and show the discussion."""
     *_, everybody = target.subjects.values()
     config = EvaluationConfig()
     requests = RequestOptions(
@@ -178,7 +178,7 @@ def about_turn(call: Call) -> str:
 
 
 def turn_text(heading: str, call: Call) -> str:
-    """Format a reply; of thinking, which no other agent reads, only the length."""
+    """Format a reply, with only the length of its thinking, which no other agent reads."""
     lines = [f"(thought in {len(call.thinking.split())} words)"] if call.thinking else []
     lines += call.response.splitlines()
     return "\n".join([heading, *(INDENT + line for line in lines)])

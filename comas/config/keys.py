@@ -32,14 +32,15 @@ class Key:
     example: Any = None
     """A value to show if the default is null."""
     leads_to: LeadsTo | None = None
-    """What a text, or each in a list or mapping, may name; its path is made absolute when read."""
+    """What the value, or each entry of a list or mapping, names; its path is made absolute when
+    read."""
 
 
 def key(
     default: Any, *, example: Any = None, leads_to: LeadsTo | None = None, **bounds: Any
 ) -> Any:
     """Declare a key by its default and the fields of ``Key``. ``bounds`` are those of pydantic's
-    ``Field`` (ge, gt, le); bounds of entries belong into the type."""
+    ``Field`` (ge, gt, le); bounds of the entries of a list or mapping belong into its type."""
     metadata = {"bounds": Field(**bounds), "example": example, "leads_to": leads_to}
     if isinstance(default, list | dict):
         return field(default_factory=default.copy, metadata=metadata)
@@ -96,7 +97,8 @@ def defaults_of(schema: type[Schema], settings: Mapping[str, Any]) -> Schema:
 
 
 def owner_of(name: str, keys: Mapping[str, Key]) -> str | None:
-    """Return the key that the setting ``name`` sets, whole or by one entry of a mapping, or None.
+    """Return the key that the setting ``name`` sets, whole or by one entry of a mapping; None if
+    there is no such key.
 
     Example: ``rollout.vllm_options.enforce_eager`` sets an entry of ``rollout.vllm_options``.
     """

@@ -115,10 +115,8 @@ class Registry(dict[str, Entry]):
             return None
 
     def source_of(self, name: str) -> PluginFile | None:
-        """Return where a plug-in is defined; None for shipped entries and what is no Python file.
-
-        Raises PluginError as a look-up does.
-        """
+        """Return where a plug-in is defined; None for shipped entries and modules without a Python
+        file. Raises PluginError as a look-up does."""
         if name in self:
             return None
         location, attribute = self._split(name)

@@ -1,4 +1,4 @@
-"""Criticisms to compare with the paper's: of a baseline, and controls."""
+"""Criticisms for comparison with the paper's: that of a baseline, and controls."""
 
 from collections import defaultdict
 from dataclasses import replace
@@ -26,10 +26,12 @@ async def muted(submission: Submission) -> HistoryItem:
 
 
 async def exchanged(submission: Submission) -> HistoryItem | None:
-    """A control: the evaluation at the same place of the partner discussion is scored instead.
+    """A control: the evaluation of another discussion, the partner, is scored in place of one's
+    own.
 
-    The evaluator's own is for the discussion whose partner this is, and neither scored nor trained
-    here. Without a partner's evaluation, nothing is scored.
+    It is the evaluation at the same place of the partner discussion (``partner_of``). The
+    evaluation that an agent writes here is scored in another discussion, and not trained. If the
+    partner has no such evaluation, nothing is scored.
     """
     await submission.evaluate()
     # No deadlock: an evaluation of a round depends only on earlier rounds.

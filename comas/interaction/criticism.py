@@ -27,7 +27,7 @@ class Criticism(NamedTuple):
     min_evaluations: int = 1
     """Minimum of ``interaction.num_evaluations``."""
     max_evaluations: int | None = None
-    """Its maximum; None for no limit."""
+    """Maximum of ``interaction.num_evaluations``; None for no limit."""
     roles: Sequence[Role] = ()
     """Roles that it adds to the paper's, or replaces."""
 
@@ -38,7 +38,7 @@ async def criticise(submission: Submission) -> HistoryItem | None:
 
 
 async def scored(submission: Submission) -> HistoryItem | None:
-    """The paper's: the solution is evaluated, and that evaluation is scored."""
+    """The paper's criticism: the solution is evaluated, and that evaluation is scored."""
     evaluation = await submission.evaluate()
     if evaluation is None:
         return None

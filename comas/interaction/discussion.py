@@ -46,15 +46,15 @@ class OpenDiscussion:
         self.question = question
         self.rules = rules
         self.rng = Random(seed_text)
-        """For the schedule's draws in this discussion."""
+        """Random generator for the schedule's draws in this discussion."""
         self.batch: Sequence[OpenDiscussion] = [self]
         """All discussions held together with this one."""
         self.roles = ROLES
         """Roles that turns may have; ``schedules.hold`` adds those that plug-ins declare."""
         self.generate = generate
-        """Answers requests; a schedule may replace it."""
+        """Function that answers requests; a schedule may replace it."""
         self.tasks: asyncio.TaskGroup | None = None
-        """Runs the scorings; set by ``schedules.hold``."""
+        """Task group that runs the scorings; set by ``schedules.hold``."""
         self._wording = wording_of(rules.prompts)
         self.discussion_id = discussion_id
         self.seed_text = seed_text
@@ -62,7 +62,7 @@ class OpenDiscussion:
         self._was_asked: defaultdict[str, asyncio.Event] = defaultdict(asyncio.Event)
         self.num_overlong_prompts = 0
         self.closed: Callable[..., Discussion] = Discussion
-        """Makes the finished discussion; a schedule may replace it."""
+        """Class of the finished discussion; a schedule may replace it."""
 
     async def ask(
         self,

@@ -37,7 +37,7 @@ MAX_BODY_BYTES = 8 * 2**20
 MAX_IN_FLIGHT = 64
 """Requests of one key that are answered at a time; further ones get status 429."""
 SPEAKERS = {"developer": "system", "function": "tool"}
-"""Names of a message's role that stand for another."""
+"""Role of a message -> the role that it is read as."""
 
 
 class RefusalError(Exception):
@@ -54,12 +54,12 @@ class AskedMessage(BaseModel):
     role: Literal["system", "user", "assistant", "tool", "developer", "function"]
     content: str = ""
     tool_calls: list[tuple[str, Mapping[str, Any]]] = []
-    """Name and arguments of each."""
+    """Name and arguments of each call."""
 
     @field_validator("content", mode="before")
     @classmethod
     def _as_text(cls, content: Any) -> Any:
-        """Join the parts of a content that is a list. Raises ValueError for other than text."""
+        """Join the parts of a content that is a list. Raises ValueError if one is not a text."""
         if not isinstance(content, list):
             return content or ""
         if any(not isinstance(part, dict) or part.get("type") != "text" for part in content):
@@ -73,7 +73,7 @@ class AskedMessage(BaseModel):
         return [name_and_arguments(json.dumps(call)) for call in calls or ()]
 
     def in_words(self) -> Message:
-        """The message as agents read it: tool calls stand in the text, as agents write them."""
+        """The message as agents read it, with tool calls in its text."""
         calls = (json.dumps({"name": n, "arguments": a}) for n, a in self.tool_calls)
         parts = [self.content, *(f"{CALL_START}{call}{CALL_END}" for call in calls)]
         return {
@@ -106,7 +106,7 @@ class Asked(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _without_nulls(cls, body: Any) -> Any:
-        """Let null stand for a field's default, as clients send it."""
+        """Replace null, which some clients send, by the field's default."""
         if not isinstance(body, dict):
             return body
         return {name: value for name, value in body.items() if value is not None}
@@ -124,12 +124,12 @@ class Asked(BaseModel):
 
     @property
     def offered(self) -> list[dict[str, Any]]:
-        """The tools that the agent is told of."""
+        """The tools that are offered to the agent."""
         return [] if self.tool_choice == "none" else self.tools
 
     @property
     def tool_names(self) -> list[str]:
-        """The names of these tools."""
+        """The names of the offered tools."""
         return [str(tool.get("function", {}).get("name")) for tool in self.offered]
 
 
@@ -145,8 +145,8 @@ class Choice(NamedTuple):
 
 
 def choice_of(name: str, generation: Generation, asked: Asked) -> Choice:
-    """Read an answer as the protocol wants it: without what follows a stop sequence, and with its
-    tool call apart. A call that cannot be read stays text."""
+    """Convert an answer to the protocol's form: cut before a stop sequence, and with its tool call
+    taken out of the text. A call that cannot be parsed stays in the text."""
     text = generation.response_text
     text = text[: min((text.find(stop) for stop in asked.stop if stop in text), default=len(text))]
     message: dict[str, Any] = {"role": "assistant", "content": text}
@@ -162,7 +162,7 @@ def choice_of(name: str, generation: Generation, asked: Asked) -> Choice:
 
 
 class Guest(Protocol):
-    """Whom a key stands for."""
+    """Answers the requests that are made with a key."""
 
     @property
     def models(self) -> Sequence[str]:
@@ -185,7 +185,7 @@ class Door:
     """The server, in a thread of its own; guests are asked in their own event loops."""
 
     def __init__(self, port: int = 0) -> None:
-        """Start it on ``port`` (0: any that is free). Raises OSError where it is taken."""
+        """Start the server on ``port`` (0: any free one). Raises OSError if it is taken."""
         import uvicorn  # takes half a second
 
         self._entries: dict[str, _Entry] = {}
@@ -200,8 +200,8 @@ class Door:
 
     @contextmanager
     def open(self, guest: Guest, key: str | None = None) -> Iterator[str]:
-        """Let ``guest`` be asked, in the running event loop, by whoever has the key, which the
-        block is given; afterwards requests with it are refused."""
+        """Yield a key with which ``guest`` can be asked, in the running event loop, within the
+        block."""
         key = key or secrets.token_urlsafe(24)
         self._entries[key] = _Entry(guest, asyncio.get_running_loop())
         try:
@@ -211,8 +211,8 @@ class Door:
 
 
 def overlook_closed_loops(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-    """Handle errors of an event loop, but for those of clients that a program in another thread
-    left open: openai's close themselves in whichever loop collects them."""
+    """Handle errors of an event loop, except those of openai clients that a program left open in
+    another thread: they are closed in whichever loop the garbage collector runs."""
     if "Event loop is closed" not in str(context.get("exception")):
         loop.default_exception_handler(context)
 
@@ -287,7 +287,7 @@ def _application(entries: Mapping[str, _Entry]) -> Any:
 
 
 async def _body(stream: AsyncIterator[bytes]) -> bytes:
-    """Read a request's body. Raises RefusalError where it is too long."""
+    """Read a request's body. Raises RefusalError if it is too long."""
     body = bytearray()
     async for part in stream:
         body += part
@@ -297,7 +297,7 @@ async def _body(stream: AsyncIterator[bytes]) -> bytes:
 
 
 def _parse(body: bytes, role: str | None) -> Asked:
-    """Read a request. Raises RefusalError where it is none, or asks for what there is not."""
+    """Parse a request. Raises RefusalError if it is invalid, or asks for something unsupported."""
     try:
         asked = Asked.model_validate_json(body)
     except (ValueError, RecursionError) as error:
@@ -313,7 +313,7 @@ def _parse(body: bytes, role: str | None) -> Asked:
 
 
 def _usage(choices: Sequence[Choice]) -> dict[str, int] | None:
-    """Count tokens; None if only the texts of answers are known, as of models that are served."""
+    """Count tokens; None if only the texts of answers are known, as for served models."""
     prompt = len(choices[0].generation.prompt_token_ids)
     response = sum(len(choice.generation.response_token_ids) for choice in choices)
     counts = {"prompt_tokens": prompt, "completion_tokens": response}
@@ -326,8 +326,8 @@ def _head(asked: Asked, choices: Sequence[Choice], kind: str) -> dict[str, Any]:
 
 
 def _described(choice: Choice, index: int, asked: Asked, **content: Any) -> dict[str, Any]:
-    """A choice, with log-probs of tokens that are spelt ``token_id:N``, as vLLM does where it has
-    no text."""
+    """Return a choice as JSON. Its log-probs name tokens as ``token_id:N``, like vLLM without
+    texts."""
     generation = choice.generation
     ids, logprobs = list(generation.response_token_ids), generation.rollout_logprobs
     said = {"index": index, **content, "finish_reason": choice.finish_reason, "logprobs": None}
@@ -348,7 +348,7 @@ def _completion(asked: Asked, choices: Sequence[Choice]) -> dict[str, Any]:
 
 
 async def _events(asked: Asked, choices: Sequence[Choice]) -> AsyncIterator[str]:
-    """The completion as server-sent events, each answer in one piece: it is whole when it comes."""
+    """Yield the completion as server-sent events, each answer in one piece."""
     pieces: list[dict[str, Any]] = []
     for index, choice in enumerate(choices):
         message = {**choice.message}

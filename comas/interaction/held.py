@@ -8,12 +8,12 @@ from comas.types import Discussion, Message, Turn
 
 @dataclass(frozen=True)
 class Asked:
-    """What a program asked for a turn."""
+    """A program's request for a turn."""
 
     messages: Sequence[Message]
-    """Those after the answer that it continues."""
+    """The chat, or its messages after the answer that it continues."""
     continues: str | None
-    """The turn whose chat and answer come before these."""
+    """The turn whose chat and answer come before ``messages``."""
     tools: Sequence[str]
     """Names of the tools that it offers."""
 

@@ -115,9 +115,9 @@ class ByProgram:
 class _Answer(NamedTuple):
     turn_id: str | None
     token_ids: Sequence[int]
-    """Of the whole chat, with the answer."""
+    """Token ids of the whole chat, with the answer."""
     told: Tools
-    """The tools of which the chat tells."""
+    """The tools that the chat describes."""
 
 
 class DiscussionGuest:
@@ -192,8 +192,8 @@ class DiscussionGuest:
         return self._discussion.give("solution", final.agent_index, text, parent=final)
 
     def rewards_of(self, rewards: Mapping[str, float]) -> dict[str, float]:
-        """Return the reward of each turn, by the most particular name that it has among
-        ``rewards``. Raises ProgramError for a name of nobody."""
+        """Return the reward of each turn: that of its id, else of its agent, else of ``*``. Raises
+        ProgramError for any other name."""
         names = {t.turn_id: (t.turn_id, self.models[t.agent_index], "*") for t in self.said}
         if unknown := ", ".join(sorted(rewards.keys() - {*self.models, "*", *names})):
             raise ProgramError(f"it returned a reward for {unknown}, which is no turn or agent")
@@ -265,5 +265,5 @@ class DiscussionGuest:
 
 
 def _key(messages: Sequence[AskedMessage]) -> str:
-    """Return a text that is equal for chats which differ in white space around messages alone."""
+    """Return a text that is equal for chats that differ only in white space around messages."""
     return json.dumps([[m.role, m.content.strip(), m.tool_calls] for m in messages], sort_keys=True)

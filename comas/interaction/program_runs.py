@@ -38,9 +38,9 @@ the names of turns (the ids of completions), agents (``agent_0``) or ``*``, and 
 ``answer``."""
 
 GRACE_S = 2.0
-"""After its deadline, how long a function has to end."""
+"""Seconds that a function has to end after its deadline."""
 KEPT_VARIABLES = ("PATH", "HOME", "LANG", "LC_ALL", "TMPDIR", "TZ")
-"""What a command gets of this process's environment."""
+"""Variables of this process's environment that a command gets."""
 MARK_VARIABLE = "COMAS_PROGRAM"
 """Marks the processes that the commands of a batch have started."""
 MAX_OUTPUT = 2**20
@@ -64,7 +64,7 @@ PROGRAMS: Registry[Solve] = Registry(
 
 
 class ProgramError(Exception):
-    """What went wrong with a program, in its own discussion."""
+    """An error of a program, which fails its own discussion only."""
 
 
 def files_of(program: Program) -> list[Path]:
@@ -74,7 +74,8 @@ def files_of(program: Program) -> list[Path]:
 
 
 async def run_program(program: Program, question: Question, key: str, *, mark: str = "") -> Any:
-    """Return what the program returns, whose commands carry ``mark``. Raises ProgramError."""
+    """Run a program, marking the processes of its commands by ``mark``, and return its result.
+    Raises ProgramError."""
     question = replace(question, columns={})  # labels among them
     try:
         if program.command is not None:
@@ -90,7 +91,7 @@ async def run_program(program: Program, question: Question, key: str, *, mark: s
 
 
 async def _call(solve: Solve, question: Question, url: str, *, timeout_s: float) -> Any:
-    """Call a function in a thread, which is left alone where it does not end in time."""
+    """Call a function in a thread, which is abandoned if it does not end in time."""
     answered = Future[Any]()
     answered.set_running_or_notify_cancel()  # from now on, it cannot be cancelled
 

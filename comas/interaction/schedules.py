@@ -163,7 +163,7 @@ UNCRITICISED_SCHEDULES = frozenset({"debate"})
 
 
 def schedule_of(rules: Interaction) -> Schedule:
-    """Return the schedule, which is made of a program if there is one."""
+    """Return the schedule; that of ``interaction.program``, if it is set."""
     return SCHEDULES[rules.schedule] if rules.program is None else ByProgram(rules)
 
 

@@ -84,8 +84,8 @@ def quoted_in(text: str) -> list[str]:
 
 
 def faults_of_text(text: str, *, shipped: str) -> Iterator[str]:
-    """Yield the errors of a text that replaces the ``shipped`` one: it has to quote the same fields
-    (optionally cut, as in ``{solution:.240}``) but for the history, and ask for the same tag.
+    """Yield the errors of a text that replaces the ``shipped`` one. It has to ask for the same tag,
+    and to quote the same fields except the history, optionally cut, as in ``{solution:.240}``.
 
     Example: ``"Judge {solution} of {task}"`` as a scoring has an unknown field, lacks the question
     and the evaluation, and does not ask for the score.

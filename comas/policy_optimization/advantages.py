@@ -120,7 +120,7 @@ def standardized(values: torch.Tensor, *, epsilon: float = 1e-9) -> torch.Tensor
 
 
 class AdvantageEstimator(NamedTuple):
-    """A function for advantages, with its groups and its KL term in the loss."""
+    """A function that computes advantages, with its groups and, if it has one, its KL loss."""
 
     advantages: Callable[[AdvantageInputs], torch.Tensor]
     """From a whole buffer to advantages [N, T]."""

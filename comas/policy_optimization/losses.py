@@ -150,8 +150,8 @@ def policy_loss(
 
 
 def idle_samples(indices: Sequence[int], *, targets: Targets, algorithm: Algorithm) -> list[int]:
-    """Return those of ``indices`` without a gradient: all of their advantages, of which the clipped
-    surrogate is a multiple, are 0, and there is no KL penalty."""
+    """Return the samples among ``indices`` that have no gradient: all of their advantages, and so
+    their clipped surrogates, are 0, and there is no KL penalty."""
     advantages, reference = targets.advantages, targets.reference_logprobs
     if advantages is None or isinstance(algorithm, Dpo) or algorithm.loss != "clipped_surrogate":
         return []
@@ -198,9 +198,10 @@ def approximate_kl(
 
 
 def needs_pass_beforehand(algorithm: Algorithm, *, num_optimizer_steps: int) -> bool:
-    """True if the policy's log-probs before the update take a separate forward pass: for a KL
-    penalty in the advantages, and for importance ratios, unless the rollout engine's log-probs are
-    the old ones, or there is only one optimiser step, whose own pass gives the same."""
+    """Return whether a separate forward pass has to compute log-probs before the update. A KL
+    penalty in the advantages needs them. So do importance ratios, unless the rollout engine's
+    log-probs are the old ones, or there is only one optimiser step, whose own pass computes the
+    same."""
     if isinstance(algorithm, Dpo):
         return False
     penalises_rewards = ADVANTAGE_ESTIMATORS[algorithm.estimator].kl_loss is None

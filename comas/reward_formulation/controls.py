@@ -1,7 +1,7 @@
-"""Controls: what the paper's rewards become when what the scorer decides is put aside.
+"""Controls: the paper's rewards without the scorer's decision, for comparison.
 
-A scoring is paid as in the paper, 0 or -1 by its format: else the format would be lost, and what is
-measured would be that.
+Scorings are rewarded as in the paper, 0 or -1 by their format. Otherwise agents would unlearn the
+format, and a comparison would show only that.
 """
 
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ from comas.verification.solutions import Verdicts
 
 
 def flipped_reward(discussions: Sequence[Discussion]) -> Rewards:
-    """Equations 7 and 8 mirrored, r -> 1 - r: solver and evaluator change places.
+    """Equations 7 and 8 with solver and evaluator exchanged, r -> 1 - r.
 
     r(s) = (3 - score) / 2 and r(e) = 1 - r(s); without a score both get 0, as in the paper.
     """
@@ -101,5 +101,5 @@ def _without_judges(item: RewardedDiscussion) -> RewardedDiscussion:
 
 
 def _with_format(score: int, said: int | None) -> RewardTriple:
-    """The rewards of ``score``, the scoring paid for what it said."""
+    """Return the rewards for ``score``, with the scoring rewarded by its own format."""
     return rewards_of_score(score)._replace(scoring=rewards_of_score(said).scoring)

@@ -7,7 +7,7 @@ from comas.types import Discussion, RewardedDiscussion, Rewards
 
 
 def program_reward(discussions: Sequence[Discussion]) -> Rewards:
-    """Pay each turn what its program returned for it; None, where that is nothing."""
+    """Reward each turn as its program did; None if the program returned nothing for it."""
     outcomes = map(outcome_of, discussions)
     rewards = [{} if outcome is None else outcome.rewards for outcome in outcomes]
     return Rewards(

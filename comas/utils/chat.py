@@ -146,7 +146,7 @@ class ChatEncoder:
         ]
 
     def _as_read(self, message: Message, *, told: str = "") -> Message:
-        """A message as the chat template takes it, whose text can make no mark."""
+        """Return a message for the chat template, whose text cannot make a mark."""
         role, text = message["role"], message["content"]
         if role == "tool" and not self._takes_tools:
             role, text = "user", quoted_answer(text)

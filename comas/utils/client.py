@@ -199,8 +199,8 @@ class _Connections(openai.DefaultAsyncHttpxClient):
 
 
 def connection(base_url: str) -> dict[str, Any]:
-    """Return options that take certificates from the machine, and proxies from the environment
-    unless the address is on this machine."""
+    """Return options that use the machine's certificates, and proxies from the environment unless
+    the address is on this machine."""
     is_here = httpx2.URL(base_url).host in LOOPBACK
     return {"verify": ssl.create_default_context(), "trust_env": not is_here}
 

@@ -13,7 +13,7 @@ from typing import Any, NoReturn, TypeVar
 EXIT_INTERRUPTED = 130
 """The status with which a shell reports Ctrl-C."""
 PATIENCE_S = 5.0
-"""How long after the first Ctrl-C a coroutine may clean up, whatever further ones come."""
+"""Seconds for which a coroutine may clean up after the first Ctrl-C, even if more follow."""
 
 T = TypeVar("T")
 

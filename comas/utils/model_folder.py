@@ -116,7 +116,7 @@ def file_digests(folder: Path) -> dict[str, str]:
 
 
 def contents_of(model: str, *, folder: Path) -> str:
-    """Return what identifies a model's content: a digest of the files in ``folder``, or the commit
+    """Return what identifies a model's weights: a digest of the files in ``folder``, or the commit
     of a hub model."""
     if not Path(model).is_dir():
         return f"commit {folder.name}"

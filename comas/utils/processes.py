@@ -18,14 +18,14 @@ GRACE_S = 2.0
 
 
 def command_line(process: psutil.Process) -> list[str]:
-    """Return its arguments; empty if it has exited or is another user's."""
+    """Return a process's arguments; empty if it has exited or is another user's."""
     with suppress(psutil.Error):
         return process.cmdline()
     return []
 
 
 def name(process: psutil.Process) -> str:
-    """Return its program's name; empty if it has exited."""
+    """Return the name of a process's program; empty if it has exited."""
     with suppress(psutil.Error):
         return process.name()
     return ""
@@ -47,7 +47,7 @@ def is_alive(process: psutil.Process) -> bool:
 
 
 def is_resource_tracker(process: psutil.Process) -> bool:
-    """True if it is one of Python's, which must be left to finish its clean-up."""
+    """True for Python's resource trackers, which must be left to finish their clean-up."""
     return any(RESOURCE_TRACKER in word for word in command_line(process))
 
 

@@ -15,7 +15,7 @@ log = logging.getLogger(__name__)
 
 SECONDS_BETWEEN_LINES = 10.0
 SECONDS_BETWEEN_LOOKS = 1.0
-"""On a terminal."""
+"""Seconds between two updates on a terminal."""
 TELLING_SHARE, TELLING_NUMBER = 0.1, 100
 """The time left is shown once a tenth, or 100 items, are done."""
 COUNTED = "{desc}: {n_fmt}/{total_fmt} {unit}s, {elapsed} so far, {remaining} left{postfix}"

@@ -29,8 +29,8 @@ class ThinkingMarks:
     """The marks that begin and end a model's thinking.
 
     Example: with ``<think>`` and ``</think>``, the response ``<think>8 + 3</think> 71`` has the
-    answer ``71``. If the chat template ``opens`` the thinking, so has ``8 + 3</think> 71``, and the
-    answer of ``8 + 3``, which was cut off, is empty.
+    answer ``71``. If the chat template ``opens`` the thinking, ``8 + 3</think> 71`` has that answer
+    too, and ``8 + 3``, which was cut off, has an empty answer.
     """
 
     start: str

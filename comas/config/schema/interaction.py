@@ -48,8 +48,8 @@ class Program(BaseModel, extra="forbid", frozen=True, strict=True):
     """A program and its arguments. It reads the question from its standard input and asks at
     OPENAI_BASE_URL with OPENAI_API_KEY; it prints the answer or, as the last line, rewards."""
     roles: dict[str, Purpose] | None = {}
-    """Further roles that its requests may name, such as ``{plan: helps}``; null: any, each of which
-    helps."""
+    """Further roles that its requests may name, such as ``{plan: helps}``; null: any role, which
+    then helps."""
     timeout_s: float = Field(600.0, gt=0)
     """Seconds after which it is ended."""
     max_tokens: int = Field(65536, ge=1)
@@ -96,7 +96,7 @@ class Interaction:
 
     @property
     def chosen_program(self) -> Program | None:
-        """The program. Raises pydantic's ValidationError where it cannot be one."""
+        """The program. Raises pydantic's ValidationError if it is invalid."""
         if self.program is None:
             return None
         is_name = isinstance(self.program, str)

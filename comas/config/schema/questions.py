@@ -13,11 +13,14 @@ COLUMNS = {
     "choices": ["choices"],
     "labels": "choices.label",
 }
-"""Part of a record -> its column, unless ``data.columns`` names another: the bare question; its
-reference answer, in the form of its domain; its domain (else ``data.domain``); for multiple choice
-the list of options, or one column per option (else the prompt lists them), and their labels, by
-which the answer names one (A to D or 1 to 4 in ARC; else letters from A). Optional are a column
-``id`` (else the row's number) and ``source`` (else the file's name)."""
+"""Part of a record -> its default column; ``data.columns`` may name another.
+
+``prompt``: the bare question. ``answer``: its reference answer, in the form of its domain.
+``task``: its domain (default: ``data.domain``). ``choices``: for multiple choice, the list of
+options, or one column per option (default: the prompt lists them). ``labels``: the options' names
+in the answer, such as A to D or 1 to 4 in ARC (default: letters from A). Optional columns are
+``id`` (default: the row's number) and ``source`` (default: the file's name).
+"""
 
 
 @dataclass
@@ -50,7 +53,7 @@ class Data:
     """Part of a record (prompt, answer, task, choices, labels) -> its column, with dots for nested
     ones such as reward_model.ground_truth; null: there is none."""
     domain: Domain | None = key(None, example="math")
-    """Domain of questions without their own; null: each names one."""
+    """Domain of questions that do not name theirs; null: all have to."""
     answer_after: str | None = key(None, example="####")
     """The answer is the text after the last of these marks in its column; null: all of it."""
     reasoning_gym: ReasoningGym = field(default_factory=ReasoningGym)

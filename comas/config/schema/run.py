@@ -12,7 +12,7 @@ from comas.config.schema.questions import Data, Validation, Verification
 from comas.types import ALL_DOMAINS
 
 Entry = TypeVar("Entry", str, int, float, dict[str, Any])
-"""Type of an entry for each policy."""
+"""Type of the entries of a list with one entry per policy."""
 
 
 @dataclass
@@ -24,9 +24,9 @@ class Training:
     num_steps: int | None = key(None, ge=1, example=10)
     """Rollout steps; null: all whole batches of ``num_epochs``."""
     max_staleness: int = key(0, ge=0)
-    """Steps by which sampling runs ahead of training, so that agents lack as many updates; 0: they
-    take turns. Above 0, GPUs must be disaggregated, and ``algorithm.rollout_correction`` corrects
-    old samples (comas/run/batches.py)."""
+    """Steps by which sampling runs ahead of training, and so updates that the sampling weights
+    lack; 0: sampling and training take turns. Above 0, GPUs must be disaggregated, and
+    ``algorithm.rollout_correction`` corrects old samples (comas/run/batches.py)."""
     save_every: int = key(10, ge=1)
     """Steps between checkpoints; the last step has one, too."""
     keep_checkpoints: int = key(2, ge=1)
