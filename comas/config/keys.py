@@ -32,8 +32,7 @@ class Key:
     example: Any = None
     """A value to show if the default is null."""
     leads_to: LeadsTo | None = None
-    """What the value, or each entry of a list or mapping, names; its path is made absolute when
-    read."""
+    """What the value, or each entry in it, names; its path is made absolute when read."""
 
 
 def key(

@@ -1,6 +1,7 @@
-"""Form alone: a control for coding, which pays a program for being one, right or not.
+"""A control for coding: a solution is rewarded if it contains a program, right or wrong.
 
-Source: public runs of 1.5 B models in which most of a label-free gain was form. Not yet run.
+Source: public runs of 1.5 B models, in which learning this form was most of what they gained
+without labels. Not yet run.
 """
 
 import ast

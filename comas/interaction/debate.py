@@ -19,8 +19,7 @@ def debate(
 
 
 def draw_seen(rng: Random, agent: int, *, num_agents: int, num_others: int) -> list[int]:
-    """Draw the agents whose answers ``agent`` sees: some others, and last itself, which is never
-    dropped."""
+    """Draw the agents whose answers ``agent`` sees: some others, and last itself, never dropped."""
     others = [other for other in range(num_agents) if other != agent]
     return [*sorted(rng.sample(others, min(num_others, len(others)))), agent]
 

@@ -200,8 +200,8 @@ class Door:
 
     @contextmanager
     def open(self, guest: Guest, key: str | None = None) -> Iterator[str]:
-        """Yield a key with which ``guest`` can be asked, in the running event loop, within the
-        block."""
+        """Yield a key with which ``guest`` can be asked within the block, in the running event
+        loop."""
         key = key or secrets.token_urlsafe(24)
         self._entries[key] = _Entry(guest, asyncio.get_running_loop())
         try:
@@ -326,8 +326,7 @@ def _head(asked: Asked, choices: Sequence[Choice], kind: str) -> dict[str, Any]:
 
 
 def _described(choice: Choice, index: int, asked: Asked, **content: Any) -> dict[str, Any]:
-    """Return a choice as JSON. Its log-probs name tokens as ``token_id:N``, like vLLM without
-    texts."""
+    """Return a choice as JSON; log-probs name tokens ``token_id:N``, as vLLM does without texts."""
     generation = choice.generation
     ids, logprobs = list(generation.response_token_ids), generation.rollout_logprobs
     said = {"index": index, **content, "finish_reason": choice.finish_reason, "logprobs": None}

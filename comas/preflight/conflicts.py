@@ -36,7 +36,7 @@ def find_conflicts(config: Config) -> list[Conflict]:
 
 
 def _names(config: Config) -> Iterator[Conflict]:
-    """Names of nothing that can be used."""
+    """Find names that lead to nothing usable."""
     if not FOLDER_NAME.fullmatch(config.name):
         yield Conflict(("name",), FOLDER_NAME_IN_WORDS, "choose a short name such as comas")
     if config.resume is not None and not (Path(config.resume) / "config.yaml").is_file():
@@ -57,7 +57,7 @@ def _names(config: Config) -> Iterator[Conflict]:
 
 
 def _prompts(config: Config) -> Iterator[Conflict]:
-    """A file of prompts that cannot be read, or that never shows the discussion."""
+    """Find a file of prompts that cannot be read, or that never shows the discussion."""
     rules = config.interaction
     try:
         solutions = wording_of(rules.prompts)["solution"]
@@ -76,7 +76,7 @@ def _prompts(config: Config) -> Iterator[Conflict]:
 
 
 def _generated_questions(config: Config) -> Iterator[Conflict]:
-    """Impossible numbers of generated questions (the package checks all other options itself)."""
+    """Find impossible numbers of generated questions (the package checks the other options)."""
     for name, options in config.data.reasoning_gym.tasks.items():
         if not isinstance(options, dict):
             said, remedy = "must be a mapping of the task's options", f"write {TASKS}.{name}={{}}"
@@ -90,7 +90,7 @@ def _generated_questions(config: Config) -> Iterator[Conflict]:
 
 
 def _chats(config: Config) -> Iterator[Conflict]:
-    """Adapters of one model with different chat templates."""
+    """Find adapters of one model with different chat templates."""
     if config.society.chat_template_kwargs is None:
         return
     kwargs = config.chat_template_kwargs
@@ -108,7 +108,7 @@ def _chats(config: Config) -> Iterator[Conflict]:
 
 
 def _policies(config: Config) -> Iterator[Conflict]:
-    """Lists per agent or policy with a wrong number of entries."""
+    """Find lists per agent or policy with a wrong number of entries."""
     society = config.society
     num_agents, mapped = society.num_agents, society.policy_of_agent
     if mapped is not None and len(mapped) != num_agents:
@@ -143,7 +143,7 @@ def _policies(config: Config) -> Iterator[Conflict]:
 
 
 def _updates(config: Config) -> Iterator[Conflict]:
-    """Checkpoints that do not come right after an update of every policy."""
+    """Find checkpoints that do not come right after an update of every policy."""
     intervals, training = config.society.update_every, config.training
     if not any(intervals):
         yield Conflict(
@@ -168,7 +168,7 @@ def _updates(config: Config) -> Iterator[Conflict]:
 
 
 def _keep_best(config: Config) -> Iterator[Conflict]:
-    """A metric that the run's validations do not have, or of which lower is better."""
+    """Find a metric that the run's validations do not have, or of which lower is better."""
     name = config.training.keep_best
     if name is None:
         return
@@ -191,7 +191,7 @@ def _keep_best(config: Config) -> Iterator[Conflict]:
 
 
 def _program(config: Config) -> Iterator[Conflict]:
-    """A program that is none, or that nobody rewards, or whose rewards nobody reads."""
+    """Find a program that cannot be used, that no reward pays, or whose rewards are not read."""
     try:
         program = config.interaction.chosen_program
     except ValidationError as error:
@@ -212,7 +212,7 @@ def _program(config: Config) -> Iterator[Conflict]:
 
 
 def _errors_of(error: ValidationError, key: str, kind: type[BaseModel]) -> Iterator[Conflict]:
-    """What is wrong with the entries of a key that holds a mapping."""
+    """Return the errors in the entries of a key that holds a mapping."""
     for fault in error.errors():
         entry = "" if fault["type"] == "missing" or not fault["loc"] else f".{fault['loc'][0]}"
         said = f"{fault['msg'][:1].lower()}{fault['msg'][1:]}"
@@ -223,7 +223,7 @@ def _errors_of(error: ValidationError, key: str, kind: type[BaseModel]) -> Itera
 
 
 def _role_weights(config: Config) -> Iterator[Conflict]:
-    """Weights of names that are no roles of these discussions."""
+    """Find weights of roles that these discussions do not have."""
     rules = config.interaction
     if any(_program(config)) or not CRITICISMS.find(rules.criticism):
         return
@@ -241,7 +241,7 @@ def _role_weights(config: Config) -> Iterator[Conflict]:
 
 
 def _criticism(config: Config) -> Iterator[Conflict]:
-    """Schedule, criticism, reward and number of evaluations that do not go together."""
+    """Find a schedule, criticism, reward and number of evaluations that do not go together."""
     name, schedule = config.interaction.criticism, config.interaction.schedule
     criticism, scheme = CRITICISMS.find(name), REWARD_SCHEMES.find(config.reward.scheme)
     if schedule in UNCRITICISED_SCHEDULES and name != "none":

@@ -132,7 +132,7 @@ def find_inputs(config: Config, checks: Checks) -> Inputs:
 
 
 def check_held_out(config: Config, inputs: Inputs) -> Iterator[Check]:
-    """Warn if questions of the validation, compared by their texts, are also trained on."""
+    """Warn of validation questions that are also trained on, compared by their texts."""
     if inputs.train is None or inputs.validation is None:
         return
     train, held_out = inputs.train.questions, inputs.validation.questions

@@ -149,8 +149,8 @@ def _try(
 
 
 def _try_program(config: Config, train: QuestionSet | None) -> str:
-    """Run the program with agents that all say the same. Raises ValueError where it fails, or
-    returns rewards that are not read, or where nothing that it has said is rewarded."""
+    """Run the program with agents that all say the same. Raises ValueError if it fails, returns
+    rewards that are not read, or leaves everything that was said without a reward."""
     questions = _asked_in_trial(config.reward.scheme, train)
     discussions = silent_discussions(config, questions, said=READABLE)
     scheme = config.reward.scheme

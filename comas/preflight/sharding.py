@@ -218,7 +218,7 @@ def _cpu_bytes(config: Config, shapes: Sequence[ModelShape]) -> float:
 
 
 def _check_kv_cache(config: Config, shapes: Sequence[ModelShape]) -> list[Check]:
-    """The KV cache of a CPU engine that cannot hold one whole sequence: vLLM would not start."""
+    """Check that the KV cache of a CPU engine holds a whole sequence, as vLLM requires."""
     rollout = config.rollout
     shards, given = rollout.tensor_parallel, rollout.cpu_kv_cache_mib
     sequence = max(shards * engine_memory(shape, config).sequence for shape in shapes)

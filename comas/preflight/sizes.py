@@ -17,7 +17,7 @@ from comas.verification.solutions import Verdicts
 
 MADE_UP = tuple(Question(str(number), "math", "What is 1 + 1?") for number in range(2))
 READABLE = r"\boxed{1} <score>2</score> <judgment>correct</judgment> <rating>3</rating>"
-"""A response in which every reward finds what it reads."""
+"""A response that every reward scheme can read."""
 
 
 def derive_sizes(config: Config, *, num_questions: int) -> Sizes:

@@ -84,7 +84,7 @@ def fingerprint(sources: Sequence[Path], *, seed: int) -> str:
 
 @cache
 def _code(source: Path) -> bytes:
-    """A file without comments and docstrings, whose rewording should not teach agents anew."""
+    """Return a file without comments and docstrings, whose changes should not teach agents anew."""
     if source.suffix != ".py":
         return source.read_bytes()
     tree = ast.parse(source.read_bytes())

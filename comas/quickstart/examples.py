@@ -77,7 +77,7 @@ def discussion_examples(rng: Random, mixture: Mixture, model: str) -> list[Examp
 
 @dataclass(frozen=True)
 class _Discussion:
-    """Draws the turns of one question: first the examples, then the words of each role."""
+    """Draws the turns of one question: first the kinds of examples, then the words of each role."""
 
     rng: Random
     mixture: Mixture

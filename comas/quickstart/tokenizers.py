@@ -81,7 +81,7 @@ class ChatFormat:
     pad_token: str
     other_special_tokens: tuple[str, ...]
     num_bpe_tokens: int
-    """Special tokens, bytes and merges."""
+    """Size of the BPE vocabulary: special tokens, bytes and merges."""
 
     @property
     def special_tokens(self) -> list[str]:

@@ -39,7 +39,7 @@ class RunResult:
     words: list[str] = field(default_factory=list)
     """``Study.words`` of its experiment; empty before 0.17."""
     machine: str = ""
-    """That of its record (see ``pooled``)."""
+    """The machine of its record (see ``pooled``)."""
 
     def is_as(self, other: "RunResult") -> bool:
         """True if experiment, seed and, if known, words are those of ``other``."""

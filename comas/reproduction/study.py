@@ -43,7 +43,7 @@ class Study:
         return self.compare_with or next(iter(self.experiments))
 
     def words(self, experiment: str) -> list[str]:
-        """Return the arguments of its runs but seed, name and folder."""
+        """Return the arguments of an experiment's runs, except seed, name and folder."""
         return [*words_of(self.experiments[experiment]), *words_of(self.settings)]
 
 

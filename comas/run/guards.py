@@ -127,7 +127,7 @@ class Sign:
     metric: str
     """Regular expression for the metric's name."""
     is_shown_by: Callable[[Sequence[float]], bool]
-    """Called with all values so far."""
+    """True if these values, all so far, show the sign."""
     says: str
     remedy: str
     is_example: Callable[[Turn], bool] = lambda turn: False

@@ -22,14 +22,14 @@ class Sizes:
     turns_per_discussion: dict[str, int]
     """Role -> turns that agents take."""
     num_turns: int
-    """If every prompt fits."""
+    """Number of turns if every prompt fits."""
     samples_per_policy: tuple[int, ...]
     """Expected number, rounded, if every prompt fits, no response is truncated and every turn has a
     reward. Those of a frozen policy are not trained on."""
     optimizer_steps_per_policy: tuple[int, ...]
-    """Per update, over the samples of ``society.update_every`` steps."""
+    """Optimiser steps of an update, over the samples of ``society.update_every`` steps."""
     num_optimizer_steps: tuple[int, ...]
-    """Expected number per policy over the whole run."""
+    """Expected optimiser steps of a policy over the whole run."""
     num_validations: int
     num_checkpoints: int
 
@@ -37,7 +37,7 @@ class Sizes:
 @dataclass(frozen=True)
 class Prepared:
     config: Config
-    """Including what was left to the machine."""
+    """The configuration, with the values that were left to the machine."""
     settings: Sequence[str]
     """Log lines about the chosen sharding, threads and options."""
     models: list[str]
@@ -47,7 +47,7 @@ class Prepared:
     probe: Sequence[ProbeItem]
     device: Device
     isolation: Isolation | None
-    """For model-written programs; None if no question needs it."""
+    """Isolation of model-written programs; None if no question needs it."""
     sizes: Sizes
     locations: Mapping[str, str]
     """Name in the configuration -> where it was found (see ``locate``)."""

@@ -120,4 +120,4 @@ TRACKERS: Registry[Callable[[Config, Path], Tracker]] = Registry(
     wanted="a function from (configuration, the run's folder) to a Tracker",
     adapt=_as_tracker,
 )
-"""By the names in ``logging.trackers``."""
+"""Trackers by the names in ``logging.trackers``."""

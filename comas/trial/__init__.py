@@ -36,7 +36,7 @@ MAX_DISCUSSIONS = 400
 DETECTABLE = 0.1
 """Detectable distance of an AUC from chance (see ``detectable``) at which sampling stops."""
 FEWEST_QUESTIONS = 30
-"""Questions that are tried at least, if the data has so many: copies of a question are alike."""
+"""Minimum of questions to try, if the data has so many: copies of one question are alike."""
 BUDGET_S = 600.0
 DISCUSSED, UPDATED = 0.6, 0.85
 """Shares of the budget by which discussions, and then the update, should be done."""

@@ -23,7 +23,7 @@ from comas.verification.solutions import Verdicts
 
 NUM_RESAMPLES = 10_000
 MIN_QUESTIONS = 5
-"""With right and with wrong solutions; an interval from fewer would be too narrow."""
+"""Minimum of questions with right, and with wrong solutions; fewer give too narrow an interval."""
 CALLS_RIGHT = PREDICTS_CORRECT["from_score_2"]
 """A judge calls a solution right from this value on: a score of 2, a rating of 3."""
 

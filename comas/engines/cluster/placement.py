@@ -71,8 +71,8 @@ class PolicyPlacement:
         return -(-num_policies // self.policies_per_group)
 
     def policies_fitting(self, node_gpus: Iterable[int]) -> int:
-        """Return how many policies fit on the nodes: of 2 GPUs each, nodes with 3 and 4 GPUs hold
-        three."""
+        """Return how many policies fit on the nodes: with 2 GPUs a policy, nodes of 3 and 4 GPUs
+        hold three."""
         return sum(gpus // self.num_gpus for gpus in node_gpus) * self.policies_per_group
 
 

@@ -13,8 +13,8 @@ from comas.engines.allocator import rank_allocator
 from comas.types import Device
 
 BUCKET_ELEMENTS: dict[Device, int] = {"cuda": 500_000_000, "cpu": 50_000_000}
-"""Gradients reduced at once. On a GPU DeepSpeed's default, which on a CPU would take 2 GB of
-address space, for which a later fork may be refused."""
+"""Gradients reduced at once. On a GPU this is DeepSpeed's default; on a CPU the default would take
+2 GB of address space, and Linux may then refuse a later fork."""
 
 
 def process_environment(device: Device, *, threads: int) -> dict[str, str]:

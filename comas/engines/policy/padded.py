@@ -84,7 +84,7 @@ class OwnHead(nn.Module):
 
 
 class _Given(nn.Module):
-    """Stands in for the layers (and any part of them), whose result is given."""
+    """Takes the place of the layers, or a part of them, and returns a given result."""
 
     def __getattr__(self, name: str) -> "_Given":
         return self

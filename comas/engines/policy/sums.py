@@ -19,14 +19,14 @@ class UpdateSums:
     logprobs: torch.Tensor
     """[N, T]: log-probs before the update, of the first optimiser step's samples."""
     gradient_norms: list[float | None] = field(default_factory=list)
-    """Of each optimiser step; None if it was skipped."""
+    """Gradient norm of each optimiser step; None if the step was skipped."""
     num_tokens: int = 0
     learning_rate: float = 0.0
     """The learning rate of the last optimiser step."""
 
     def __post_init__(self) -> None:
         self.counts = self.logprobs.new_zeros(4)
-        """Loss, entropy (nats), clipped tokens, corrected tokens."""
+        """Sums of losses, entropies (nats), clipped tokens and corrected tokens."""
 
     def add(self, surrogate: Surrogate, entropies: torch.Tensor) -> None:
         """Add a micro batch with its entropies [B, R], 0 where padded."""

@@ -22,7 +22,7 @@ def end_together(engine: "LLMEngine") -> None:
 
 
 def _end_with_engine(worker: object) -> None:
-    """Run in a worker that is connected to the engine and the other workers."""
+    """Make this worker, which has mapped its shared memory, end with the engine."""
     end_with_parent()  # otherwise a frozen worker would keep its share of a GPU
     # Mapped shared memory needs no name. vLLM removes most names when it ends in order, which an
     # actor does not, and those of its CPU collectives never.

@@ -51,7 +51,7 @@ class PageTurn:
     is_solution: bool = False
     """True if ``verdict`` is on the turn itself."""
     asked: Mapping[str, Any] | None = None
-    """What a program asked for it (``comas.interaction.held.Asked``)."""
+    """The program's request for it (``comas.interaction.held.Asked``)."""
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ class Thread:
     gold: str = ""
     """The reference answer, if known."""
     program: Mapping[str, Any] | None = None
-    """How the program ended that held it (``comas.interaction.held.Outcome``)."""
+    """How the program that held the discussion ended (``comas.interaction.held.Outcome``)."""
 
 
 @dataclass(frozen=True)
@@ -112,7 +112,7 @@ class PageSource:
 
 
 LIBRARIES = ("marked.umd.js", "katex.min.js")
-"""For Markdown and LaTeX; each begins with its licence."""
+"""Libraries for Markdown and LaTeX; each begins with its licence."""
 
 
 def write_page(path: Path, sources: Sequence[PageSource]) -> None:

@@ -20,7 +20,7 @@ HOSTS = {HOST, "localhost"}
 resolve to this machine (DNS rebinding)."""
 KEY_BYTES = 24
 TIMEOUT_S = 60.0
-"""For one request or answer, possibly through a slow tunnel."""
+"""Time limit of a request or an answer, possibly through a slow tunnel."""
 ANSWERS = ("", "new", "details")
 """The part of an address after the key."""
 HEADERS = {
@@ -90,7 +90,7 @@ class _Handler(BaseHTTPRequestHandler):
         self._answer(HTTPStatus.OK, kind, text)
 
     def _is(self, path: str, name: str) -> bool:
-        """True for the path of ``name``, compared in constant time."""
+        """True if ``path`` is that of ``name``, compared in constant time."""
         return hmac.compare_digest(path.encode(), f"/{self.server.key}/{name}".encode())
 
     def _answer(self, status: HTTPStatus, kind: str, text: str) -> None:
