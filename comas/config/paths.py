@@ -58,7 +58,7 @@ def tried(name: str | Path, folder: Path | None = None) -> str:
 
 
 def names_file(argument: str) -> bool:
-    """True if an argument is an existing path, even if it looks like ``key=value``."""
+    """Return True if an argument is an existing path, even if it looks like ``key=value``."""
     try:
         return find(argument) is not None
     except PathError:

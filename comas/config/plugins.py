@@ -153,7 +153,7 @@ class Registry(dict[str, Entry]):
             raise PluginError(f"{where} has no {attribute}", remedy) from error
 
     def _fits(self, found: Any, foreign: Any, module: ModuleType) -> bool:
-        """True if an object of a module could be an entry and was not imported into it."""
+        """Return True if an object of a module could be an entry and was not imported into it."""
         is_code = inspect.isroutine(found) or inspect.isclass(found)
         if is_code and found.__module__ != module.__name__:
             return False

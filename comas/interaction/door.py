@@ -73,7 +73,7 @@ class AskedMessage(BaseModel):
         return [name_and_arguments(json.dumps(call)) for call in calls or ()]
 
     def in_words(self) -> Message:
-        """The message as agents read it, with tool calls in its text."""
+        """Return the message as agents read it, with tool calls in its text."""
         calls = (json.dumps({"name": n, "arguments": a}) for n, a in self.tool_calls)
         parts = [self.content, *(f"{CALL_START}{call}{CALL_END}" for call in calls)]
         return {
@@ -224,7 +224,7 @@ def the_door() -> Door:
 
 
 def _application(entries: Mapping[str, _Entry]) -> Any:
-    """The web application, which looks up guests in ``entries`` by their keys."""
+    """Return the web application, which looks up guests in ``entries`` by their keys."""
     from starlette.applications import Starlette
     from starlette.exceptions import HTTPException
     from starlette.requests import Request

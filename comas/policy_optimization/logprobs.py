@@ -100,7 +100,7 @@ def _normalise(
 
 
 def _sums(logits: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """The sums of exp(logit), and of exp(logit) * logit, over the vocabulary."""
+    """Return the sums of exp(logit), and of exp(logit) * logit, over the vocabulary."""
     weights = logits.exp()
     return weights.sum(dim=1), weights.mul_(logits).sum(dim=1)
 

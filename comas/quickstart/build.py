@@ -74,7 +74,7 @@ def _models(society: Path, names: Iterable[str]) -> list[Path]:
 
 
 def fingerprint(sources: Sequence[Path], *, seed: int) -> str:
-    """Twelve hex digits that change with the seed, a library version or a source's code."""
+    """Return twelve hex digits that change with the seed, a library version or a source's code."""
     sizes = f"{NUM_TRAIN_PER_DOMAIN} {NUM_VALIDATION_PER_DOMAIN}"
     digest = hashlib.sha256(f"seed {seed}, {sizes}{VERSIONS}".encode())
     for source in sources:
@@ -99,7 +99,7 @@ def _is_docstring(node: ast.AST) -> bool:
 
 
 def recipe_sources() -> list[Path]:
-    """The files that decide what agents learn: this package's, and all prompts."""
+    """Return the files that decide what agents learn: this package's, and all prompts."""
     package = sorted(Path(__file__).parent.glob("*.py"))
     recipe = [path for path in package if path.name not in _NOT_OF_THE_RECIPE]
     return [*recipe, Path(prompts.__file__), SHIPPED_FILE, Path(setup_prompts.__file__)]

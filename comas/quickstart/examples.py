@@ -125,7 +125,7 @@ class _Discussion:
         return self._asked(said, SCORING, solution=worked.text, evaluation=evaluation)
 
     def _ablation(self) -> list[Example]:
-        """An evaluation with a judgment, a scoring without an evaluation, and a rating."""
+        """Return an evaluation with a judgment, a scoring without an evaluation, and a rating."""
         worked = self.show()
         evaluation = self.evaluate(worked)
         judgment = "correct" if evaluation == APPROVALS[self.problem.domain] else "incorrect"
@@ -177,7 +177,7 @@ class _Discussion:
         return work(self.problem, kind).text
 
     def show(self) -> Worked:
-        """A solution for a judge to read, of either model."""
+        """Return a solution for a judge to read, of either model."""
         draw = self.rng.random()
         if draw < self.mixture.shown_right:
             return work(self.problem, None)
@@ -186,7 +186,7 @@ class _Discussion:
         return self.show_mistake()
 
     def show_mistake(self) -> Worked:
-        """A solution with a mistake that judges are taught, except slips."""
+        """Return a solution with a mistake that judges are taught, except slips."""
         solutions = (work(self.problem, kind) for kind in self._kinds)
         possible = [worked for worked in solutions if worked.mistake]
         domain, wording = self.problem.domain, self.problem.wording

@@ -45,7 +45,7 @@ def probe_records(*, seed: int) -> list[dict[str, str | None]]:
 
 
 def _plant(rng: Random, domain: Domain, mistake: str | None) -> tuple[Problem, Worked]:
-    """A held-out question and a solution that makes the mistake."""
+    """Return a held-out question and a solution that makes the mistake."""
     while True:
         problem = draw_problem(rng, domain=domain, held_out=True)
         solution = slip(rng, problem) if mistake == SLIP else work(problem, mistake)

@@ -71,7 +71,7 @@ class Problem(NamedTuple):
 
 
 def draw_problem(rng: Random, *, domain: Domain, held_out: bool) -> Problem:
-    """A random problem of ``domain`` from one side of the split."""
+    """Return a random problem of ``domain`` from one side of the split."""
     while True:
         problem = _make_problem(domain, _DRAW[domain](rng), rng.randrange(NUM_WORDINGS))
         if is_held_out(problem) == held_out:
@@ -113,7 +113,7 @@ def records(*, seed: int, held_out: bool, num_per_domain: int) -> list[dict[str,
 
 
 def _make_problem(domain: Domain, numbers: tuple[int, int], wording: int) -> Problem:
-    """The problem with these numbers, in one of the domain's wordings."""
+    """Return the problem with these numbers, in one of the domain's wordings."""
     a, b = numbers
     match domain:
         case "math":
@@ -131,7 +131,7 @@ def _make_problem(domain: Domain, numbers: tuple[int, int], wording: int) -> Pro
 
 
 def _draw_sum(rng: Random) -> tuple[int, int]:
-    """Two two-digit numbers; most sums carry, because some mistakes show only then."""
+    """Return two two-digit numbers; most sums carry, because some mistakes show only then."""
     while True:
         a, b = rng.randint(10, 99), rng.randint(10, 99)
         if a % 10 + b % 10 >= 10 or rng.random() < CARRY_FREE_KEPT:
@@ -139,7 +139,7 @@ def _draw_sum(rng: Random) -> tuple[int, int]:
 
 
 def _draw_conversion(rng: Random) -> tuple[int, int]:
-    """A large and a small unit; without the small one the answer is over 5 % off."""
+    """Return a large and a small unit; without the small one the answer is over 5 % off."""
     a = rng.randint(2, 9)
     return a, rng.randint(max(10, 4 * a), 99)
 

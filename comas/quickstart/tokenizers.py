@@ -131,7 +131,7 @@ def build_tokenizer(chat_format: ChatFormat) -> PreTrainedTokenizerFast:
 
 
 def template_pieces() -> list[str]:
-    """The distinct constant texts between the placeholders of all prompt templates."""
+    """Return the distinct constant texts between the placeholders of all prompt templates."""
     pieces = chain.from_iterable(map(_constant_pieces, _templates()))
     of_setups = chain.from_iterable(text.split(_MARK) for text in _setup_texts(_MARK, _MARK))
     # The first item of a discussion has no blank line before it.
@@ -142,7 +142,7 @@ def template_pieces() -> list[str]:
 
 
 def solution_openers() -> list[str]:
-    """The template pieces after which a prompt quotes a solution."""
+    """Return the template pieces after which a prompt quotes a solution."""
     prompts = (template.format_map(defaultdict(str, solution=_MARK)) for template in _templates())
     filled = "\n".join([*prompts, *_setup_texts("", _MARK)])
     return [piece for piece in template_pieces() if piece + _MARK in filled]
@@ -151,7 +151,7 @@ def solution_openers() -> list[str]:
 def encode_prompts(
     tokenizer: PreTrainedTokenizerFast, conversations: Sequence[Sequence[Message]]
 ) -> list[list[int]]:
-    """Token ids of each conversation, with the generation prompt."""
+    """Return token ids of each conversation, with the generation prompt."""
     texts = tokenizer.apply_chat_template(
         list(map(list, conversations)), tokenize=False, add_generation_prompt=True
     )
@@ -185,7 +185,7 @@ def _constant_pieces(template: str) -> list[str]:
 
 
 def _constant_phrases() -> list[str]:
-    """The texts between the digits in questions and responses of worked discussions."""
+    """Return the texts between the digits in questions and responses of worked discussions."""
     rng = Random(0)
     texts: list[str] = []
     for _ in range(_NUM_SAMPLED_DISCUSSIONS):

@@ -17,7 +17,7 @@ class Worked(NamedTuple):
 
 
 def work(problem: Problem, mistake: str | None) -> Worked:
-    """The solution with that mistake, or the right one if it changes no answer."""
+    """Return the solution with that mistake, or the right one if it changes no answer."""
     of_domain = _WORK[problem.domain]
     right = of_domain(problem, None)
     steps, answer = of_domain(problem, mistake)
@@ -27,7 +27,7 @@ def work(problem: Problem, mistake: str | None) -> Worked:
 
 
 def slip(rng: Random, problem: Problem) -> Worked:
-    """A solution with one wrong digit, in a copied number or in the answer."""
+    """Return a solution with one wrong digit, in a copied number or in the answer."""
     right = _result(problem)
     tolerance = 0.06 * right if problem.domain == "science" else 0.0  # graders grant 5 %
     while True:

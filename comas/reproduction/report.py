@@ -74,7 +74,7 @@ def write_report(study: Study, results: Results, records: Sequence[Record], targ
 
 
 def has_metric(results: Results, metric: str) -> bool:
-    """True if some run has the metric at its beginning and its end."""
+    """Return True if some run has the metric at its beginning and its end."""
     runs = chain.from_iterable(by_seed.values() for by_seed in results.values())
     return any(run.change(metric) is not None for run in runs)
 

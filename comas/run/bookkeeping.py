@@ -146,7 +146,7 @@ def save_models(
 
 
 def is_due(step: int, *, every: int, num_steps: int) -> bool:
-    """True if ``step`` is a multiple of ``every``, or the last step."""
+    """Return True if ``step`` is a multiple of ``every``, or the last step."""
     return step % every == 0 or step == num_steps
 
 

@@ -222,7 +222,7 @@ def in_part(prepared: Prepared, num_questions: int) -> Prepared:
 
 
 def enough(batches: Sequence[Batch]) -> bool:
-    """True if more discussions would say little more about the judges."""
+    """Return True if more discussions would say little more about the judges."""
     verdicts = Counter(of for batch in batches for of in batch.verdicts.values() if of != "failed")
     right = verdicts["correct"]
     num_held = sum(len(batch.rewards.discussions) for batch in batches)

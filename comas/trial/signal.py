@@ -146,8 +146,8 @@ def column(spoken: Spoken, said: Sequence[Opinion], roles: Sequence[str]) -> dic
 
 
 def never_ends(generation: Generation) -> bool:
-    """True if a response that was cut off repeats itself, so that no higher limit would help: its
-    second half has a period of at most a quarter of its length.
+    """Return True if a response that was cut off repeats itself, so that no higher limit would
+    help: its second half has a period of at most a quarter of its length.
 
     Example: the last four of the tokens 5 9 7 7 7 7 7 7 have the period 1.
     """

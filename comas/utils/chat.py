@@ -206,7 +206,7 @@ class ChatEncoder:
         )
 
     def spells_mark(self, text: str) -> bool:
-        """True if a text contains a mark other than a tool call's."""
+        """Return True if a text contains a mark other than a tool call's."""
         for tag in (CALL_START, CALL_END):
             text = text.replace(tag, "")
         return CUT in self._cut(text)

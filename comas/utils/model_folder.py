@@ -78,14 +78,14 @@ def adapter_of(folder: Path) -> Adapter | None:
 
 
 def may_be_hub_name(name: str) -> bool:
-    """True if ``name`` has the form of a hub name rather than of a folder or run."""
+    """Return True if ``name`` has the form of a hub name rather than of a folder or run."""
     owner, _, model = name.partition("/")
     is_path = name.startswith((".", "~", "saves/")) or Path(owner).is_dir()
     return bool(owner and model) and "/" not in model and not is_path
 
 
 def is_here(model: str) -> bool:
-    """True if a model is a local folder or in the hub's cache."""
+    """Return True if a model is a local folder or in the hub's cache."""
     if Path(model).is_dir():
         return True
     return isinstance(huggingface_hub.try_to_load_from_cache(model, "config.json"), str)

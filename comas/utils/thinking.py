@@ -49,7 +49,7 @@ class ThinkingMarks:
         return Said(response.removesuffix(answer), answer)
 
     def is_unfinished(self, response: str) -> bool:
-        """True if a response ends inside its thinking."""
+        """Return True if a response ends inside its thinking."""
         said = self.start + response if self.opens else response
         return said.rfind(self.start) > said.rfind(self.end)
 

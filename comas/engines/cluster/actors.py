@@ -76,7 +76,7 @@ def _own_memory() -> MemoryPeak:
 
 
 def visible_gpus() -> str:
-    """The GPUs that Ray has assigned to this process: ``0,1``."""
+    """Return the GPUs that Ray has assigned to this process: ``0,1``."""
     return os.environ[VISIBLE_GPUS]
 
 

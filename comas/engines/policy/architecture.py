@@ -63,7 +63,7 @@ def why_padded(model: PreTrainedModel) -> str | None:
 
 
 def ignores_in_sdpa(config: PreTrainedConfig) -> bool:
-    """True if the attention has a soft cap, which PyTorch's kernels would ignore."""
+    """Return True if the attention has a soft cap, which PyTorch's kernels would ignore."""
     return bool(getattr(config.get_text_config(), "attn_logit_softcapping", None))
 
 

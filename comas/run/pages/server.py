@@ -90,7 +90,7 @@ class _Handler(BaseHTTPRequestHandler):
         self._answer(HTTPStatus.OK, kind, text)
 
     def _is(self, path: str, name: str) -> bool:
-        """True if ``path`` is that of ``name``, compared in constant time."""
+        """Return True if ``path`` is that of ``name``, compared in constant time."""
         return hmac.compare_digest(path.encode(), f"/{self.server.key}/{name}".encode())
 
     def _answer(self, status: HTTPStatus, kind: str, text: str) -> None:
