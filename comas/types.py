@@ -124,15 +124,16 @@ class Request(NamedTuple):
     """The turn that the response will become."""
     role: str
     seed: int
-    """Below 2^63."""
+    """Sampling seed, below 2^63."""
     temperature: float | None = None
-    """None for ``rollout.temperature``. 0 is greedy, with log-probs at temperature 1."""
+    """Sampling temperature; None for ``rollout.temperature``. 0 is greedy, with log-probs at
+    temperature 1."""
     tools: Sequence[ToolDescription] = ()
     """Tools that the agent may call, described by its chat template or else in the prompt."""
     chat: Chat | None = None
     """Answered in place of ``prompt``, which then only describes it."""
     adapter: int | None = None
-    """Set by the sampler: the policy whose LoRA adapter answers; None for the engine's weights."""
+    """Policy whose LoRA adapter answers; None for the engine's weights. The sampler sets it."""
 
 
 Generate = Callable[[Request], Awaitable[Generation | None]]

@@ -15,7 +15,7 @@ from comas.interaction.wording import quoted_in, wording_of
 from comas.utils.chat import ChatEncoder, chat_messages
 
 SECTIONS = [section for section in SHIPPED if section != "history"]
-"""Sections of prompts that a turn can have: the roles, and those of ablations."""
+"""Sections of prompts that a turn can have: roles, and the sections of ablations."""
 _EXAMPLE = json.dumps(
     {
         "role": "evaluation",
@@ -43,7 +43,7 @@ class Lesson(NamedTuple):
 
     prompt_token_ids: Sequence[int]
     response_token_ids: Sequence[int]
-    """Including the end of the turn."""
+    """Token ids of the response, with the end of the turn."""
 
 
 def load_demonstrations(config: Config) -> list[Demonstration]:

@@ -25,7 +25,7 @@ class Key:
     """A key of a schema."""
 
     kind: Any
-    """Its type."""
+    """The type of its value."""
     default: Any
     bounds: Any = None
     """pydantic's bounds of a number."""

@@ -123,7 +123,7 @@ class AdvantageEstimator(NamedTuple):
     """A function that computes advantages, with its groups and, if it has one, its KL loss."""
 
     advantages: Callable[[AdvantageInputs], torch.Tensor]
-    """From a whole buffer to advantages [N, T]."""
+    """Function from a whole buffer to advantages [N, T]."""
     group_by: tuple[str, ...] = ()
     """Fields of a sample that define its group; ``algorithm.group_by`` overrides them."""
     kl_loss: Literal["k2", "k3"] | None = None
@@ -131,7 +131,7 @@ class AdvantageEstimator(NamedTuple):
 
 
 def _as_estimator(found: Any) -> AdvantageEstimator | None:
-    """A bare function becomes an estimator without groups."""
+    """Make an estimator without groups of a bare function."""
     if isinstance(found, AdvantageEstimator):
         if isinstance(found.group_by, str) or not set(found.group_by) <= set(GROUP_KEYS):
             raise TypeError(

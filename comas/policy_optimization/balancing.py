@@ -134,7 +134,7 @@ class _Bin:
 def _fill(
     lengths: Sequence[int], sizes: Sequence[int], *, limit: int, num_bins: int
 ) -> list[_Bin] | None:
-    """Put every sample, longest first, into the cheapest bin that has room; None if none has."""
+    """Put every sample, longest first, into the cheapest bin that has room; None if no bin has."""
     bins = [_Bin() for _ in range(num_bins)]
     for index in sorted(range(len(lengths)), key=lambda i: -lengths[i]):
         size = sizes[index]

@@ -58,7 +58,7 @@ def clipped_surrogate(inputs: LossInputs) -> TokenLosses:
 
 
 def _as_loss(found: Any) -> Loss | None:
-    """A plug-in may return the losses [B, R] alone."""
+    """Accept plug-ins that return the losses [B, R] alone."""
     if not callable(found):
         return None
     check_call(found, "inputs")

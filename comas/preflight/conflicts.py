@@ -360,4 +360,4 @@ CHECKS: tuple[Callable[[Config], Iterator[Conflict]], ...] = (
     _excluded,
     option_conflicts,
 )
-"""In the order in which they are reported."""
+"""Checks, in the order in which conflicts are reported."""

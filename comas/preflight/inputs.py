@@ -37,7 +37,7 @@ class FoundRecords:
     location: str
     num_records: int
     questions: QuestionSet | None = None
-    """None for planted solutions, and while the file is still to be built."""
+    """The questions; None for planted solutions, and while the file is still to be built."""
     probe: Sequence[ProbeItem] = ()
     sizes: Sizes | None = None
     """The sizes of a run that trains on these questions."""
@@ -61,7 +61,7 @@ class Inputs:
     """The inputs of a run; unusable models are left out, and unusable files are None."""
 
     models: Mapping[str, FoundModel]
-    """By their names in ``society.models``."""
+    """Models by their names in ``society.models``."""
     train: FoundRecords | None
     validation: FoundRecords | None
     probe: FoundRecords | None

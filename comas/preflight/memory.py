@@ -180,8 +180,8 @@ class EngineMemory(NamedTuple):
     """Bytes that a rollout engine needs on each of its GPUs."""
 
     weights: float
-    """Its shard of the model, and unsharded room for every LoRA adapter of the family, of the next
-    larger rank that vLLM allows."""
+    """Weights: a shard of the model, and unsharded room for every LoRA adapter of the family, of
+    the next larger rank that vLLM allows."""
     batch: float
     """Buffers for the largest batch, reserved at the start: for each token a layer's input, its
     residual and three parts of the gated MLP; for each sequence float32 logits, log-probs and a

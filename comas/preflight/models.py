@@ -37,7 +37,7 @@ class FoundModel:
     """A usable model."""
 
     location: str
-    """Its folder or hub name."""
+    """Folder or hub name of the model."""
     folder: Path | None
     """The folder of its tokenizer and configuration; None if it is still to be built."""
     thinking: ThinkingMarks | None = None

@@ -63,7 +63,7 @@ class CheckedRun:
 
     checks: Sequence[Check]
     config: Config
-    """With the sharding and threads set, unless no sharding fits."""
+    """The configuration, with sharding and threads set unless no sharding fits."""
     device: Device
     inputs: Inputs
     isolation: Isolation | None
@@ -71,7 +71,8 @@ class CheckedRun:
     settings: Sequence[str]
     """Log lines about the chosen sharding, threads and options; empty if no sharding fits."""
     contents: Mapping[str, str] | None
-    """See ``Inputs.contents``; read here for a resumed run only, since it takes time."""
+    """Digests of the inputs (``Inputs.contents``), read only for a resumed run, since it takes
+    time."""
 
     @property
     def sizes(self) -> Sizes | None:

@@ -37,7 +37,7 @@ ARCHITECTURES = ("qwen2", "llama")
 NUM_TRAIN_PER_DOMAIN = 800
 NUM_VALIDATION_PER_DOMAIN = 100
 DIGESTS = "sha256.json"
-"""In the cache, lists the digests of an agent's files."""
+"""File in the cache that lists the digests of an agent's files."""
 VERSIONS = "".join(f"{name} {version(name)}" for name in ("torch", "transformers", "tokenizers"))
 _NOT_OF_THE_RECIPE = ("__init__.py", "build.py")
 _PACKAGE_ROOT = Path(__file__).parents[2]
@@ -142,7 +142,7 @@ async def _obtain(name: str, folder: Path, *, seed: int, bar_position: int) -> N
 
 
 def cache_folder() -> Path:
-    """Where all clones of this user keep taught agents: below ``XDG_CACHE_HOME``, or ~/.cache."""
+    """Return the cache that all clones of this user share: in ``XDG_CACHE_HOME``, or ~/.cache."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "comas/quickstart"
 
 

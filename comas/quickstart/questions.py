@@ -64,7 +64,7 @@ class Problem(NamedTuple):
     domain: Domain
     text: str
     answer: str
-    """As in the real data: a number, or for coding a checker program."""
+    """The answer, as in the real data: a number, or for coding a checker program."""
     numbers: tuple[int, int]
     wording: int
     """Index into ``SUMS``, ``UNITS`` or ``FUNCTIONS``."""

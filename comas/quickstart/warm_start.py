@@ -54,11 +54,11 @@ class Recipe:
     num_steps: int = 1800
     batch_size: int = 24
     muon_learning_rate: float = 0.012
-    """For the matrices inside the layers. At 0.02 one scorer in six ignored approvals, which made
-    criticism needless."""
+    """Learning rate of the matrices in the layers. At 0.02 one scorer in six ignored approvals,
+    which made criticism needless."""
     muon_momentum: float = 0.8
     adam_learning_rate: float = 0.007
-    """For embeddings, output layer, norms and biases."""
+    """Learning rate of embeddings, output layer, norms and biases."""
     warmup_steps: int = 20
     gradient_clip: float = 1.0
 

@@ -96,7 +96,7 @@ def save_report(study: Study, runs: Sequence[PlannedRun], target: Path) -> Path:
 
 
 def of_today(record: Record, study: Study) -> Record:
-    """Leave out runs that the study would start with other words today, and log how many."""
+    """Leave out runs that the study would start with other arguments today, and log how many."""
     fit = [
         run
         for run in record.runs

@@ -42,7 +42,7 @@ class RunResult:
     """The machine of its record (see ``pooled``)."""
 
     def is_as(self, other: "RunResult") -> bool:
-        """Return True if experiment, seed and, if known, words are those of ``other``."""
+        """Return True if experiment, seed and, if known, words equal those of ``other``."""
         ours = (self.experiment, self.seed, self.words or other.words)
         return ours == (other.experiment, other.seed, other.words)
 

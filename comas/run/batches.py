@@ -55,7 +55,7 @@ class Batch(_Saved):
 
     @property
     def staleness(self) -> int:
-        """By how many updates the weights that sampled it were behind."""
+        """Number of updates that the weights which sampled it were behind."""
         return self.step - 1 - self.sampled_after
 
 

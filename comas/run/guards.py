@@ -26,7 +26,7 @@ MAX_EMPTY_UPDATES = 5
 MAX_SKIPPED_UPDATES = 3
 """Updates in a row without a finite gradient that end a run."""
 WINDOW = 10
-"""Steps at either end of a trend."""
+"""Steps at each end of a trend whose means are compared."""
 LARGE_SHARE = 0.5
 """Share of unreadable scorings, or of truncated responses, that is warned of."""
 NO_DIFFERENCE = 1e-6

@@ -81,8 +81,8 @@ def read_processes(folder: Path) -> list[dict[str, Any]]:
 
 
 def git_state(folder: Path) -> dict[str, Any] | None:
-    """Return the commit of the checkout ``folder``, and whether files differ from it (but for
-    ``results``, which runs write); None if it is no checkout of this package."""
+    """Return the commit of the checkout ``folder``, and whether files differ from it, except in
+    ``results``, which runs write; None if it is no checkout of this package."""
     git = ["git", "-C", str(folder)]
     commit = _lines_of([*git, "rev-parse", "--verify", "HEAD"])
     if not commit or not _lines_of([*git, "ls-files", "comas"]):

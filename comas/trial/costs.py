@@ -23,16 +23,16 @@ class Costs:
     rollouts_s: Sequence[float]
     """Seconds of a step's rollout, estimated from each batch."""
     sampled_tokens: Sequence[int]
-    """Per discussion."""
+    """Sampled tokens of a discussion."""
     update_s: float
-    """0 if there were no samples to train on."""
+    """Seconds of an update; 0 if there were no samples to train on."""
     trained_tokens: int
     """Tokens of the update's prompts and responses."""
     sync_s: float
     validation_s: float
     """Seconds of a whole validation."""
     discussions: tuple[int, int]
-    """Number in the batches behind ``rollouts_s``, and in a step."""
+    """Numbers of discussions: in the batches of ``rollouts_s``, and in a step."""
     overlaps: bool
     """True if the next batch is sampled while policies are updated."""
 

@@ -56,7 +56,7 @@ class Source:
 
     name: str
     opinions: Sequence[Opinion]
-    """Those with a value, on solutions with a verdict."""
+    """Opinions that have a value, on solutions with a verdict."""
     auc: Estimate | None = None
     balanced_accuracy: float | None = None
     untold: str = ""
@@ -257,6 +257,6 @@ def elect(discussions: Sequence[Discussion], weigh: Weigh) -> dict[str, str]:
 
 
 def _agrees(elected: Mapping[str, str], discussion: Discussion, solution: Turn) -> float | None:
-    """Return 1 for the elected answer, 0 for another, None if none is elected."""
+    """Return 1 for the elected answer, 0 for another, None without an elected answer."""
     answer = elected.get(discussion.question.question_id)
     return None if answer is None else float(spelled_answer(solution.text) == answer)

@@ -59,7 +59,7 @@ class Check(NamedTuple):
     found: str
     wants: str
     passes: bool | None
-    """None if the trial leaves it open."""
+    """True if the condition holds; None if the trial leaves it open."""
 
 
 Spoken = Sequence[tuple[Turn, Verdict | None]]

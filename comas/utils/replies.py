@@ -69,7 +69,7 @@ class _Message(BaseModel):
 class _Choice(BaseModel):
     message: _Message = _Message()
     text: str | None = None
-    """Set if token ids were sent instead of messages."""
+    """The answer, if token ids were sent instead of messages."""
     finish_reason: str | None = None
 
 
@@ -88,7 +88,7 @@ class Reply:
     finish_reason: Literal["stop", "length"]
     prompt_tokens: int
     completion_tokens: int
-    """0 if the server does not report it."""
+    """Number of sampled tokens; 0 if the server does not report it."""
     thinking: str = ""
 
 

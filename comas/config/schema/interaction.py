@@ -51,7 +51,7 @@ class Program(BaseModel, extra="forbid", frozen=True, strict=True):
     """Further roles that its requests may name, such as ``{plan: helps}``; null: any role, which
     then helps."""
     timeout_s: float = Field(600.0, gt=0)
-    """Seconds after which it is ended."""
+    """Seconds after which the program is ended."""
     max_tokens: int = Field(65536, ge=1)
     """Tokens that the agents may say, all requests of a discussion together."""
     concurrency: int = Field(64, ge=1)

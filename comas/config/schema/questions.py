@@ -51,7 +51,7 @@ class Data:
         {}, example={"prompt": "question"}
     )
     """Part of a record (prompt, answer, task, choices, labels) -> its column, with dots for nested
-    ones such as reward_model.ground_truth; null: there is none."""
+    ones such as reward_model.ground_truth; null: the part has no column."""
     domain: Domain | None = key(None, example="math")
     """Domain of questions that do not name theirs; null: all have to."""
     answer_after: str | None = key(None, example="####")

@@ -56,7 +56,7 @@ class ProcessLocation(NamedTuple):
     address: str
     pid: int
     log: Path
-    """Its stderr, a file on its node."""
+    """File on its node that holds its stderr."""
 
 
 class MemoryPeak(NamedTuple):

@@ -21,7 +21,7 @@ _TOGETHER_S = 0.0005
 
 class _Asked(NamedTuple):
     doing: str
-    """For messages: "generating d r0.s0"."""
+    """Description for messages: "generating d r0.s0"."""
     answer: asyncio.Future[Generation | None]
 
 

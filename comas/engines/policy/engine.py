@@ -20,7 +20,7 @@ from comas.utils.model_folder import folder_of
 
 CHECKPOINT_TAG = "policy"
 Compute = Callable[[MicroBatch], tuple[torch.Tensor, torch.Tensor]]
-"""As ``ResponseModel``: log-probs and entropies of a micro batch."""
+"""Computes log-probs and entropies of a micro batch, as ``ResponseModel`` does."""
 
 
 class PolicyEngine:

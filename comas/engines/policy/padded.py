@@ -61,7 +61,7 @@ class OwnHead(nn.Module):
     def forward(
         self, hidden: torch.Tensor, token_ids: torch.Tensor, temperature: float | torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """As ``ResponseHead``."""
+        """Do what ``ResponseHead.forward`` does."""
         temperatures = torch.as_tensor(temperature, device=hidden.device).expand(len(hidden))
         parts = (each.split(CHUNK_SIZE // 2) for each in (hidden, token_ids, temperatures))
         pieces = [

@@ -28,8 +28,8 @@ def named_weights(model: PreTrainedModel) -> Iterator[NamedTensor]:
 
 
 def weights_as_saved(model: PreTrainedModel) -> Iterator[NamedTensor]:
-    """As ``named_weights``, with the names and shapes of a checkpoint, which engines expect:
-    transformers keeps all experts of a layer in one tensor."""
+    """Yield the weights of ``named_weights`` with the names and shapes of a checkpoint, which
+    engines expect: transformers keeps all experts of a layer in one tensor."""
     for name, weight in named_weights(model):
         yield from revert_weight_conversion(model, {name: weight}).items()
 

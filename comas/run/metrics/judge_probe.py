@@ -21,7 +21,7 @@ from comas.utils.interrupts import run
 from comas.utils.seeds import sampling_seed
 
 FATAL = 1
-"""The score by which a scorer accepts an accusation."""
+"""Score with which a scorer accepts an accusation."""
 
 
 class Query(NamedTuple):

@@ -34,7 +34,7 @@ class PageTurn:
     parent: str | None
     role: str
     agent: int | None
-    """None if no agent said it."""
+    """Index of the agent; None if no agent said it."""
     round: int | None
     text: str
     reward: float | None
@@ -62,7 +62,7 @@ class Thread:
     """Unique within its source."""
     step: int | None
     question_key: str
-    """The same wherever the same question was asked, also in other runs."""
+    """Key of the question, the same in every run."""
     question: str
     domain: str | None
     labels: Mapping[str, str]

@@ -97,7 +97,7 @@ class SharedMemoryWeightTransferEngine(
         return_free_memory()
 
     def shutdown(self) -> None:
-        """Nothing to close."""
+        """Do nothing."""
 
     @staticmethod
     def trainer_send_weights(*_: object) -> None:
