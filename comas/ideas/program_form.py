@@ -49,7 +49,7 @@ def _functions(nodes: Sequence[ast.AST]) -> set[str]:
 
 
 def _nodes(text: str) -> list[ast.AST]:
-    """Return the syntax tree's nodes of the last fenced program in ``text``; empty if none parses."""
+    """Return the syntax nodes of the last fenced program in ``text``; empty if none parses."""
     try:
         return list(ast.walk(ast.parse(last_python_block(text) or "")))
     except (SyntaxError, ValueError, RecursionError, MemoryError):

@@ -80,7 +80,7 @@ VARIANTS = {"llama_shared_3": 1, "llama_shared_9": 3}
 
 
 def habits_of(model: str) -> dict[Domain, tuple[str, ...]]:
-    """Return the habits of a model or a variant. Judges of variants also see those in ``HABITS``."""
+    """Return the habits of a model or a variant. Judges of variants also see ``HABITS``."""
     num_shared = VARIANTS.get(model, 0)
     own = HABITS[model.partition("_")[0]]
     return {d: HABITS["qwen2"][d][:num_shared] + habits[num_shared:] for d, habits in own.items()}
