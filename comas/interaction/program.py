@@ -123,7 +123,7 @@ class _Answer(NamedTuple):
 class DiscussionGuest:
     """Answers the requests of one discussion's program by asking agents, and keeps the turns.
 
-    Requests are numbered for each agent by itself: request 2 of agent 0 is turn ``r2.s0``. Turn ids
+    Each agent's requests are numbered separately: request 2 of agent 0 is turn ``r2.s0``. Turn ids
     and seeds follow from these numbers, so they do not depend on which agent is faster.
     """
 

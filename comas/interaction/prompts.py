@@ -33,7 +33,7 @@ SHIPPED: Wording = _shipped()
 
 SOLUTION, EVALUATION, SCORING = "solution", "evaluation", "scoring"
 EVALUATION_WITH_JUDGMENT = "evaluation_with_judgment"
-"""The evaluator decides, as nobody scores."""
+"""The evaluator also judges, as nobody scores."""
 SCORING_ALONE = "scoring_alone"
 """The scorer sees no evaluation."""
 RATING = "rating"

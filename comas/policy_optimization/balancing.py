@@ -57,8 +57,8 @@ def divide_samples(
     share_prompts: bool = False,
     pads: bool = False,
 ) -> list[list[list[int]]]:
-    """Divide samples over ranks as ``split_into_micro_batches`` does, or ``split_into_rows`` where
-    a model ``pads``, whole groups of ``group_samples`` at a time: indices as [rank][micro
+    """Divide samples over ranks as ``split_into_micro_batches`` does, or ``split_into_rows`` if the
+    model ``pads``, whole groups of ``group_samples`` at a time: indices as [rank][micro
     batch][sample]."""
     limits = {"micro_batch_tokens": micro_batch_tokens, "num_ranks": num_ranks}
     if pads:

@@ -164,7 +164,7 @@ def _copy_cached(cached: Path, folder: Path) -> bool:
 
 
 def _cache(folder: Path, cached: Path) -> None:
-    """Copy a taught agent to the cache; where that fails, a warning says why."""
+    """Copy a taught agent to the cache; if that fails, a warning says why."""
     try:
         with (
             locked(cached.parent, remedy="it caches one agent at a time", waits=True),

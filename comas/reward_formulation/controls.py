@@ -41,8 +41,8 @@ def as_if_scored(discussions: Sequence[Discussion], *, score: int) -> Rewards:
 def verifier_reward(discussions: Sequence[Discussion], *, verdicts: Verdicts) -> Rewards:
     """The upper bound: solutions are paid for being right, and evaluations are not trained.
 
-    r(s) = 1 for a correct solution, else 0, and r(t) is the paper's. Where the verifier failed,
-    nobody is trained. Paying evaluations as well gained nothing in a pilot
+    r(s) = 1 for a correct solution, else 0, and r(t) is the paper's. If the verifier failed, no
+    turn is trained. Paying evaluations as well gained nothing in a pilot
     (``configs/studies/bound.yaml``).
     """
     rewards = verifier_climbing_reward(discussions, verdicts=verdicts)
@@ -53,7 +53,7 @@ def verifier_climbing_reward(discussions: Sequence[Discussion], *, verdicts: Ver
     """The paper's rewards as if the scorer were always right: 3 for a correct solution, else 1.
 
     This was ``verifier`` until 0.17.0. It is no bound: r(e) = 1 - r(s) whatever the evaluation
-    says. Where the verifier failed, nobody is trained.
+    says. If the verifier failed, no turn is trained.
     """
 
     def triple_of(discussion: Discussion, solution: Turn, score: int | None) -> RewardTriple | None:

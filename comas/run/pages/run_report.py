@@ -185,7 +185,7 @@ def settings_table(config: Config) -> PageTable:
 
 
 def _sizes(run: Path, config: Config, rows: Sequence[Row]) -> PageTable:
-    """Return the run's sizes; discussions are counted in the last step."""
+    """Return the run's sizes, with the discussions of its last step."""
     facts: list[tuple[str, Any]] = [("steps", rows[-1]["step"] if rows else 0)]
     if (metric := config.training.keep_best) is not None:
         facts.append((f"step of the best {metric}", best_step(rows, metric)))
