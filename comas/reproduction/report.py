@@ -24,7 +24,8 @@ The rise of {metric} as a share of its rise under {bound} with the same seed, in
 over seeds, its 95 % interval (Student's t), and an interval that holds for all experiments at once
 (Bonferroni). Experiments are left out if {bound} gains nothing with one of their seeds."""
 SATURATED = 98.0
-"""Percent from which on shares of the bound's gain mean nothing, if both end there."""
+"""If an experiment and its bound both end at this percentage or more, shares of the gain mean
+nothing."""
 LEGEND_OF_PARTS = f"""\
 The same for other accuracies; *saturated* if the means of both end at {SATURATED:.0f} % or more."""
 LEGEND_OF_QUESTIONS = """\
