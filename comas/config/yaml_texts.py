@@ -19,9 +19,9 @@ NUMBER = re.compile(
        |\.(?:nan|NaN|NAN))\Z""",
     re.X,
 )
-"""Unlike YAML 1.1, which reads 1e-5 as a text."""
+"""Pattern of numbers, with 1e-5, which YAML 1.1 reads as a text."""
 WHOLE_NUMBER = re.compile(r"(?:[-+]?(?:0|[1-9]\d*(?:_\d+)*)|0[xX][0-9a-fA-F]+|0b[01]+)\Z")
-"""Unlike YAML 1.1, which reads 010 as 8 and 1:30 as 90; here they are texts."""
+"""Pattern of whole numbers, without 010 and 1:30, which YAML 1.1 reads as 8 and 90."""
 
 
 class _Loader(yaml.SafeLoader):
