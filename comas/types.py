@@ -1,4 +1,4 @@
-"""Data types shared by several packages, from Question over Discussion to TrainingSample."""
+"""Data types shared by several packages, from Question to TrainingSample."""
 
 import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -131,7 +131,7 @@ class Request(NamedTuple):
     tools: Sequence[ToolDescription] = ()
     """Tools that the agent may call, described by its chat template or else in the prompt."""
     chat: Chat | None = None
-    """Answered in place of ``prompt``, which then only describes it."""
+    """Chat to answer in place of ``prompt``, which then only describes it."""
     adapter: int | None = None
     """Policy whose LoRA adapter answers; None for the engine's weights. The sampler sets it."""
 

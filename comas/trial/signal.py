@@ -28,8 +28,8 @@ SCHEMES = {
     "weighed vote": "comas.ideas.scored_majority:scored_majority",
     "vote": "majority",
 }
-"""Source of values -> reward scheme that pays by it; not the likelihood: it told right from wrong,
-but a model paid by it became sure and wrong (results/smollm2.md)."""
+"""Source of values -> reward scheme that pays by it. The likelihood is left out: it told right from
+wrong, but a model paid by it became sure and wrong (results/smollm2.md)."""
 
 
 class Batch(NamedTuple):

@@ -54,7 +54,7 @@ class RequestOptions:
     """Retries after a lost connection, a timeout, or a status of 408, 409, 429 or 5xx. The openai
     client waits half a second at first, then longer, or as Retry-After says."""
     system_prompt: str | None = None
-    """Added to chats without a system message (``rollout.system_prompt``)."""
+    """System prompt of chats without a system message (``rollout.system_prompt``)."""
 
 
 class Client:
@@ -145,7 +145,7 @@ def _prompt(
 
 
 def _in_words(messages: Sequence[Message], tools: Sequence[ToolDescription]) -> list[Message]:
-    """Tell of tools, and what they answer, in the text: our calls have no ids."""
+    """Write tools, and their answers, as text into the messages, since our calls have no ids."""
     told = [
         {"role": "user", "content": quoted_answer(m["content"])} if m["role"] == "tool" else m
         for m in messages

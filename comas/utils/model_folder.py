@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 ADAPTER_CONFIG = "adapter_config.json"
 """The file by which PEFT recognises an adapter's folder."""
 DESCRIPTION_FILES = ("*.json", "*.jinja", "*.model", "*.txt")
-"""Tokenizer and config."""
+"""Files of the tokenizer and the config."""
 MODEL_FILES = ("*.safetensors", *DESCRIPTION_FILES)
 """Weights, tokenizer and config: the files that are downloaded, and that affect a model's
 output."""

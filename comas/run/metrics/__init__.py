@@ -1,1 +1,1 @@
-"""Computed from a run: the metrics of a step, reward effectiveness, figures, summaries."""
+"""Numbers computed from a run: metrics of a step, reward effectiveness, figures, summaries."""

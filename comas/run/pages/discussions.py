@@ -16,7 +16,7 @@ from comas.verification.science import RELATIVE_TOLERANCE, is_exact
 APPROVALS, ACCUSATIONS = (3, "correct"), (1, "incorrect")
 """Scores, or judgments if nobody scores."""
 UNREADABLE = "unreadable"
-"""Shown in place of a missing score."""
+"""Sign in place of a missing score."""
 
 DISCUSSIONS = "discussions"
 NEAR = f"within {RELATIVE_TOLERANCE * 100:g} %"

@@ -106,7 +106,7 @@ class PageSource:
     result: str = ""
     """The result of a run, in one sentence."""
     notes: Sequence[str] = ()
-    """Shown above the result: how the run ended, and its warnings."""
+    """Notes above the result: how the run ended, and its warnings."""
     live: Mapping[str, Any] | None = None
     """``mark`` (the last known row) and ``progress`` of a live run."""
 
