@@ -47,10 +47,8 @@ class Lesson(NamedTuple):
 
 
 def load_demonstrations(config: Config) -> list[Demonstration]:
-    """Read the demonstrations of ``society.cold_start``, and fill in the run's prompts.
-
-    Raises DataError that names every faulty line, its key and what is allowed.
-    """
+    """Read the demonstrations of ``society.cold_start``, and fill in the run's prompts. Raises
+    DataError that names every faulty line, its key and what is allowed."""
     path = config.society.cold_start
     assert path is not None
     wording = wording_of(config.interaction.prompts)
@@ -72,10 +70,8 @@ def load_demonstrations(config: Config) -> list[Demonstration]:
 def encode(
     demonstrations: Sequence[Demonstration], encoder: ChatEncoder, config: Config
 ) -> list[Lesson]:
-    """Encode demonstrations for a model: the prompts as in a rollout, and the responses.
-
-    Raises DataError that names every line that is too long, or could not be sampled.
-    """
+    """Encode demonstrations for a model: the prompts as in a rollout, and the responses. Raises
+    DataError that names every line that is too long, or could not be sampled."""
     system, limits = config.rollout.system_prompt, config.rollout
 
     def found() -> Iterator[tuple[str, Lesson | Invalid]]:

@@ -100,9 +100,7 @@ def plan_cold_start(
 
 def teach(cold_start: ColdStart, *, device: Device) -> None:
     """Make the folder of ``cold_start``, in a process that frees memory and GPU when it ends.
-
-    Raises RuntimeError when it fails.
-    """
+    Raises RuntimeError when it fails."""
     command = [sys.executable, "-m", "comas.cold_start", device]
     said = json.dumps(asdict(cold_start))
     # Spinning threads would be slow beside other processes, and without DS_ACCELERATOR, DeepSpeed

@@ -62,10 +62,8 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def follow(folders: Sequence[Path], *, steps: Steps | None, port: int) -> None:
-    """Serve the page of runs until Ctrl-C.
-
-    Raises ValueError when a folder is no run's, or the port is taken.
-    """
+    """Serve the page of runs until Ctrl-C. Raises ValueError when a folder is no run's, or the port
+    is taken."""
     with progress_bar("reading the runs"):
         runs = [LiveRun(folder, steps=steps) for folder in folders]
     try:
@@ -83,10 +81,8 @@ def follow(folders: Sequence[Path], *, steps: Steps | None, port: int) -> None:
 
 
 def read_source(folder: Path, *, steps: Steps | None) -> PageSource:
-    """Read a run, if the folder has metrics.jsonl, or else evaluation results.
-
-    Raises ValueError when it is neither.
-    """
+    """Read a run, if the folder has metrics.jsonl, or else evaluation results. Raises ValueError
+    when it is neither."""
     if not folder.is_dir():
         raise ValueError(f"there is no folder {folder} (try saves/latest){tried(folder)}")
     if (folder / "metrics.jsonl").is_file():

@@ -50,9 +50,7 @@ def _read_override(override: str) -> list[Setting]:
 
 def read_files(path: Path) -> list[list[Setting]]:
     """Return the settings of each file, those that ``path`` is based on before ``path`` itself.
-
-    Raises ConfigError if one of them cannot be read or is based on itself.
-    """
+    Raises ConfigError if one of them cannot be read or is based on itself."""
     named: Setting | None = Setting("CONFIG", str(path), "the configuration file")
     files: list[list[Setting]] = []
     seen: list[Path] = []

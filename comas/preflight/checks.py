@@ -50,9 +50,7 @@ class Checks(list[Check]):
         show: Callable[[Found], str] = str,
     ) -> Found | None:
         """Call ``find``; record its result, or its ValueError or OSError as the check's error.
-
-        Returns the result, or None after an error.
-        """
+        Returns the result, or None after an error."""
         try:
             with blaming_plugins():
                 found = find()

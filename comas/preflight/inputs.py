@@ -104,10 +104,8 @@ class Inputs:
 
 
 def find_inputs(config: Config, checks: Checks) -> Inputs:
-    """Find all models and files of ``config``, each a line of ``checks``.
-
-    A resumed run continues with the models and questions that it began with.
-    """
+    """Find all models and files of ``config``, each a line of ``checks``. A resumed run continues
+    with the models and questions that it began with."""
     data, asked = config.data, config.validation.num_questions
     models = {
         name: checks.find(f"model {name}", "complete", partial(find_model, config, name))

@@ -56,10 +56,8 @@ def locate(
 
 
 def find_location(config: Config, name: str, *, embedded: Collection[str]) -> tuple[str, bool]:
-    """Return the location of a name, and False if it is still to be built.
-
-    Raises ValueError unless the name is among ``embedded`` or not embedded at all.
-    """
+    """Return the location of a name, and False if it is still to be built. Raises ValueError unless
+    the name is among ``embedded`` or not embedded at all."""
     saves, seed = Path(config.saves), config.seed
     before = read_inputs(Path(config.resume)) if config.resume else {}
     location = locate([name], saves=saves, seed=seed, found_before=before, builds=False)[name]

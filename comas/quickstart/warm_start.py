@@ -46,10 +46,8 @@ ARCHITECTURES = {
 
 @dataclass(frozen=True)
 class Recipe:
-    """How long and how fast an agent learns.
-
-    Conversions are learned last: in the end one in eight is neither right nor a taught mistake.
-    """
+    """How long and how fast an agent learns. Conversions are learned last: in the end one in eight
+    is neither right nor a taught mistake."""
 
     num_steps: int = 1800
     batch_size: int = 24
@@ -83,10 +81,8 @@ class Batch(NamedTuple):
 def warm_start(
     name: str, *, seed: int, recipe: Recipe, bar_position: int = 0
 ) -> tuple[PreTrainedModel, PreTrainedTokenizerFast]:
-    """Make and teach one agent: an architecture, or a variant with other habits.
-
-    Sets torch's global seed and number of threads, so one process teaches one agent.
-    """
+    """Make and teach one agent: an architecture, or a variant with other habits. Sets torch's
+    global seed and number of threads, so one process teaches one agent."""
     torch.set_num_threads(1)
     torch.manual_seed(seed)
     architecture = name.partition("_")[0]

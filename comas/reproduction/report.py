@@ -91,10 +91,8 @@ def last_values(results: Results, metric: str) -> dict[str, list[float]]:
 
 
 def comparison_table(results: Results, metric: str, *, reference: str) -> str:
-    """Return a Markdown table of a metric, with a row per experiment; shares in percent.
-
-    Raises ValueError when no run has the metric.
-    """
+    """Return a Markdown table of a metric, with a row per experiment; shares in percent. Raises
+    ValueError when no run has the metric."""
     scale = scale_of(metric)
     rows = []
     for name, runs in results.items():

@@ -31,10 +31,8 @@ def flipped_reward(discussions: Sequence[Discussion]) -> Rewards:
 
 
 def as_if_scored(discussions: Sequence[Discussion], *, score: int) -> Rewards:
-    """Rewards as if every scoring had that score, also those that hold none.
-
-    2 is a constant: r(s) = r(e) = 0.5. 3 is a judge who approves of everything: 1 and 0.
-    """
+    """Rewards as if every scoring had that score, also those that hold none. 2 is a constant: r(s)
+    = r(e) = 0.5. 3 is a judge who approves of everything: 1 and 0."""
     return reward_by_scoring(discussions, lambda _, __, said: _with_format(score, said))
 
 

@@ -52,10 +52,8 @@ class Bookkeeping:
         self._watch = Watch(read_rows(run.path / METRICS), mismatch_limit=limit, pays_alike=alike)
 
     def steps(self, *, after: int) -> Iterator[int]:
-        """Yield the steps after ``after``; validates the untrained agents before step 1.
-
-        Raises ValueError if validations lack the metric ``training.keep_best``.
-        """
+        """Yield the steps after ``after``; validates the untrained agents before step 1. Raises
+        ValueError if validations lack the metric ``training.keep_best``."""
         self._step = after
         if after == 0:
             metrics = self._validate()

@@ -106,10 +106,8 @@ class Checkpoints:
         return None
 
     def checked(self, step: int) -> Path:
-        """Return the checkpoint of ``step``, after checking its seal.
-
-        Raises DamagedError, and ForeignError unless foreign ones are accepted.
-        """
+        """Return the checkpoint of ``step``, after checking its seal. Raises DamagedError, and
+        ForeignError unless foreign ones are accepted."""
         folder = self.folder / step_name(step)
         try:
             self._check_seal(folder, step)

@@ -51,10 +51,8 @@ IN_USE = "wait for it or stop it, or start a run of its own without resume="
 
 
 class RunDirectory:
-    """The open folder ``path`` of one run: a context manager that holds its lock and its log.
-
-    Every method that writes raises FileError with the path and the reason when it cannot.
-    """
+    """The open folder ``path`` of one run: a context manager that holds its lock and its log. Every
+    method that writes raises FileError with the path and the reason when it cannot."""
 
     def __init__(self, path: Path, config: Config) -> None:
         """Use ``create`` or ``open``."""
@@ -222,9 +220,7 @@ class RunDirectory:
 
     def best_checkpoint(self) -> tuple[int, Path]:
         """Return (step, folder) of the checkpoint of ``training.keep_best``, after checking it.
-
-        Raises ValueError when there is none, or it cannot be used.
-        """
+        Raises ValueError when there is none, or it cannot be used."""
         metric, step = self.config.training.keep_best, self.best_step()
         if not step:
             why = f"no {metric} is above that of step 0" if metric else "training.keep_best is null"

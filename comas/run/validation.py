@@ -77,10 +77,8 @@ def at_temperature(generate: Generate, temperature: float) -> Generate:
 def validate(
     held_out: QuestionSet, config: Config, *, generate: Mapping[str, Generate], verifier: Verifier
 ) -> tuple[Metrics, list[Record]]:
-    """Return the accuracy of all agents and of each, and records of every answer.
-
-    ``generate`` maps a prefix of metrics to the way of sampling their answers.
-    """
+    """Return the accuracy of all agents and of each, and records of every answer. ``generate`` maps
+    a prefix of metrics to the way of sampling their answers."""
     questions = held_out.questions
     ask = partial(
         answer_alone,

@@ -58,10 +58,8 @@ class RequestOptions:
 
 
 class Client:
-    """Asks several models, with at most ``options.concurrency`` requests in flight.
-
-    Create it in a running event loop; as a context manager, it closes its connections.
-    """
+    """Asks several models, with at most ``options.concurrency`` requests in flight. Create it in a
+    running event loop; as a context manager, it closes its connections."""
 
     def __init__(self, models: Sequence[Endpoint], options: RequestOptions) -> None:
         self._models = [(model, _open(model, options)) for model in models]
@@ -84,10 +82,8 @@ class Client:
         stop: Sequence[str] = (),
         tools: Sequence[ToolDescription] = (),
     ) -> Reply:
-        """Return a model's reply, sampled at ``options.temperature`` by default.
-
-        Raises RequestError if all retries fail.
-        """
+        """Return a model's reply, sampled at ``options.temperature`` by default. Raises
+        RequestError if all retries fail."""
         model, _ = self._models[model_index]
         chat = with_system_prompt(messages, self._settings.system_prompt)
         path, prompt = _prompt(model, chat, tools)
@@ -216,10 +212,8 @@ class _Listing(BaseModel):
 
 
 def list_models(base_url: str, api_key: str) -> dict[str, int | None]:
-    """Return the models that an endpoint lists, with their context lengths where known.
-
-    Raises ValueError if it cannot be asked.
-    """
+    """Return the models that an endpoint lists, with their context lengths where known. Raises
+    ValueError if it cannot be asked."""
 
     async def ask() -> httpx2.Response:
         options = RequestOptions(timeout_s=LIST_TIMEOUT_S, num_retries=0)

@@ -126,10 +126,8 @@ def new_folder(parent: Path, stem: str) -> Path:
 
 
 def remove(path: Path) -> None:
-    """Delete a file or folder if it exists.
-
-    A folder is renamed first, so that one that is half deleted never looks complete.
-    """
+    """Delete a file or folder if it exists. A folder is renamed first, so that one that is half
+    deleted never looks complete."""
     if path.is_symlink() or not path.is_dir():
         path.unlink(missing_ok=True)
     elif path.name.startswith(PARTIAL):
@@ -191,10 +189,8 @@ def append_lines(path: Path, lines: Iterable[bytes], *, sync: bool = True) -> No
 
 
 def read_lines(path: Path, parse: Callable[[bytes], T], *, remedy: str) -> list[T]:
-    """Parse every line except a partial last one.
-
-    Raises FileError with the line's number and ``remedy`` if ``parse`` raises ValueError.
-    """
+    """Parse every line except a partial last one. Raises FileError with the line's number and
+    ``remedy`` if ``parse`` raises ValueError."""
     items = []
     for number, line in enumerate(path.read_bytes().split(b"\n")[:-1], start=1):
         try:

@@ -41,10 +41,8 @@ _WHOLE_FIRST = ("llama-bpe", "llama3", "llama-v3")
 
 
 def make_tokenizer(metadata: Metadata, chat_template: str) -> "PreTrainedTokenizerFast":
-    """Return the tokenizer that the metadata of a GGUF file describe.
-
-    Raises ValueError if its kind is unknown.
-    """
+    """Return the tokenizer that the metadata of a GGUF file describe. Raises ValueError if its kind
+    is unknown."""
     from transformers import PreTrainedTokenizerFast
 
     if (kind := _about(metadata, "model")) != "gpt2":

@@ -64,10 +64,8 @@ def check_model_folder(folder: Path) -> None:
 
 
 def adapter_of(folder: Path) -> Adapter | None:
-    """Return the LoRA adapter in ``folder``, or None if there is none.
-
-    Raises ValueError if it is damaged.
-    """
+    """Return the LoRA adapter in ``folder``, or None if there is none. Raises ValueError if it is
+    damaged."""
     path = folder / ADAPTER_CONFIG
     if not path.is_file():
         return None

@@ -85,10 +85,8 @@ def in_columns(rows: Sequence[Sequence[str]]) -> list[str]:
 def command(
     *loggers: str, interrupted: str = "interrupted"
 ) -> Callable[[Callable[P, int]], Callable[P, int]]:
-    """Decorate the ``main`` of a command to call ``start_command(*loggers)`` first.
-
-    Ctrl-C (which prints ``interrupted``) and errors end it with a message and an exit status.
-    """
+    """Decorate the ``main`` of a command to call ``start_command(*loggers)`` first. Ctrl-C (which
+    prints ``interrupted``) and errors end it with a message and an exit status."""
 
     def decorate(main: Callable[P, int]) -> Callable[P, int]:
         @functools.wraps(main)
@@ -151,9 +149,7 @@ def leave(status: int) -> NoReturn:
 @contextmanager
 def deferred_signals(doing: str) -> Iterator[None]:
     """Defer Ctrl-C, SIGTERM and SIGHUP to the end of the block; ``doing`` describes it in the log.
-
-    Then raises KeyboardInterrupt if one of them came, unless the block raised.
-    """
+    Then raises KeyboardInterrupt if one of them came, unless the block raised."""
     received = []
 
     def defer(number: int, frame: FrameType | None) -> None:

@@ -75,10 +75,8 @@ class Agents:
         self._launch.stop()
 
     async def generate(self, request: Request) -> Generation | None:
-        """Sample one response of an agent; None if the prompt is over the prompt limit.
-
-        Raises EngineError when the engine fails or is lost.
-        """
+        """Sample one response of an agent; None if the prompt is over the prompt limit. Raises
+        EngineError when the engine fails or is lost."""
         policy = self._config.policy_of_agent[request.agent_index]
         if policy in self._config.adapter_policies:
             request = request._replace(adapter=policy)
@@ -139,10 +137,8 @@ class Agents:
         self._call_all(self._ranks, "writing a checkpoint", "save_checkpoint", folder)
 
     def load_checkpoint(self, folder: Path, *, step: int) -> None:
-        """Restore what ``save_checkpoint`` wrote after ``step``, policy versions included.
-
-        Raises ValueError when a policy that is now frozen was trained.
-        """
+        """Restore what ``save_checkpoint`` wrote after ``step``, policy versions included. Raises
+        ValueError when a policy that is now frozen was trained."""
         every = self._config.update_every
         for policy in range(self._config.num_policies):
             if every[policy] == 0 and (folder / f"policy_{policy}").exists():

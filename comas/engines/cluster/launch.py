@@ -63,10 +63,8 @@ SHOWN_LINES = 10
 
 
 class Launch:
-    """Starts the engines of a society under Ray, and stops all that it started.
-
-    Raises ValueError, with the numbers, when the policies do not fit on the GPUs.
-    """
+    """Starts the engines of a society under Ray, and stops all that it started. Raises ValueError,
+    with the numbers, when the policies do not fit on the GPUs."""
 
     def __init__(self, config: Config, *, models: Sequence[str], device: Device) -> None:
         self._config = config

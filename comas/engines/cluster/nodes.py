@@ -60,10 +60,8 @@ def connect(address: str | None, **settings: Any) -> None:
 
 @contextmanager
 def _looking_where_ray_starts() -> Iterator[None]:
-    """Set RAY_TMPDIR to the folder in which `ray start` records the cluster "auto".
-
-    Trap: it must be unset afterwards, or a Ray that this process starts would write there.
-    """
+    """Set RAY_TMPDIR to the folder in which `ray start` records the cluster "auto". Trap: it must
+    be unset afterwards, or a Ray that this process starts would write there."""
     is_ours = "RAY_TMPDIR" not in os.environ
     os.environ.setdefault("RAY_TMPDIR", str(outer_folder()))
     try:
@@ -104,10 +102,8 @@ def require_token() -> None:
 
 @contextmanager
 def joined(address: str) -> Iterator[None]:
-    """Join the Ray cluster at ``address`` for this block.
-
-    Raises ValueError when there is no such cluster, or this machine does not belong to it.
-    """
+    """Join the Ray cluster at ``address`` for this block. Raises ValueError when there is no such
+    cluster, or this machine does not belong to it."""
     try:
         if "://" in address:
             raise ValueError("a Ray client cannot hold engines")
@@ -152,10 +148,8 @@ def own_address() -> str:
 def on_nodes(
     nodes: Sequence[Node], function: Callable[..., Result], *arguments: Any
 ) -> list[Result]:
-    """Run ``function`` on each of ``nodes``, where it sees all GPUs, and return the results.
-
-    Raises ValueError when it cannot be run on a node, or fails there.
-    """
+    """Run ``function`` on each of ``nodes``, where it sees all GPUs, and return the results. Raises
+    ValueError when it cannot be run on a node, or fails there."""
     remote: Any = ray.remote(max_retries=0)(function)
     answers = [
         remote.options(

@@ -10,10 +10,8 @@ from comas.policy_optimization.logprobs import token_logprobs
 
 
 class ResponseHead(nn.Module):
-    """The output layer, computing log-probs of given tokens.
-
-    A module of its own, since ZeRO-3 gathers a module's weights while it computes.
-    """
+    """The output layer, computing log-probs of given tokens. A module of its own, since ZeRO-3
+    gathers a module's weights while it computes."""
 
     def __init__(self, output_layer: nn.Linear) -> None:
         super().__init__()

@@ -25,9 +25,7 @@ def load_adapter(
     worker: Any, *, policy: int, weights: Mapping[str, torch.Tensor], lora: Lora
 ) -> None:
     """Make vLLM's ``worker`` serve ``weights``, under PEFT's names, as the adapter of ``policy``.
-
-    Raises ValueError when the model lacks adapted layers.
-    """
+    Raises ValueError when the model lacks adapted layers."""
     manager = worker.model_runner.lora_manager
     layers = manager._adapter_manager
     mapper = getattr(layers.model, "hf_to_vllm_mapper", None)

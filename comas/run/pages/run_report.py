@@ -47,10 +47,8 @@ def report(run: Path) -> Path:
 
 
 def report_source(run: Path) -> PageSource:
-    """Return the report of a run, with the threads that it links to.
-
-    Raises ValueError when ``run`` is no run's folder.
-    """
+    """Return the report of a run, with the threads that it links to. Raises ValueError when ``run``
+    is no run's folder."""
     if not (run / CONFIG).is_file() or not (run / METRICS).is_file():
         raise ValueError(
             f"{run} is not a run directory, as it has no metrics.jsonl. Try saves/latest"

@@ -56,10 +56,8 @@ class LiveServer(ThreadingHTTPServer):
         return f"http://{HOST}:{self.server_address[1]}/{self.key}/"
 
     def answer(self, name: str, query: Mapping[str, Sequence[str]]) -> tuple[str, str]:
-        """Return (MIME type, text) of one of ``ANSWERS``.
-
-        Raises ValueError for a wrong ``run`` or ``step``.
-        """
+        """Return (MIME type, text) of one of ``ANSWERS``. Raises ValueError for a wrong ``run`` or
+        ``step``."""
         if name == "":
             return "text/html", page_text([run.source() for run in self.runs])
         if name == "new":
