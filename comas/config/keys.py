@@ -75,6 +75,7 @@ def _adapter_of(kind: Any) -> TypeAdapter[Any]:
     return TypeAdapter(kind, config=STRICT)
 
 
+@cache
 def types_of(schema: type) -> dict[str, dict[str, type]]:
     """Return section -> name -> dataclass, for sections with several types (``A | B``)."""
     members = {name: typing.get_args(kind) for name, kind in typing.get_type_hints(schema).items()}
@@ -101,7 +102,9 @@ def owner_of(name: str, keys: Mapping[str, Key]) -> str | None:
 
     Example: ``rollout.vllm_options.enforce_eager`` sets an entry of ``rollout.vllm_options``.
     """
-    owner = next((known for known in keys if f"{name}.".startswith(f"{known}.")), None)
+    parts = name.split(".")
+    above = (".".join(parts[:end]) for end in range(1, len(parts) + 1))
+    owner = next((known for known in above if known in keys), None)
     if owner is None or owner == name:
         return owner
     kind = keys[owner].kind
