@@ -24,7 +24,7 @@ import comas.engines.cluster  # noqa: F401
 from comas.quickstart import build_society
 
 # The time of an example depends more on the machine than on the code.
-hypothesis.settings.register_profile("comas", deadline=None, max_examples=50)
+hypothesis.settings.register_profile("comas", deadline=None, max_examples=25)
 hypothesis.settings.load_profile("comas")
 
 STACK_FIXTURES = {"society", "servers"}

@@ -9,6 +9,7 @@ from functools import cache
 from graphlib import TopologicalSorter
 from pathlib import Path
 
+import pytest
 from programs import run_to_end
 from small_runs import REPOSITORY
 from tables import case_file
@@ -24,6 +25,7 @@ FLOORS = {
 CORE = case_file("imports")["CORE"]
 
 
+@pytest.mark.stack
 def test_neither_the_core_nor_what_every_process_imports_loads_an_engine():
     assert loaded(CORE, {"ray", "vllm", "deepspeed"}) == {}
     modules = ["comas.engines.rollout.cpu.shared_weights", "comas.engines.cluster.actors"]

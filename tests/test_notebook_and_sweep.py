@@ -32,14 +32,10 @@ def test_the_notebook_trains_and_draws_what_came_of_it(monkeypatch, capsys):
 
 
 def test_a_sweep_starts_runs_with_its_parameters():
-    # Here, because every worker imports every module of tests, and this takes two seconds.
-    from wandb.sdk.launch.sweeps.utils import create_sweep_command, create_sweep_command_args
-
     sweep = yaml.safe_load((REPOSITORY / "scripts/sweep.yaml").read_text())
-    chosen = {name: {"value": each["values"][-1]} for name, each in sweep["parameters"].items()}
-    arguments = create_sweep_command_args({"args": chosen})["args_no_hyphens"]
-    command = create_sweep_command(sweep["command"])
-    assert command[:2] == ["bash", "scripts/train_comas.sh"] and command[-1] == "${args_no_hyphens}"
-    config = load_config(REPOSITORY / command[2], [*command[3:-1], *arguments])
+    arguments = [f"{name}={each['values'][-1]}" for name, each in sweep["parameters"].items()]
+    [*start, file, tracker, chosen] = sweep["command"]
+    assert start == ["bash", "scripts/train_comas.sh"] and chosen == "${args_no_hyphens}"
+    config = load_config(REPOSITORY / file, [tracker, *arguments])
     assert (config.optimization.learning_rate, config.seed) == (1.0e-4, 1)
     assert config.logging.trackers == ["wandb"]

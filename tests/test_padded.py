@@ -24,6 +24,8 @@ from comas.policy_optimization.batching import assemble
 from comas.policy_optimization.logprobs import CHUNK_SIZE
 from comas.types import TrainingSample
 
+pytestmark = pytest.mark.stack
+
 POLICY = Policy(dtype="float32")
 CPU = torch.device("cpu")
 TEMPERATURE = 0.7

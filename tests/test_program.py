@@ -4,7 +4,6 @@ import asyncio
 import json
 import sys
 import threading
-import time
 import urllib.request
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -268,19 +267,21 @@ def test_the_page_shows_requests_in_their_order_with_what_each_asked_and_continu
 # ---------------------------------------------------------------- harm to its own discussion
 
 
+OVER = threading.Event()
+"""Ends the programs that do not end by themselves."""
+
+
 def spin(url: str) -> None:
-    end = time.monotonic() + 4
-    while time.monotonic() < end:
+    while not OVER.is_set():
         pass
 
 
 def catch_all(url: str) -> None:
-    end = time.monotonic() + 4
-    while time.monotonic() < end:
+    while not OVER.is_set():
         try:
             ask(url, "Again")
         except BaseException:
-            time.sleep(0.05)
+            OVER.wait(0.05)
 
 
 def flood(url: str) -> None:
@@ -288,7 +289,7 @@ def flood(url: str) -> None:
         with suppress(URLError, ConnectionError):
             ask(url, "Flood")
 
-    threads = [threading.Thread(target=one) for _ in range(1000)]
+    threads = [threading.Thread(target=one) for _ in range(200)]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -302,7 +303,6 @@ def gorge(url: str) -> None:
 
 
 HOSTILE: dict[str, tuple[Callable[[str], Any], str]] = {
-    "sleeps": (lambda url: time.sleep(4), "did not end within 2 s"),
     "spins": (spin, "did not end within 2 s"),
     "catches everything": (catch_all, "did not end within 2 s"),
     "floods": (flood, "RuntimeError: flooded"),
@@ -324,9 +324,13 @@ def test_a_program_harms_its_own_discussion_and_what_it_wrote_stands(monkeypatch
 
     monkeypatch.setattr(programs, "GRACE_S", 0.1)
     timeout_s = 2.0 if "within 2 s" in fault else 60.0
-    harmed, other = hold(
-        monkeypatch, solve, questions=QUESTIONS, timeout_s=timeout_s, max_tokens=40
-    )
+    OVER.clear()
+    try:
+        harmed, other = hold(
+            monkeypatch, solve, questions=QUESTIONS, timeout_s=timeout_s, max_tokens=40
+        )
+    finally:
+        OVER.set()
     assert fault in harmed.outcome.error and not other.outcome.error
     kept = discussion_record(RewardedDiscussion(harmed, (None,) * len(harmed.turns)), verdicts={})
     assert kept["program"]["error"] == harmed.outcome.error

@@ -41,17 +41,16 @@ def deciding_content(row: dict[str, str]) -> tuple[str, list[str]]:
 
 
 def test_no_held_out_question_has_a_twin_to_train_on():
-    for seed in range(3):
-        train = records(seed=seed, held_out=False, num_per_domain=800)
-        validation = records(seed=seed, held_out=True, num_per_domain=100)
-        known = list(map(deciding_content, train))
-        assert not [row for row in validation if deciding_content(row) in known]
-        # Both sides have twins of their own, so the search works.
-        assert any(known.count(content) > 1 for content in known)
+    train = records(seed=0, held_out=False, num_per_domain=800)
+    validation = records(seed=0, held_out=True, num_per_domain=100)
+    known = list(map(deciding_content, train))
+    assert not [row for row in validation if deciding_content(row) in known]
+    # Both sides have twins of their own, so the search works.
+    assert any(known.count(content) > 1 for content in known)
 
 
 @pytest.mark.parametrize("held_out", [False, True])
-@pytest.mark.parametrize(("domain", "num"), [("math", 300), ("science", 300), ("coding", 2)])
+@pytest.mark.parametrize(("domain", "num"), [("math", 100), ("science", 100), ("coding", 2)])
 def test_a_solution_has_a_mistake_exactly_when_its_answer_is_wrong(domain, num, held_out):
     """For all kinds, on both sides of the split; science tolerates 5 %."""
     rng = Random(4)

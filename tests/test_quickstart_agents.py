@@ -48,7 +48,7 @@ def test_encoding_and_decoding_give_the_text_back(tokenizer):
     rng = Random(7)
     texts = [
         text
-        for _ in range(50)
+        for _ in range(10)
         for example in discussion_examples(rng, Mixture(), "qwen2")
         for text in (example.prompt, example.response)
     ]

@@ -54,7 +54,7 @@ ATOMS = st.none() | st.integers(-2, 9) | st.floats() | st.sampled_from(NAMES)
 FORMS = st.recursive(ATOMS, lambda inner: st.lists(inner, max_size=5), max_leaves=12)
 
 
-@settings(max_examples=200)
+@settings(max_examples=100)
 @given(st.builds(lambda name, parts: [name, *parts], st.sampled_from(NAMES), st.lists(FORMS)))
 @example(["type", "eval"])
 @example(["type", "Popen"])

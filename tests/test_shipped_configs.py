@@ -116,7 +116,7 @@ def test_every_config_turns_scripted_discussions_into_advantages_or_pairs(file):
     num_copies = max(4, shipped(file).interaction.prompt_reuse)
     config = load_config(file, [f"interaction.prompt_reuse={num_copies}"])
     discussions = run_discussions(
-        [Question(f"q{i}", "math", f"What is {i} + 1?") for i in range(4)],
+        [Question(f"q{i}", "math", f"What is {i} + 1?") for i in range(3)],
         generate=read_from_script,
         num_agents=config.society.num_agents,
         rules=config.interaction,

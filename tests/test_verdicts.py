@@ -2,8 +2,10 @@
 
 import json
 import time
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tables import case_file, cases, pairs, parts, texts
@@ -40,19 +42,24 @@ def test_a_box_is_found_in_linear_time(response):
     assert time.process_time() - started < 2
 
 
-@cases(
-    "gold, answer, verdict",
+def some_and_all(names: str, rows: Sequence[Any], *, every: int) -> Any:
+    """Parametrise with some of ``rows`` in the quick tier, and with all of them in the others."""
+    parts = rows[::every], pytest.param(rows, marks=pytest.mark.stack)
+    return pytest.mark.parametrize(names, parts, ids=["some", "all"])
+
+
+SAME_OR_ANOTHER = [
     *((*pair, "correct") for pair in [*pairs("math", "same"), ("25", "25\\ ")]),
     *((*pair, "wrong") for pair in pairs("math", "another")),
-)
-def test_the_same_answer_in_another_form_is_correct_and_another_answer_wrong(gold, answer, verdict):
-    assert verify_math(rf"So it is \boxed{{{answer}}}.", gold) == verdict
+    *((gold, gold, "correct") for gold in texts("math", "same")),
+]
 
 
-@cases("gold", *texts("math", "same"))
-def test_a_gold_can_be_read_and_is_its_own_answer(gold):
-    assert verify_math(rf"\boxed{{{gold}}}", gold) == "correct"
-    assert verify_math("I give up.", gold) == "unanswered"
+@some_and_all("rows", SAME_OR_ANOTHER, every=3)
+def test_the_same_answer_in_another_form_is_correct_and_another_answer_wrong(rows):
+    judged = [(*row, verify_math(rf"So it is \boxed{{{row[1]}}}.", row[0])) for row in rows]
+    assert [row for row in judged if row[2] != row[3]] == []
+    assert verify_math("I give up.", rows[0][0]) == "unanswered"
 
 
 @cases(
@@ -246,7 +253,7 @@ def test_published_choice_takes_the_last_bare_letter_up_to_d(response, verdict):
 LINES = (Path(__file__).parent / "spellings.jsonl").read_text(encoding="utf-8").splitlines()
 
 
-@cases("lines", LINES[::4], pytest.param(LINES, marks=pytest.mark.stack), ids=["a fourth", "all"])
+@some_and_all("lines", LINES, every=8)
 def test_equal_answers_are_accepted_and_near_misses_are_not(lines):
     told = [json.loads(line) for line in lines]
     verdicts = [verify(case["form"], case["response"], case["gold"]) for case in told]

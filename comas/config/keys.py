@@ -75,10 +75,9 @@ def _adapter_of(kind: Any) -> TypeAdapter[Any]:
     return TypeAdapter(kind, config=STRICT)
 
 
-@cache
 def types_of(schema: type) -> dict[str, dict[str, type]]:
     """Return section -> name -> dataclass, for sections with several types (``A | B``)."""
-    members = {name: typing.get_args(kind) for name, kind in typing.get_type_hints(schema).items()}
+    members = {name: typing.get_args(kind) for name, kind in _hints_of(schema).items()}
     return {
         section: {each.name: each for each in types}
         for section, types in members.items()
