@@ -85,7 +85,7 @@ def test_a_program_starts_from_nothing_and_may_start_another(isolated):
 def test_an_end_of_the_server_is_an_error_and_the_next_run_starts_another():
     with Sandbox(LIMITS) as sandbox:
         sandbox.start()
-        server = sandbox._server
+        server = sandbox._server.process
         server.kill()
         server.wait()
         with pytest.raises(SandboxError, match="the sandbox server"):

@@ -3,17 +3,17 @@
 import dataclasses
 import json
 import logging
-import select
+import os
+import socket
 import subprocess
 import sys
 import sysconfig
 import threading
 from collections.abc import Mapping
-from contextlib import suppress
 from pathlib import Path
 from typing import Any, Literal, Self
 
-from comas.verification.sandbox.inside import HEADER_BYTES, Limits
+from comas.verification.sandbox.inside import Limits
 from comas.verification.sandbox.system_call_filter import compile_filter
 
 log = logging.getLogger(__name__)
@@ -97,7 +97,7 @@ class Sandbox:
         self._preload = preload
         self._isolated = isolated
         self._isolation = isolation
-        self._server: subprocess.Popen[bytes] | None = None
+        self._server: _Server | None = None
         self._lock = threading.Lock()
 
     def run(self, program: str, *, checker: str, names_may_shadow: bool = False) -> bool:
@@ -148,7 +148,7 @@ class Sandbox:
     def _run(self, program: str, checker: str, names_may_shadow: bool) -> dict[str, Any]:
         with self._lock:
             try:
-                reply = self._ask(self._started(), program, checker, names_may_shadow)
+                reply = self._started().ask(program, checker, names_may_shadow, self._limits)
             except SandboxError:
                 self._stop()
                 raise
@@ -156,33 +156,12 @@ class Sandbox:
             raise SandboxError(reply["error"])
         return reply
 
-    def _ask(
-        self, server: subprocess.Popen[bytes], program: str, checker: str, names_may_shadow: bool
-    ) -> dict[str, Any]:
-        # A lone surrogate cannot be encoded; a program that contains one is not Python.
-        texts = [text.encode(errors="replace") for text in (program, checker)]
-        fields = {
-            "program": len(texts[0]),
-            "checker": len(texts[1]),
-            "names_may_shadow": names_may_shadow,
-            "limits": dataclasses.asdict(self._limits),
-        }
-        header = json.dumps(fields).encode()
-        assert len(header) <= HEADER_BYTES
-        assert server.stdin is not None
-        try:
-            server.stdin.write(header.ljust(HEADER_BYTES) + b"".join(texts))
-            server.stdin.flush()
-        except BrokenPipeError as error:
-            raise SandboxError("the sandbox server is gone") from error
-        return _receive(server, timeout_s=self._limits.wall_s + _GRACE_S)
-
-    def _started(self) -> subprocess.Popen[bytes]:
+    def _started(self) -> "_Server":
         if self._server is None:
             self._server = self._start()
         return self._server
 
-    def _start(self) -> subprocess.Popen[bytes]:
+    def _start(self) -> "_Server":
         missing: dict[str, str] = {}
         if self._isolated:
             try:
@@ -194,23 +173,23 @@ class Sandbox:
                 missing["namespaces"] = str(error)
         return self._launch("bare", missing)
 
-    def _launch(self, mode: str, missing: dict[str, str]) -> subprocess.Popen[bytes]:
+    def _launch(self, mode: str, missing: dict[str, str]) -> "_Server":
         """Start a server, try an empty program, and warn of missing protections."""
         try:
             system_call_filter = compile_filter(has_namespaces=mode == "isolated")
         except RuntimeError as error:
             system_call_filter = b""
             missing = missing | {"seccomp": str(error)}
-        server = _popen(mode, system_call_filter.hex(), preload=self._preload)
+        server = _Server(mode, system_call_filter.hex(), preload=self._preload)
         try:
-            hello = _receive(server, timeout_s=_GRACE_S if self._preload is None else _PRELOAD_S)
+            hello = server.receive(timeout_s=_GRACE_S if self._preload is None else _PRELOAD_S)
             if "error" in hello:
                 raise SandboxError(hello["error"])
-            reply = self._ask(server, "", "", False)
+            reply = server.ask("", "", False, self._limits)
             if not reply.get("passed"):
                 raise SandboxError(reply.get("error", "an empty program is over the limits"))
         except SandboxError:
-            _end(server)
+            server.end()
             raise
         missing |= hello["missing"]
         _warn_of_what_is_missing(missing, landlock=hello["landlock"], isolated=mode == "isolated")
@@ -218,45 +197,78 @@ class Sandbox:
 
     def _stop(self) -> None:
         if self._server is not None:
-            _end(self._server)
+            self._server.end()
             self._server = None
 
 
-def _popen(*arguments: str, preload: Path | None) -> subprocess.Popen[bytes]:
-    preloaded = [] if preload is None else [str(preload), sysconfig.get_path("purelib")]
-    return subprocess.Popen(
-        # Not -I, which would ignore the hash seed that makes verdicts reproducible.
-        [sys.executable, "-s", "-S", "-P", "-B", "-m", "inside", *arguments, *preloaded],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        # One thread, since a process with several cannot be forked safely.
-        env={"PYTHONHASHSEED": "0", "PYTHONPATH": str(_FOLDER), "OPENBLAS_NUM_THREADS": "1"},
-        cwd="/",
-        start_new_session=True,
-    )
+class _Server:
+    """The server's process, and the socket that connects us (``inside/__main__.py``)."""
 
+    def __init__(self, mode: str, system_call_filter: str, *, preload: Path | None) -> None:
+        preloaded = [] if preload is None else [str(preload), sysconfig.get_path("purelib")]
+        arguments = [mode, system_call_filter, *preloaded]
+        self._socket, theirs = socket.socketpair()
+        with theirs:
+            self.process = subprocess.Popen(
+                # Not -I, which would ignore the hash seed that makes verdicts reproducible.
+                [sys.executable, "-s", "-S", "-P", "-B", "-m", "inside", *arguments],
+                stdin=theirs,
+                stdout=subprocess.DEVNULL,
+                # One thread, since a process with several cannot be forked safely.
+                env={
+                    "PYTHONHASHSEED": "0",
+                    "PYTHONPATH": str(_FOLDER),
+                    "OPENBLAS_NUM_THREADS": "1",
+                },
+                cwd="/",
+                start_new_session=True,
+            )
+        self._replies = self._socket.makefile("rb")
 
-def _end(server: subprocess.Popen[bytes]) -> None:
-    assert server.stdin is not None and server.stdout is not None
-    # At the end of its input the server kills a running program and exits.
-    with suppress(BrokenPipeError):  # it is gone, with input still unread
-        server.stdin.close()
-    server.stdout.close()
-    try:
-        server.wait(timeout=5)
-    except subprocess.TimeoutExpired:
-        server.kill()
-        server.wait()
+    def ask(
+        self, program: str, checker: str, names_may_shadow: bool, limits: Limits
+    ) -> dict[str, Any]:
+        """Have a program run, and return the reply."""
+        request = {"names_may_shadow": names_may_shadow, "limits": dataclasses.asdict(limits)}
+        files = [os.fdopen(os.memfd_create("text"), "w+b") for _ in range(2)]
+        for file, text in zip(files, (program, checker), strict=True):
+            # A lone surrogate cannot be encoded; a program that contains one is not Python.
+            file.write(text.encode(errors="replace"))
+            file.seek(0)
+        try:
+            message = [json.dumps(request).encode()]
+            socket.send_fds(self._socket, message, [file.fileno() for file in files])
+        except OSError as error:
+            raise SandboxError("the sandbox server is gone") from error
+        finally:
+            for file in files:
+                file.close()
+        return self.receive(timeout_s=limits.wall_s + _GRACE_S)
 
+    def receive(self, *, timeout_s: float) -> dict[str, Any]:
+        """Wait for a line of JSON. Raises SandboxError if none comes."""
+        self._socket.settimeout(timeout_s)
+        try:
+            line = self._replies.readline()
+        except TimeoutError as error:
+            raise SandboxError(
+                f"the sandbox server gave no reply within {timeout_s:.0f} s"
+            ) from error
+        except ConnectionError:
+            line = b""
+        if not line:
+            raise SandboxError("the sandbox server ended")
+        return json.loads(line)
 
-def _receive(server: subprocess.Popen[bytes], *, timeout_s: float) -> dict[str, Any]:
-    assert server.stdout is not None
-    readable, _, _ = select.select([server.stdout], [], [], timeout_s)
-    line = server.stdout.readline() if readable else b""
-    if not line:
-        state = "ended" if readable else f"gave no reply within {timeout_s:.0f} s"
-        raise SandboxError(f"the sandbox server {state}")
-    return json.loads(line)
+    def end(self) -> None:
+        """Close the socket, at whose end the server kills a running program and exits."""
+        self._replies.close()
+        self._socket.close()
+        try:
+            self.process.wait(timeout=5)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
 
 
 def _warn_of_what_is_missing(

@@ -6,9 +6,6 @@ inside``). So this package imports only the standard library, and its own module
 
 from dataclasses import dataclass
 
-HEADER_BYTES = 400
-"""Length of a request to the server, without its texts (``__main__``)."""
-
 
 @dataclass(frozen=True)
 class Limits:

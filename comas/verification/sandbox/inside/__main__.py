@@ -1,18 +1,18 @@
-"""The fork server: 400 bytes of JSON on its standard input request a run, a line of JSON answers.
+"""The fork server: for each JSON message on its standard input, a socket, it runs a program.
 
-    {"program": 31, "checker": 17, "names_may_shadow": false, "limits": {"wall_s": 10.0, ...}}
+    {"names_may_shadow": false, "limits": {"wall_s": 10.0, ...}}
 
-The program and the checker follow, of these lengths in bytes. The server moves them from pipe to
-pipe unread: only the process that runs one of them has it in memory, and no later one inherits it.
+The message passes two files, the texts of the program and its checker; the reply is a line of JSON.
+The server does not read the texts: only the process that runs one of them has it in memory.
 """
 
-import contextlib
 import gc
 import importlib
 import json
 import math
 import os
 import select
+import socket
 import sys
 import time
 import types
@@ -20,7 +20,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from . import HEADER_BYTES, Limits, file_rules, folder, namespaces, system
+from . import Limits, file_rules, folder, namespaces, system
 from .cell import BROKEN, FAILED, PASSED, STARTED, Cell
 from .processes import end_namespace, end_tree
 
@@ -33,6 +33,7 @@ PRELOADED = (
 work after each fork takes about as long as the fork."""
 
 _LOOK_EVERY_S = 0.02
+caller = socket.socket(fileno=0)
 
 
 class Server:
@@ -70,35 +71,18 @@ class Server:
             return None
 
     def serve(self) -> None:
-        while header := _read(HEADER_BYTES):
-            reply = self._run(json.loads(header))
+        while True:
+            request, texts, *_ = socket.recv_fds(caller, 4096, 2)
+            reply = self._run(json.loads(request), *texts) if request else None
             if reply is None:
                 return
             answer(reply)
 
-    def _run(self, request: dict[str, Any]) -> dict[str, Any] | None:
+    def _run(self, request: dict[str, Any], program: int, checker: int) -> dict[str, Any] | None:
         """Run one program; None if the caller is gone meanwhile."""
         limits = Limits(**request["limits"])
         deadline = time.monotonic() + limits.wall_s
         place = None if self._is_isolated else folder.make()
-        report, cell = self._start_cell(request, limits, place)
-        is_over = partial(folder.is_over, place, limits.disk_mib) if place else None
-        try:
-            is_abandoned = _wait(cell, deadline, is_over)
-        finally:
-            if place:
-                end_tree()
-                folder.remove(place)
-            else:
-                end_namespace(cell)
-        with open(report, "rb") as file:
-            return None if is_abandoned else _reply(file.read())
-
-    def _start_cell(
-        self, request: dict[str, Any], limits: Limits, place: str | None
-    ) -> tuple[int, int]:
-        """Start a cell and pass on its texts; returns the pipe it reports to and its process id."""
-        (program, program_end), (checker, checker_end) = os.pipe(), os.pipe()
         report, report_end = os.pipe()
         server = os.getpid()
         cell = os.fork()
@@ -115,20 +99,26 @@ class Server:
             ).enter(server=server)
         for descriptor in (program, checker, report_end):
             os.close(descriptor)
-        _pass_on(request["program"], program_end)
-        _pass_on(request["checker"], checker_end)
-        return report, cell
+        is_over = partial(folder.is_over, place, limits.disk_mib) if place else None
+        try:
+            is_abandoned = _wait(cell, deadline, is_over)
+        finally:
+            if place:
+                end_tree()
+                folder.remove(place)
+            else:
+                end_namespace(cell)
+        with open(report, "rb") as file:
+            return None if is_abandoned else _reply(file.read())
 
 
 def _import_file(file: str, packages: str) -> None:
-    """Import a module from its file, with the installed packages in the path. Its output is
-    discarded, since the server answers on standard output."""
+    """Import a module from its file, with the installed packages in the path."""
     sys.path.append(packages)
-    with open("/dev/null", "w") as null, contextlib.redirect_stdout(null):
-        name = os.path.basename(file).removesuffix(".py")
-        module = sys.modules[name] = types.ModuleType(name)
-        with open(file) as source:
-            exec(compile(source.read(), file, "exec"), vars(module))
+    name = os.path.basename(file).removesuffix(".py")
+    module = sys.modules[name] = types.ModuleType(name)
+    with open(file) as source:
+        exec(compile(source.read(), file, "exec"), vars(module))
 
 
 def _preload() -> None:
@@ -139,27 +129,6 @@ def _preload() -> None:
         importlib.import_module(name)
     os.register_at_fork = register
     importlib.import_module("random").seed(0)
-
-
-def _read(length: int) -> bytes:
-    """Exactly ``length`` bytes of the input; fewer at its end."""
-    content = b""
-    while len(content) < length and (part := os.read(0, length - len(content))):
-        content += part
-    return content
-
-
-def _pass_on(length: int, pipe: int) -> None:
-    """Move ``length`` bytes of the input into ``pipe`` and close it; drop them if it is broken."""
-    with open("/dev/null", "wb") as null:
-        moved = -1
-        while length and moved:  # nothing is moved at the end of the input
-            try:
-                moved = os.splice(0, pipe, length)
-            except BrokenPipeError:
-                moved = os.splice(0, null.fileno(), length)
-            length -= moved
-    os.close(pipe)
 
 
 def _wait(cell: int, deadline: float, is_over: Callable[[], bool] | None) -> bool:
@@ -192,8 +161,8 @@ def _reply(report: bytes) -> dict[str, Any]:
 
 def answer(reply: dict[str, Any]) -> None:
     try:
-        print(json.dumps(reply), flush=True)
-    except BrokenPipeError:  # the caller is gone, as after Ctrl-C
+        caller.sendall(json.dumps(reply).encode() + b"\n")
+    except ConnectionError:  # the caller is gone, as after Ctrl-C
         os._exit(1)
 
 
