@@ -36,7 +36,7 @@ from hostile_programs import CHECKER, HONEST, HOSTILE, OUTSIDE, Hostile, passes
 from outside import Outside, outside
 
 from comas.verification.sandbox import Limits, Sandbox, SandboxError
-from comas.verification.sandbox.inside import file_rules
+from comas.verification.sandbox.inside import bare
 from comas.verification.sandbox.system_call_filter import compile_filter
 
 LIMITS = Limits(cpu_s=1, wall_s=3.0)
@@ -172,7 +172,7 @@ def protections() -> set[str]:
         compile_filter(has_namespaces=False)
         found.add("seccomp")
     with suppress(OSError):
-        file_rules.version()
+        bare.version()
         found.add("landlock")
     return found
 

@@ -20,9 +20,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from . import Limits, file_rules, folder, namespaces, system
+from . import Limits, bare, namespaces, system
 from .cell import BROKEN, FAILED, PASSED, STARTED, Cell
-from .processes import end_namespace, end_tree
 
 PRELOADED = (
     *("random", "array", "bisect", "cmath", "collections", "copy", "dataclasses", "datetime"),
@@ -55,20 +54,18 @@ class Server:
             _import_file(*preloaded)
         os.environ.clear()
         _preload()
-        self.landlock = None if self._is_isolated else self._find_landlock()
+        self.landlock: int | None = None
+        if not self._is_isolated:
+            try:
+                self.landlock = bare.version()
+            except OSError as error:
+                self.missing["landlock"] = str(error)
         system.prctl(system.PR_SET_CHILD_SUBREAPER, 1)
         if self._is_isolated:
             namespaces.isolate()
         # Processes of its user can read neither the server's memory nor a cell's.
         system.prctl(system.PR_SET_DUMPABLE, 0)
         gc.freeze()
-
-    def _find_landlock(self) -> int | None:
-        try:
-            return file_rules.version()
-        except OSError as error:
-            self.missing["landlock"] = str(error)
-            return None
 
     def serve(self) -> None:
         while True:
@@ -82,7 +79,7 @@ class Server:
         """Run one program; None if the caller is gone meanwhile."""
         limits = Limits(**request["limits"])
         deadline = time.monotonic() + limits.wall_s
-        place = None if self._is_isolated else folder.make()
+        place = None if self._is_isolated else bare.make_folder()
         report, report_end = os.pipe()
         server = os.getpid()
         cell = os.fork()
@@ -99,15 +96,15 @@ class Server:
             ).enter(server=server)
         for descriptor in (program, checker, report_end):
             os.close(descriptor)
-        is_over = partial(folder.is_over, place, limits.disk_mib) if place else None
+        is_over = partial(bare.is_over, place, limits.disk_mib) if place else None
         try:
             is_abandoned = _wait(cell, deadline, is_over)
         finally:
             if place:
-                end_tree()
-                folder.remove(place)
+                bare.end_tree()
+                bare.remove_folder(place)
             else:
-                end_namespace(cell)
+                namespaces.end(cell)
         with open(report, "rb") as file:
             return None if is_abandoned else _reply(file.read())
 

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NoReturn
 
-from . import Limits, file_rules, folder, namespaces, system
+from . import Limits, bare, namespaces, system
 from .checking import check, serve
 
 STARTED, PASSED, BROKEN, FAILED = b"\x01", b"\x02", b"\x03", b"\x04"
@@ -101,7 +101,7 @@ class Cell:
 
     def _leave_the_rest_behind(self) -> None:
         if self.folder is not None:
-            os.chdir(folder.work_of(self.folder))
+            os.chdir(bare.work_of(self.folder))
             return
         namespaces.mount_empty_tmp(self.limits.disk_mib)
         if os.geteuid() == 0:
@@ -120,7 +120,7 @@ class Cell:
                 system.drop_capabilities()
             else:
                 _confine_to_folder(self.folder, user, has_rules=self.has_file_rules)
-                folder.keep_removed(self.folder)
+                bare.keep_removed(self.folder)
             _end_with_parent()  # after the change of the user, which undoes it
             if self.system_call_filter:
                 system.filter_system_calls(self.system_call_filter)
@@ -142,10 +142,10 @@ def _start(work: Callable[[], None]) -> int:
 
 
 def _confine_to_folder(place: str, user: int, *, has_rules: bool) -> None:
-    os.environ["TMPDIR"] = folder.work_of(place)
+    os.environ["TMPDIR"] = bare.work_of(place)
     library = os.open(os.path.dirname(os.__file__), os.O_PATH)
     if has_rules:
-        file_rules.restrict(
+        bare.restrict(
             readable=[*namespaces.library_folders(), "/dev/urandom"],
             writable=[place, "/dev/null"],
         )
