@@ -198,7 +198,7 @@ def _faults(sandbox: Sandbox, hostile: Hostile, things: Outside) -> list[str]:
         return [f"{_SLOW} before it began: {error}"]
     seconds = time.monotonic() - started
     assert sandbox._server is not None
-    left = psutil.Process(sandbox._server.pid).children(recursive=True)
+    left = psutil.Process(sandbox._server.process.pid).children(recursive=True)
     faults = _differences(before, things.state())
     if has_passed:
         faults.append("passes")

@@ -4,10 +4,10 @@ import json
 import re
 import reprlib
 import unicodedata
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, Protocol, TypeVar
+from typing import Annotated, Any, TypeVar
 
 from pydantic import AfterValidator, TypeAdapter, ValidationError
 from pydantic_core import PydanticCustomError
@@ -47,15 +47,7 @@ def _not_blank(text: str) -> str:
 Text = Annotated[str, AfterValidator(_not_blank)]
 
 
-class Identified(Protocol):
-    """A record with an id that is unique in its file."""
-
-    @property
-    def id(self) -> str: ...
-
-
-Kind = TypeVar("Kind", bound=Identified)
-Sound = TypeVar("Sound")
+Kind = TypeVar("Kind", bound=Any)
 
 
 @dataclass(frozen=True)
@@ -71,6 +63,8 @@ class Record:
     prompt: Text
     answer: Text
     source: Text
+    columns: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    """All columns of its row."""
 
     @property
     def gold(self) -> str:
@@ -80,16 +74,6 @@ class Record:
 
 
 RECORD = TypeAdapter(Record)
-
-
-@dataclass(frozen=True)
-class RecordWithColumns(Record):
-    """A record with all columns of its row."""
-
-    columns: Mapping[str, Any] = field(default_factory=dict)
-
-
-RECORD_WITH_COLUMNS = TypeAdapter(RecordWithColumns)
 
 
 @dataclass(frozen=True)
@@ -116,8 +100,7 @@ def load_questions(
 
     Raises DataError as ``sound_records`` does.
     """
-    rows = read_questions(name, rules, with_columns=with_columns or bool(verified_with))
-    records = sound_records(str(name), rows, example=_EXAMPLE)
+    records = sound_records(str(name), read_questions(name, rules), example=_EXAMPLE)
     questions = tuple(
         Question(r.id, r.task, r.prompt, _columns(r) if with_columns else {}) for r in records
     )
@@ -128,19 +111,19 @@ def load_questions(
     return QuestionSet(questions, answers)
 
 
-def _columns(record: Any) -> Mapping[str, Any]:
+def _columns(record: Record) -> Mapping[str, Any]:
     return {"source": record.source, **record.columns, "gold": record.answer}
 
 
 def sound_records(
-    name: str, records: Iterable[tuple[str, Sound | Invalid]], *, example: str
-) -> list[Sound]:
+    name: str, records: Iterable[tuple[str, Kind | Invalid]], *, example: str
+) -> list[Kind]:
     """The records of a file, if none is faulty.
 
     Raises DataError with the locations and reasons of invalid records, up to ``MAX_LISTED_ERRORS``
     kinds of faults.
     """
-    sound: list[Sound] = []
+    sound: list[Kind] = []
     faults: dict[str, str] = {}
     for location, record in records:
         if isinstance(record, Invalid):
@@ -148,27 +131,32 @@ def sound_records(
         else:
             sound.append(record)
     if faults:
-        raise DataError(_listed(name, faults, example=example))
+        count = f"{len(faults)} invalid record{'s' * (len(faults) != 1)}"
+        kinds = grouped(faults)
+        lines = [f"{count}; write each like {example}:"]
+        lines += [f"{name}, {kind}" for kind in kinds[:MAX_LISTED_ERRORS]]
+        if len(kinds) > MAX_LISTED_ERRORS:
+            lines.append(f"... and {len(kinds) - MAX_LISTED_ERRORS} more")
+        raise DataError("\n  ".join(lines))
     if not sound:
         raise DataError(f"{name} holds no record; write each like {example}")
     return sound
 
 
 def read_questions(
-    name: str | Path, rules: Data = RECORDS, *, with_columns: bool = False
+    name: str | Path, rules: Data = RECORDS
 ) -> Iterator[tuple[str, Record | Invalid]]:
     """(location, record) of each row of a file or dataset on the hub, or of each generated
     question; ids must differ. Raises DataError if it cannot be read."""
-    kind: TypeAdapter[Any] = RECORD_WITH_COLUMNS if with_columns else RECORD
     name = str(name)
     if name == reasoning_gym.NAME:
-        return _validated(reasoning_gym.generated_rows(rules), kind)
+        return _validated(reasoning_gym.generated_rows(rules), RECORD)
     source = source_of(name)
     records = (
         (location, _as_record(row, f"{source}/{number}", source=source, rules=rules))
         for number, (location, row) in enumerate(read_rows(name), start=1)
     )
-    return _validated(records, kind)
+    return _validated(records, RECORD)
 
 
 def read_records(path: Path, kind: TypeAdapter[Kind]) -> Iterator[tuple[str, Kind | Invalid]]:
@@ -182,21 +170,19 @@ def _validated(
 ) -> Iterator[tuple[str, Kind | Invalid]]:
     location_of_id: dict[str, str] = {}
     for location, row in rows:
-        record = row if isinstance(row, Invalid) else _record_or_fault(row, kind)
+        record: Any = row
+        if isinstance(row, Mapping):
+            try:
+                record = kind.validate_python(row)
+            except ValidationError as error:
+                record = Invalid(errors_in_words(error))
+        elif not isinstance(row, Invalid):
+            record = Invalid(f"Input should be an object, not {reprlib.repr(row)}")
         if not isinstance(record, Invalid):
             first = location_of_id.setdefault(record.id, location)
             if first != location:
                 record = Invalid(f"id {record.id!r} is already used in {first}")
         yield location, record
-
-
-def _record_or_fault(row: Any, kind: TypeAdapter[Kind]) -> Kind | Invalid:
-    if not isinstance(row, Mapping):
-        return Invalid(f"Input should be an object, not {reprlib.repr(row)}")
-    try:
-        return kind.validate_python(row)
-    except ValidationError as error:
-        return Invalid(errors_in_words(error))
 
 
 def _as_record(row: Any, name: str, *, source: str, rules: Data) -> Any:
@@ -270,21 +256,10 @@ def grouped(faults: Mapping[str, str]) -> list[str]:
     kinds: dict[str, list[str]] = {}
     for location, reason in faults.items():
         kinds.setdefault(_VARYING.sub("_", reason), []).append(location)
-    return [f"{_places(locations)}: {faults[locations[0]]}" for locations in kinds.values()]
-
-
-def _places(locations: Sequence[str]) -> str:
-    listed = ", ".join(locations[:MAX_LISTED_LOCATIONS])
-    if (count := len(locations)) == 1:
-        return listed
-    more = ", ..." * (count > MAX_LISTED_LOCATIONS)
-    return f"{listed}{more} ({count} records); the first"
-
-
-def _listed(name: str, faults: Mapping[str, str], *, example: str) -> str:
-    count = f"{len(faults)} invalid record{'s' * (len(faults) != 1)}; write each like {example}:"
-    kinds = grouped(faults)
-    lines = [count, *(f"{name}, {kind}" for kind in kinds[:MAX_LISTED_ERRORS])]
-    if len(kinds) > MAX_LISTED_ERRORS:
-        lines.append(f"... and {len(kinds) - MAX_LISTED_ERRORS} more")
-    return "\n  ".join(lines)
+    lines = []
+    for locations in kinds.values():
+        places, count = ", ".join(locations[:MAX_LISTED_LOCATIONS]), len(locations)
+        if count > 1:
+            places += f"{', ...' * (count > MAX_LISTED_LOCATIONS)} ({count} records); the first"
+        lines.append(f"{places}: {faults[locations[0]]}")
+    return lines

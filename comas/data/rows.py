@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 from huggingface_hub.errors import HfHubHTTPError
 from pydantic_core import from_json
@@ -100,12 +100,8 @@ def json_rows(path: Path) -> Iterator[tuple[str, Any]]:
 class _AsWritten(float):
     """A JSON number whose text keeps all its digits."""
 
-    text: str
-
-    def __new__(cls, text: str) -> Self:
-        number = super().__new__(cls, text)
-        number.text = text
-        return number
+    def __init__(self, text: str) -> None:
+        self.text = text
 
     def __str__(self) -> str:
         return self.text

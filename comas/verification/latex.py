@@ -235,9 +235,10 @@ def join_thousands(text: str) -> str:
 
     Example: ``"3,125 + (3,125)"`` gives ``"3125 + (3,125)"``.
     """
-    for number in reversed(outside(text, _BY_COMMAS)):
-        text = text[: number.start()] + number[0].replace(",", "") + text[number.end() :]
-    return text
+    depths = _depths(text, braces=False)
+    return _BY_COMMAS.sub(
+        lambda number: number[0] if depths[number.start()] else number[0].replace(",", ""), text
+    )
 
 
 def spelling(answer: str) -> str:
@@ -295,15 +296,6 @@ def split(text: str, separator: re.Pattern[str]) -> list[str]:
     return [text[start:end].strip() for start, end in zip(starts, ends, strict=True)]
 
 
-def outside(text: str, pattern: re.Pattern[str]) -> list[re.Match[str]]:
-    r"""The matches of ``pattern`` outside all brackets except LaTeX's own braces.
-
-    Example: of ``r"\frac{1}{2} + (3)"`` the digits 1 and 2 are outside.
-    """
-    depths = _depths(text, braces=False)
-    return [match for match in pattern.finditer(text) if depths[match.start()] == 0]
-
-
 def unwrap(text: str) -> tuple[str, str, str]:
     r"""The pair of brackets around the whole of ``text``, and the text between them.
 
@@ -326,6 +318,7 @@ def is_balanced(text: str) -> bool:
 
 
 def _depths(text: str, *, braces: bool = True) -> list[int]:
+    """The number of brackets around each character; ``braces=False`` does not count braces."""
     depths = [0] * (len(text) + 1)
     depth = position = 0
     for token in _BRACKET.finditer(text):

@@ -73,8 +73,7 @@ class Verifier:
         self._wall_limit_s = wall_limit_s
         self._num_workers = num_workers or min(len(os.sched_getaffinity(0)), MAX_WORKERS)
         self._chosen = chosen
-        self._isolation: Isolation = isolation or "allow_degraded"
-        self._is_settled = isolation is not None
+        self._isolation = isolation
         self._pools = [self._new_pool()]
         self._is_closed = False
         self._renewing = Lock()
@@ -97,7 +96,7 @@ class Verifier:
         from another thread.
         """
         items = list(items)
-        if not self._is_settled and any(form in SANDBOXED for form, _, _ in items):
+        if self._isolation is None and any(form in SANDBOXED for form, _, _ in items):
             _warn_unless_isolated()
         asked = {item: self._schedule(grader, item) for item in dict.fromkeys(items)}
         return self._waiting.submit(self._collect, items, asked, grader, on_verdict)
@@ -174,7 +173,7 @@ class Verifier:
         return ProcessPool(
             max_workers=self._num_workers,
             initializer=_prepare_worker,
-            initargs=(self._isolation, texts_read()),
+            initargs=(self._isolation or "allow_degraded", texts_read()),
             context=context,
         )
 

@@ -192,7 +192,10 @@ def _blend(job: Job, recipe: dict[str, Any]) -> Contents:
 def _content(
     job: Job, records: Sequence[Record], left_out: Mapping[str, int], recipe: dict[str, Any]
 ) -> tuple[str, Entry]:
-    text = json_lines(map(asdict, records))
+    text = json_lines(
+        {key: value for key, value in asdict(record).items() if key != "columns"}
+        for record in records
+    )
     entry = Entry(
         sha256=hashlib.sha256(text.encode()).hexdigest(),
         records=dict(Counter(record.source for record in records)),
