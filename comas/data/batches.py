@@ -40,8 +40,8 @@ def draw_batch(
 
 
 def fixed_subset(questions: Sequence[Question], num_questions: int | None) -> list[Question]:
-    """``num_questions`` (None: all) chosen by a hash of the id, so that they are the same for every
-    seed and step; in the given order. Raises DataError if there are fewer."""
+    """Return ``num_questions`` (None: all) chosen by a hash of the id, so that they are the same
+    for every seed and step; in the given order. Raises DataError if there are fewer."""
     if num_questions is None:
         return list(questions)
     if num_questions > len(questions):

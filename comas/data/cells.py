@@ -15,16 +15,15 @@ _PLACE = re.compile(r"-?\d+")
 
 
 def value_at(row: Mapping[str, Any], column: str) -> Any:
-    """The value of ``row`` in ``column``, whose name may lead into a column by dotted keys and
-    indices: in ``{"prompt": [{"role": "user", "content": "1 + 1?"}]}``, ``prompt.-1.content`` is
-    ``"1 + 1?"``, and ``prompt.content`` is ``["1 + 1?"]``. None for null and for numbers that are
-    not finite. Raises LookupError if there is no such column.
-    """
+    """Return the value of ``row`` in ``column``, whose name may lead into a column by dotted keys
+    and indices: in ``{"prompt": [{"role": "user", "content": "1 + 1?"}]}``, ``prompt.-1.content``
+    is ``"1 + 1?"``, and ``prompt.content`` is ``["1 + 1?"]``. None for null and for numbers that
+    are not finite. Raises LookupError if there is no such column."""
     return given(row[column] if column in row else reduce(_within, column.split("."), row))
 
 
 def has_column(row: Mapping[str, Any], column: str) -> bool:
-    """True if ``value_at`` finds the column, with or without a value."""
+    """Return True if ``value_at`` finds the column, with or without a value."""
     try:
         value_at(row, column)
     except LookupError:
@@ -33,17 +32,17 @@ def has_column(row: Mapping[str, Any], column: str) -> bool:
 
 
 def given(value: Any) -> Any:
-    """``value``; None for a number that is not finite, which marks a missing one."""
+    """Return ``value``; None for a number that is not finite, which marks a missing one."""
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def spells_missing(value: Any) -> bool:
-    """True if other programs write a missing value like this."""
+    """Return True if other programs write a missing value like this."""
     return isinstance(value, str) and value.strip().lower() in SPELLED_MISSING
 
 
 def text_of(value: Any, *, key: str, column: str) -> Any:
-    """``value``, or the text of a list of one message, as in chats of TRL and OpenAI. Raises
+    """Return ``value``, or the text of a list of one message, as in chats of TRL and OpenAI. Raises
     ValueError for other lists and mappings, with the setting that reads one of their texts."""
     if isinstance(value, list) and len(value) == 1 and has_column(value[0], "content"):
         value = value[0]["content"]

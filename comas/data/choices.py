@@ -47,13 +47,13 @@ def list_options(options: Sequence[str]) -> str:
 
 
 def gold_with_options(letter: str, prompt: str) -> str:
-    """The letter with the options at the end of ``prompt`` below it, for strict grading."""
+    """Return the letter, with the options at the end of ``prompt`` below it, for strict grading."""
     _, first, rest = prompt.rpartition(_FIRST)
     return f"{letter}\n{first.strip()} {rest}" if first else letter
 
 
 def _options(row: Mapping[str, Any], columns: Sequence[str]) -> list[str] | None:
-    """The options in a row; None if it has none of the columns."""
+    """Return the options in a row; None if it has none of the columns."""
     missing = [column for column in columns if not has_column(row, column)]
     if len(missing) == len(columns):
         return None
@@ -76,7 +76,7 @@ def _options(row: Mapping[str, Any], columns: Sequence[str]) -> list[str] | None
 def _labels(
     row: Mapping[str, Any], column: str | None, *, num_options: int
 ) -> Sequence[str] | None:
-    """The options' labels in a row; None if it has none."""
+    """Return the options' labels in a row; None if it has none."""
     labels = value_at(row, column) if column is not None and has_column(row, column) else None
     if labels is None:
         return None
@@ -102,7 +102,7 @@ def _texts(values: Sequence[Any], what: str) -> list[str]:
 
 
 def _letter(answer: Any, options: Sequence[str], labels: Sequence[str] | None = None) -> str:
-    """The letter of the right option."""
+    """Return the letter of the right option."""
     if len(options) < 2:
         raise ValueError(f"prompt: it lists no options; {_IN_PROMPT}")
     letters = LETTERS[: len(options)]

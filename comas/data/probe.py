@@ -46,5 +46,5 @@ _ITEM: TypeAdapter[ProbeItem] = TypeAdapter(Annotated[ProbeItem, AfterValidator(
 
 
 def load_probe(path: Path) -> list[ProbeItem]:
-    """The items of a JSON list or JSONL; raises DataError as ``sound_records`` does."""
+    """Return the items of a JSON list or JSONL; raises DataError as ``sound_records`` does."""
     return sound_records(str(path), read_records(path, _ITEM), example=_EXAMPLE)

@@ -153,7 +153,7 @@ def _fault(name: str, options: Mapping[str, Any], known: Mapping[str, Any]) -> s
 
 
 def _row(name: str, index: int, options: dict[str, Any], entry: dict[str, Any]) -> dict[str, str]:
-    """The record of a question; its id tells how it was generated."""
+    """Return the record of a question; its id tells how it was generated."""
     text = repr(_plain(entry))
     ast.literal_eval(text)  # raises if an entry is not a literal
     return {

@@ -118,7 +118,7 @@ def _columns(record: Record) -> Mapping[str, Any]:
 def sound_records(
     name: str, records: Iterable[tuple[str, Kind | Invalid]], *, example: str
 ) -> list[Kind]:
-    """The records of a file, if none is faulty.
+    """Return the records of a file, if none is faulty.
 
     Raises DataError with the locations and reasons of invalid records, up to ``MAX_LISTED_ERRORS``
     kinds of faults.
@@ -146,7 +146,7 @@ def sound_records(
 def read_questions(
     name: str | Path, rules: Data = RECORDS
 ) -> Iterator[tuple[str, Record | Invalid]]:
-    """(location, record) of each row of a file or dataset on the hub, or of each generated
+    """Yield (location, record) of each row of a file or dataset on the hub, or of each generated
     question; ids must differ. Raises DataError if it cannot be read."""
     name = str(name)
     if name == reasoning_gym.NAME:
@@ -160,8 +160,8 @@ def read_questions(
 
 
 def read_records(path: Path, kind: TypeAdapter[Kind]) -> Iterator[tuple[str, Kind | Invalid]]:
-    """(location, record) of each record of a JSON list or JSONL, whose ids must differ. Raises
-    DataError as ``json_rows``."""
+    """Yield (location, record) of each record of a JSON list or JSONL, whose ids must differ.
+    Raises DataError as ``json_rows`` does."""
     return _validated(json_rows(path), kind)
 
 
@@ -186,7 +186,7 @@ def _validated(
 
 
 def _as_record(row: Any, name: str, *, source: str, rules: Data) -> Any:
-    """A row as a record, not yet validated; ``name`` is its id unless the row has one.
+    """Return a row as a record, not yet validated; ``name`` is its id unless the row has one.
 
     Example, with ``data.columns.prompt=question``, ``data.domain=math`` and
     ``data.answer_after="####"``: ``{"question": "48 + 23?", "answer": "40 + 31 #### 71"}`` gives
@@ -218,7 +218,7 @@ def _as_record(row: Any, name: str, *, source: str, rules: Data) -> Any:
 def _prompt_and_answer(
     record: Mapping[str, Any], columns: Mapping[str, str], *, mark: str | None
 ) -> dict[str, Any]:
-    """The texts of both; an answer to a choice may still be a number. Raises ValueError."""
+    """Return both texts; an answer to a choice may still be a number. Raises ValueError."""
     prompt = text_of(record["prompt"], key="prompt", column=columns["prompt"])
     answer = text_of(record["answer"], key="answer", column=columns["answer"])
     is_choice = record["task"] == "choice"
@@ -251,7 +251,7 @@ def _missing(key: str, column: str | None, row: Mapping[str, Any]) -> str:
 
 
 def grouped(faults: Mapping[str, str]) -> list[str]:
-    """One line for each kind of fault: locations and the reason of the first, such as
+    """Return one line for each kind of fault: locations and the reason of the first, such as
     ``"line 3, line 4 (2 records); the first: id 'a' is already used in line 2"``."""
     kinds: dict[str, list[str]] = {}
     for location, reason in faults.items():

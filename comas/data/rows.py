@@ -45,8 +45,8 @@ class Invalid:
 
 
 def read_rows(name: str) -> Iterator[tuple[str, Any]]:
-    """(location, row) of a CSV, Parquet, JSON or JSONL file, or of a dataset on the hub, such as
-    ``("row 1", {"question": "Janet's ducks ...", "answer": "... #### 18"})``.
+    """Yield (location, row) of a CSV, Parquet, JSON or JSONL file, or of a dataset on the hub, such
+    as ``("row 1", {"question": "Janet's ducks ...", "answer": "... #### 18"})``.
 
     A row is a mapping, ``Invalid``, or any other JSON value. Cells of a CSV stay text ("007").
     Raises DataError if it cannot be read.
@@ -66,13 +66,13 @@ def read_rows(name: str) -> Iterator[tuple[str, Any]]:
 
 
 def source_of(name: str) -> str:
-    """The default ``source`` of records: "openai/gsm8k", or a file's name, "mine"."""
+    """Return the default ``source`` of records: "openai/gsm8k", or a file's name, "mine"."""
     return str(_hub_parts(name)[0]) if name.startswith(HUB) else Path(name).stem
 
 
 def json_rows(path: Path) -> Iterator[tuple[str, Any]]:
-    """(location, row) of each record of a JSON list or JSONL; ``Invalid`` for a line that is broken
-    or repeats a key.
+    """Yield (location, row) of each record of a JSON list or JSONL; ``Invalid`` for a line that is
+    broken or repeats a key.
 
     Raises DataError if the file cannot be read, or begins like a JSON list and is none.
     """
@@ -108,7 +108,7 @@ class _AsWritten(float):
 
 
 def _parsed(content: bytes) -> Any:
-    """The value of JSON; raises ValueError if it is invalid or repeats a key."""
+    """Return the value of JSON; raises ValueError if it is invalid or repeats a key."""
     from_json(content)  # refuses half of a surrogate pair, unlike json.loads
     return json.loads(content, object_pairs_hook=_object, parse_float=_AsWritten)
 
@@ -124,7 +124,7 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 def hub_rows(
     name: str, *, config: str | None, split: str, revision: str | None
 ) -> Iterator[Mapping[str, Any]]:
-    """The rows of a dataset on the hub. Raises DataError if they cannot be had."""
+    """Yield the rows of a dataset on the hub. Raises DataError if it cannot be read."""
     import datasets
     from datasets.exceptions import DatasetsError
 
@@ -140,7 +140,7 @@ def hub_rows(
 
 
 def _utf8(path: Path) -> bytes:
-    """The content of a file in UTF-8, without its byte order mark; raises DataError."""
+    """Return the content of a file in UTF-8, without its byte order mark; raises DataError."""
     try:
         content = path.read_bytes()
     except OSError as error:
@@ -178,7 +178,8 @@ def _csv_rows(path: Path) -> Iterator[tuple[str, Any]]:
 
 
 def _whole(row: dict[Any, Any], num_columns: int) -> dict[str, str | None] | Invalid:
-    """``row`` with None for empty cells; Invalid if the number of values and columns differ."""
+    """Return ``row`` with None for empty cells; Invalid if it has more or fewer values than
+    columns."""
     num_values = sum(value is not None for value in row.values())
     if None not in row and num_values == num_columns:
         return {column: value or None for column, value in row.items()}
@@ -200,7 +201,7 @@ def _parquet_rows(path: Path) -> Iterator[Mapping[str, Any]]:
 
 
 def _hub_parts(name: str) -> tuple[Any, ...]:
-    """Path, revision, config and split, None if missing; raises DataError."""
+    """Return path, revision, config and split, None if missing; raises DataError."""
     parts = HUB_NAME.fullmatch(name)
     if parts is None:
         raise DataError(f"{name!r} is not a dataset of the hub: write it like {HUB_FORM}")

@@ -77,8 +77,8 @@ _REWRITES = [
 
 
 def is_equal_expression(gold: str, answer: str) -> bool:
-    r"""True if ``answer`` has the value of ``gold``, both normalized LaTeX without a unit; False if
-    it cannot be read or compared. Raises ValueError if the gold cannot be read."""
+    r"""Return True if ``answer`` has the value of ``gold``, both normalized LaTeX without a unit;
+    False if it cannot be read or compared. Raises ValueError if the gold cannot be read."""
     if _INTEGER.fullmatch(answer) and _INTEGER.fullmatch(gold):
         return int(answer) == int(gold)
     if _has_letters_in_other_case(gold, answer):
@@ -89,12 +89,12 @@ def is_equal_expression(gold: str, answer: str) -> bool:
 
 
 def read_computable(text: str) -> list[Any]:
-    """``read``, without an expression that takes more than ``MAX_DIGITS`` digits to compute."""
+    """Do what ``read`` does, but drop expressions that take over ``MAX_DIGITS`` digits to compute."""
     return [expression for expression in read(text) if _digits(expression) < MAX_DIGITS]
 
 
 def are_equal(expected: list[Any], actual: list[Any]) -> bool:
-    """True if math-verify finds two results of ``read`` equal, with exact values."""
+    """Return True if math-verify finds two results of ``read`` equal, with exact values."""
     digits = sum(max(map(_digits, expressions), default=0) for expressions in (expected, actual))
     return verify(
         expected,
@@ -105,7 +105,7 @@ def are_equal(expected: list[Any], actual: list[Any]) -> bool:
 
 
 def _digits(expression: Any, sizes: Mapping[Any, float] = MappingProxyType({})) -> float:
-    """Estimate, rather too high, of the digits or terms needed to compute ``expression``: at least
+    """Estimate, rather too high, the digits or terms needed to compute ``expression``: at least
     those of numerator and denominator. ``sizes``: the digits of variables."""
     parts = [_digits(part, sizes) for part in getattr(expression, "args", ())]
     most = max(parts, default=0.5)
@@ -135,7 +135,7 @@ def _digits(expression: Any, sizes: Mapping[Any, float] = MappingProxyType({})) 
 
 
 def _has_letters_in_other_case(gold: str, answer: str) -> bool:
-    """True if x is in one and X in the other, which to math-verify are the same variable."""
+    """Return True if x is in one and X in the other, which to math-verify are the same variable."""
     in_gold, in_answer = set(_COMMAND.sub("", gold)), set(_COMMAND.sub("", answer))
     named = in_gold | in_answer
     return any(letter.isalpha() and letter.swapcase() in named for letter in in_gold ^ in_answer)
@@ -143,7 +143,7 @@ def _has_letters_in_other_case(gold: str, answer: str) -> bool:
 
 @lru_cache(maxsize=4096)
 def read_gold(gold: str) -> list[Any]:
-    """``read``, once for all answers to a question. Raises ValueError if it cannot be read."""
+    """Do what ``read`` does, once for all answers. Raises ValueError if the gold cannot be read."""
     expressions = read(gold)
     if not expressions:
         raise ValueError(f"the gold answer {gold!r} cannot be read as math")
@@ -151,7 +151,7 @@ def read_gold(gold: str) -> list[Any]:
 
 
 def read(text: str) -> list[Any]:
-    """The expression of the whole ``text``; empty if math-verify cannot read it."""
+    """Return the expression of the whole ``text``; empty if math-verify cannot read it."""
     for pattern, replacement in _REWRITES:
         text = pattern.sub(replacement, text)
     if _REFUSED.search(text) or not is_balanced(text):
@@ -185,7 +185,7 @@ def _tell_cases_apart(text: str) -> str:
 
 
 def _as_fraction(decimal: re.Match[str]) -> str:
-    r"""``0.75`` as ``\frac{75}{100}``, and ``0.\overline{3}`` as ``\frac{3}{9}``."""
+    r"""Write ``0.75`` as ``\frac{75}{100}``, and ``0.\overline{3}`` as ``\frac{3}{9}``."""
     whole, places, repeated = decimal[1], decimal[2], decimal[3] or ""
     if not repeated:
         return rf"\frac{{{whole}{places}}}{{{10 ** len(places)}}}" if places else whole

@@ -38,7 +38,7 @@ class _Box(NamedTuple):
 
 
 def last_boxed(response: str) -> str | None:
-    r"""The stripped content of the last balanced ``\boxed{...}``; None if there is none.
+    r"""Return the stripped content of the last balanced ``\boxed{...}``; None if there is none.
 
     Of nested boxes the innermost counts; boxes that are cut off, empty, or hold only dots do not.
     ``\fbox{...}`` and ``\boxed 5`` are boxes too.
@@ -48,22 +48,22 @@ def last_boxed(response: str) -> str | None:
 
 
 def last_plainly_boxed(response: str) -> str | None:
-    r"""Likewise, but of ``\boxed{...}`` only, and None if the last one is empty: the rule that
-    published results and data sets were made with."""
+    r"""Return the content of the last ``\boxed{...}``, None if it is empty or missing: the rule
+    that published results and data sets were made with."""
     boxes = _boxes(response, _PLAIN_TOKEN)
     return _content(response, boxes[-1]) or None if boxes else None
 
 
 def last_boxed_list(response: str) -> str | None:
-    r"""``last_boxed``, but boxes joined by a comma, "and" or "or" are one list: ``"so \boxed{2} or
-    \boxed{5}"`` gives ``"2 or 5"``."""
+    r"""Do what ``last_boxed`` does, but read boxes joined by a comma, "and" or "or" as one list:
+    ``"so \boxed{2} or \boxed{5}"`` gives ``"2 or 5"``."""
     boxes = _joined(response)
     contents = dict.fromkeys(_content(response, box) for box in boxes)
     return (" or " if _is_choice(response, boxes) else ", ").join(contents) or None
 
 
 def last_alternatives(response: str) -> list[str]:
-    r"""The boxes of ``last_boxed_list`` if joined by "or", else empty: ``\boxed{1/2} or
+    r"""Return the boxes of ``last_boxed_list`` if joined by "or", else empty: ``\boxed{1/2} or
     \boxed{0.5}`` may be one answer in two forms."""
     boxes = _joined(response)
     return [_content(response, box) for box in boxes] if _is_choice(response, boxes) else []
@@ -83,12 +83,12 @@ def _is_choice(response: str, boxes: list[_Box]) -> bool:
 
 
 def _filled(response: str) -> list[_Box]:
-    """All boxes except empty ones."""
+    """Return all boxes except empty ones."""
     return [box for box in _boxes(response) if not _PLACEHOLDER.fullmatch(_content(response, box))]
 
 
 def _boxes(response: str, token_pattern: re.Pattern[str] = _TOKEN) -> list[_Box]:
-    """All innermost balanced boxes, in order, in linear time."""
+    """Return all innermost balanced boxes, in order, in linear time."""
     boxes: list[_Box] = []
     opened: list[re.Match[str]] = []
     for token in token_pattern.finditer(response):

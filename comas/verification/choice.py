@@ -63,7 +63,7 @@ def verify_choice(response: str, gold: str) -> Verdict:
 
 
 def read_letter(text: str, options: Mapping[str, str] | None = None) -> str | None:
-    r"""The letter that ``text`` names, in upper case; None if it names none or several.
+    r"""Return the letter that ``text`` names, in upper case; None if it names none or several.
 
     The text of its option (``options``: letter -> text) may follow; if options are unknown, any
     text that cannot name another letter: ``r"\text{(a) Wrong}"`` gives ``"A"``, "A dog" None.

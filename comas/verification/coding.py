@@ -71,7 +71,7 @@ def verify_coding_published(response: str, gold: str) -> Verdict:
 
 
 def last_python_block(response: str) -> str | None:
-    """The code of the last closed ```` ```python ```` block; None if there is none.
+    """Return the code of the last closed ```` ```python ```` block; None if there is none.
 
     Blocks may be indented, quoted or in a list. Of several the last counts, since a later one
     corrects an earlier.
@@ -94,7 +94,7 @@ def last_python_block(response: str) -> str | None:
 
 
 def _closes(fence: re.Match[str], opening: re.Match[str]) -> bool:
-    """True if a fence ends the block; one that is indented by four more columns is code."""
+    """Return True if a fence ends the block; one that is indented by four more columns is code."""
     depth, own = (len(each["before"].expandtabs(4)) for each in (opening, fence))
     return (
         own < depth + 4
@@ -105,8 +105,8 @@ def _closes(fence: re.Match[str], opening: re.Match[str]) -> bool:
 
 @lru_cache(maxsize=1024)
 def examine_checker(gold: str) -> bool:
-    """True if the program's names should come before builtins and standard modules: the checker
-    uses no other name of the program, as in ``assert sum(10, 15) == 6``.
+    """Return True if the program's names should come before builtins and standard modules: the
+    checker uses no other name of the program, as in ``assert sum(10, 15) == 6``.
 
     Raises ValueError if the checker is not Python, asserts a tuple, imports modules that the
     sandbox lacks, or calls ``unittest.main``.
@@ -169,7 +169,7 @@ def _imported(tree: ast.AST) -> set[str]:
 
 
 def _free_names(code: str) -> set[str]:
-    """Names that the code uses but never binds."""
+    """Return names that the code uses but never binds."""
     used, bound = set(), {"__class__"}  # implicitly used by calls of super()
     tables = [symtable.symtable(code, "<checker>", "exec")]
     while tables:

@@ -91,7 +91,7 @@ def _as_list(system: re.Match[str]) -> str:
 
 
 def _as_root(root: re.Match[str]) -> str:
-    """``sqrt(2 + sqrt(3))`` with braces instead of parentheses."""
+    """Write ``sqrt(2 + sqrt(3))`` with braces instead of parentheses."""
     return rf"\sqrt{'[3]' * (root[1] == 'cb')}{{{_ROOT.sub(_as_root, root[2])}}}"
 
 
@@ -99,7 +99,7 @@ _ROOT = re.compile(rf"(?<![a-zA-Z])(?:\\?(?:sq|(cb))rt) ?{_PARENTHESES}")
 
 
 def _as_international(interval: re.Match[str]) -> str:
-    """``]2, 3[`` is the open interval ``(2, 3)``."""
+    """Write ``]2, 3[``, the open interval, as ``(2, 3)``."""
     opening, inner, closing = interval.groups()
     return f"{'(' if opening == ']' else opening}{inner}{')' if closing == '[' else closing}"
 
@@ -108,7 +108,7 @@ _Rewriting = str | Callable[[re.Match[str]], str]
 
 
 def _word(words: str) -> str:
-    r"""The pattern of words with or without ``\text``."""
+    r"""Return the pattern of words with or without ``\text``."""
     return rf"(?:\\text ?\{{ ?(?:{words}) ?\}}|(?<![a-zA-Z\\])(?:{words})(?![a-zA-Z]))"
 
 
@@ -242,7 +242,7 @@ def join_thousands(text: str) -> str:
 
 
 def spelling(answer: str) -> str:
-    r"""``normalize`` without spaces, to compare answers by; 0.5 and 1/2 have different spellings.
+    r"""Return ``normalize`` without spaces, to compare answers; 0.5 and 1/2 are spelt differently.
 
     An answer longer than ``MAX_ANSWER_CHARS`` stays unchanged, as it could take minutes.
     """
@@ -252,14 +252,14 @@ def spelling(answer: str) -> str:
 
 
 def spelled_answer(response: str) -> str | None:
-    r"""The ``spelling`` of the last ``\boxed{}`` of a response; None without one."""
+    r"""Return the ``spelling`` of the last ``\boxed{}`` of a response; None without one."""
     boxed = last_boxed(response)
     return None if boxed is None else spelling(boxed) or None
 
 
 def compared_as(response: str) -> str:
-    """A key that is equal for equal answers: ``spelled_answer``, or the whole response if nothing
-    is boxed, as in a program."""
+    """Return a key that is equal for equal answers: ``spelled_answer``, or the whole response if
+    nothing is boxed, as in a program."""
     return spelled_answer(response) or response.strip()
 
 
@@ -271,7 +271,7 @@ def _in_latex(text: str) -> str:
 
 
 def _latex_of(character: str) -> tuple[str, str]:
-    """The typeset form of a character, and its meaning."""
+    """Return the typeset form of a character, and its meaning."""
     if character < "\x80" or character in _UNICODE:
         return "", _UNICODE.get(character, character)
     form, *codes = unicodedata.decomposition(character).split() or [""]
@@ -297,7 +297,7 @@ def split(text: str, separator: re.Pattern[str]) -> list[str]:
 
 
 def unwrap(text: str) -> tuple[str, str, str]:
-    r"""The pair of brackets around the whole of ``text``, and the text between them.
+    r"""Return the pair of brackets around the whole of ``text``, and the text between them.
 
     Example: ``"[2, 3)"`` gives ``("[", "2, 3", ")")``, ``"(x)(y)"`` gives ``("", "(x)(y)", "")``.
     """
@@ -312,7 +312,7 @@ def unwrap(text: str) -> tuple[str, str, str]:
 
 
 def is_balanced(text: str) -> bool:
-    """True if brackets, of any kind, open and close equally often and in order."""
+    """Return True if brackets, of any kind, open and close equally often and in order."""
     depths = _depths(text)
     return depths[-1] == 0 and min(depths) == 0
 

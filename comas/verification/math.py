@@ -129,7 +129,7 @@ def _is_equal(gold: str, answer: str) -> bool:
 
 
 def _as_pair(text: str) -> list[str]:
-    """``x = 1, y = 2`` as ``["(1, 2)"]``; empty unless it names two unknowns or more."""
+    """Return ``x = 1, y = 2`` as ``["(1, 2)"]``; empty unless it names two unknowns or more."""
     values = dict(map(_named, elements := split(text, _LIST_SEPARATOR)))
     if "" in values or not 1 < len(values) == len(elements):
         return []
@@ -146,7 +146,7 @@ def _is_equal_list(gold: str, answer: str) -> bool:
 
 
 def _match(wanted: Sequence[str], given: Sequence[str], *, names_needed: bool) -> bool:
-    """True if each wanted element is given exactly once, in any order."""
+    """Return True if each wanted element is given exactly once, in any order."""
     left = list(given)
     for element in wanted:
         equal = (one for one in left if _is_equal_element(element, one, name_needed=names_needed))
@@ -157,7 +157,7 @@ def _match(wanted: Sequence[str], given: Sequence[str], *, names_needed: bool) -
 
 
 def _elements(text: str) -> list[str]:
-    r"""The elements of a list or set; ``\pm`` makes two."""
+    r"""Return the elements of a list or set; ``\pm`` makes two."""
     sides = _sides(text)
     is_named = len(sides) > 1 and is_asked_for(sides[0])
     opening, inner, _ = unwrap(sides[-1] if is_named else text)
@@ -196,7 +196,7 @@ def _is_equal_element(gold: str, answer: str, *, name_needed: bool) -> bool:
 
 
 def _sides(text: str) -> list[str]:
-    """The sides of a chain of equations, a name first, without an added approximation."""
+    """Return the sides of a chain of equations, a name first, without an added approximation."""
     exact, *approximate = split(text, _APPROXIMATION)
     if approximate and (not exact or is_name(exact)):
         return [side for side in (exact, approximate[0]) if side]
@@ -206,7 +206,7 @@ def _sides(text: str) -> list[str]:
 
 
 def _named(text: str) -> tuple[str, str]:
-    """An unknown's name ("" for none) and its value: "x = 5" gives ("x", "5")."""
+    """Return an unknown's name ("" for none) and its value: "x = 5" gives ("x", "5")."""
     sides = _sides(text)
     if len(sides) > 1 and is_name(sides[0]):
         return sides[0], sides[-1]
@@ -240,7 +240,7 @@ def _is_equal_value(gold: str, answer: str) -> bool:
 
 
 def _as_tuple(text: str) -> str:
-    """A row or column vector as a tuple; any other text unchanged."""
+    """Return a row or column vector as a tuple; any other text unchanged."""
     vector = _VECTOR.fullmatch(text)
     if vector is None or ("&" in vector[1]) == (r"\\" in vector[1]):
         return text
@@ -282,7 +282,7 @@ def _in_radians(angle: Quantity) -> str:
 
 
 def _are_units_compatible(wanted: Quantity, given: Quantity) -> bool:
-    """True if the units are equal or one is missing; a percent sign is a unit too."""
+    """Return True if the units are equal or one is missing; a percent sign is a unit too."""
     if wanted.unit_alters or given.unit_alters:
         return wanted.unit == given.unit and wanted.unit_alters == given.unit_alters
     units = [quantity.unit or "%" * quantity.value.endswith("%") for quantity in (wanted, given)]
@@ -290,8 +290,8 @@ def _are_units_compatible(wanted: Quantity, given: Quantity) -> bool:
 
 
 def _read_quantity(text: str, *, unit_expected: bool = False) -> tuple[Quantity, str]:
-    r"""A quantity with its base, as of 2134_6, or its modulus, as of ``5 \pmod 8`` (reduced by it);
-    "" for neither."""
+    r"""Return a quantity with its base, as of 2134_6, or its modulus, as of ``5 \pmod 8`` (reduced
+    by it); "" for neither."""
     text = unwrapped_number(text)
     if congruence := _CONGRUENCE.fullmatch(text):
         residue, modulus = congruence.groups()

@@ -19,7 +19,7 @@ _PLAIN_NUMBER = re.compile(r"[-+]?(?:[0-9][0-9,]*(?:\.[0-9]*)?|\.[0-9]+)")
 
 
 def verify_math_published(response: str, gold: str) -> Verdict:
-    r"""math-verify by default: the whole response against the bare gold.
+    r"""Judge the whole response against the bare gold by math-verify's defaults.
 
     Faults: it may read only a part of a bare gold, so that 45 passes for ``45 \pi``, 29 for
     ``\frac 29`` and 2 for a vector that ends in 2, while ``\boxed{gold}`` fails for many golds
@@ -33,8 +33,8 @@ def verify_math_published(response: str, gold: str) -> Verdict:
 
 
 def verify_math_by_library(response: str, gold: str) -> Verdict:
-    r"""math-verify on the whole response against the boxed gold, as lm-evaluation-harness reports
-    for minerva_math (``math_verify``) and open-r1 rewards.
+    r"""Judge the whole response against the boxed gold by math-verify, as lm-evaluation-harness
+    does for minerva_math (``math_verify``) and open-r1 for its rewards.
 
     No box is needed: it reads ``The answer is $\frac{1}{2}$.``. Faults: it rounds decimals to 6
     places, reads ``2(3)`` as a sum, and knows neither words nor most units.
@@ -55,7 +55,7 @@ def _by_math_verify(response: str, *, expected: list[Any]) -> Verdict:
 
 
 def verify_choice_published(response: str, gold: str) -> Verdict:
-    r"""The last ``\boxed{}`` that holds exactly A, B, C or D.
+    r"""Judge the last ``\boxed{}`` that holds exactly A, B, C or D.
 
     Faults: ``\boxed{(A)}``, ``\boxed{\text{A}}``, ``\boxed{A.}``, ``\boxed{ A }`` and
     ``\boxed{A) ...}`` are skipped, so that an earlier box counts, and E is never right.
@@ -67,7 +67,7 @@ def verify_choice_published(response: str, gold: str) -> Verdict:
 
 
 def verify_science_published(response: str, gold: str) -> Verdict:
-    r"""The last ``\boxed{}`` as Python's ``float`` reads it, within 5 % of the gold.
+    r"""Judge whether the last ``\boxed{}``, read by Python's ``float``, is within 5 % of the gold.
 
     Faults: any notation but plain digits is unanswered (``\boxed{x = 2.5}``, ``\boxed{2.5\%}``,
     ``\boxed{3.2e-5}``), ``\boxed{89,034.79}`` is wrong, since ``float`` does not read it, and a

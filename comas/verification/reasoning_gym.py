@@ -69,7 +69,7 @@ def verify_reasoning_gym(response: str, gold: str) -> Verdict:
 
 
 def try_tasks(golds: Iterable[str]) -> str:
-    """Judge each task's own answer to its first question; returns the tasks. Raises ValueError if
+    """Judge each task's own answer to its first question; return the tasks. Raises ValueError if
     one is not right, or if the sandbox cannot run."""
     first: dict[str, Gold] = {}
     for gold in map(Gold.read, golds):

@@ -49,8 +49,8 @@ def _replace_evaluation() -> None:
 
 
 def is_right(task: str, options: dict[str, Any], entry: str, answer: str) -> bool:
-    """True if the task's ``score_answer`` gives ``answer`` full marks for ``entry``, a Python
-    literal."""
+    """Return True if the task's ``score_answer`` gives ``answer`` full marks for ``entry``, a
+    Python literal."""
     dataset = create_dataset(task, **options)
     return bool(dataset.score_answer(answer, ast.literal_eval(entry)) >= 1)
 

@@ -68,7 +68,7 @@ def verify_science(response: str, gold: str) -> Verdict:
 
 
 def is_exact(response: str, gold: str) -> bool:
-    """True if the answer equals ``gold`` to nine digits, or if either is no number."""
+    """Return True if the answer equals ``gold`` to nine digits, or if either is no number."""
     wanted = read_number(gold)
     found = read_number(last_boxed_list(response) or "")
     pairs = [(value, each) for value in found for each in wanted]

@@ -30,7 +30,7 @@ _NamedSet = tuple[frozenset[str], sympy.Set]
 
 
 def is_set(text: str) -> bool:
-    """True if ``text`` can only be a set of numbers; ``(1, 2)`` may also be a pair."""
+    """Return True if ``text`` can only be a set of numbers; ``(1, 2)`` may also be a pair."""
     if _SET_SIGN.search(text):
         return True
     *_, text = split(text, _ELEMENT_OF)
@@ -96,7 +96,7 @@ def _read_expression(text: str, names: frozenset[str]) -> _NamedSet | None:
 
 
 def _joined(parts: list[str], join: Callable[..., sympy.Set]) -> _NamedSet | None:
-    """The parts as one set; None if one part is the whole, so that they are alternatives."""
+    """Return the parts as one set; None if one part is the whole, so that they are alternatives."""
     sets = [one for part in parts if (one := _read_set(part)) is not None]
     names = frozenset[str]().union(*(names for names, _ in sets))
     if len(sets) < len(parts) or len(names) > 1:

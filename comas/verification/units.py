@@ -33,7 +33,7 @@ _SHORT_NAMES = {*_SCALES, *_POWERS, *VOCABULARY["units"].split()}
 UNIT_LETTERS = frozenset("msghLlNJKWVACT")
 """One-letter units outside ``\\text``, in a ratio or alone after a number."""
 _TEXT_LETTERS = UNIT_LETTERS | frozenset("dtFHkMB")
-"""Likewise in ``\\text``, with thousands to billions: all other letters are variables."""
+r"""One-letter units in ``\text``, with thousands to billions: all other letters are variables."""
 
 _SIGNS = {"pounds": "\u00a3", "Omega": "\u03a9", "AA": "\u00c5", "mu": "\u00b5", "$": "$"}
 _SIGN = r"\\(pounds|Omega|AA|mu)(?![a-zA-Z])|\\(\$)"
@@ -105,8 +105,8 @@ def read_quantity(text: str, *, unit_expected: bool = False) -> Quantity:
 
 
 def is_unit(text: str) -> bool:
-    r"""True if ``text`` (normalized LaTeX) can be a unit, such as ``"m/s^{2}"``, and does not
-    change the number."""
+    r"""Return True if ``text`` (normalized LaTeX) can be a unit, such as ``"m/s^{2}"``, and does
+    not change the number."""
     return (
         bool(_WHOLE.fullmatch(text))
         and not _alters(_tokens(text))
@@ -115,14 +115,14 @@ def is_unit(text: str) -> bool:
 
 
 def _alters(words: Sequence[str]) -> bool:
-    """True if these words change the number before them."""
+    """Return True if these words change the number before them."""
     is_power_alone = bool(words) and all(word in _POWERS or word in "()/" for word in words)
     described = " ".join(word for word in words if word not in _POWERS)
     return is_power_alone or not is_plain(described)
 
 
 def _is_surely_unit(text: str) -> bool:
-    r"""True if all words outside ``\text`` are units rather than products of letters."""
+    r"""Return True if all words outside ``\text`` are units rather than products of letters."""
     is_ratio = bool(re.search(r"[/^]|\\frac", text))
     return all(
         word in _SHORT_NAMES
@@ -139,7 +139,7 @@ def _bare_words(unit: str) -> list[str]:
 
 
 def _tokens(unit: str) -> list[str]:
-    r"""The words, powers, slashes and brackets of a unit; ``\frac{a}{b}`` is ``a/(b)``."""
+    r"""Return the words, powers, slashes and brackets of a unit; ``\frac{a}{b}`` is ``a/(b)``."""
     unit = re.sub(r"\\frac ?\{(.*)\} ?\{(.*)\}", r"\1 / ( \2 )", unit)
     unit = re.sub(r"\\mu(?![a-zA-Z])[ {]*(?:\\text ?\{)? ?", "\u00b5", unit)
     unit = re.sub(_SIGN, lambda sign: _SIGNS[sign[1] or sign[2]], unit)
@@ -156,7 +156,7 @@ def _known(word: str) -> str | None:
 
 
 def _spelled(tokens: list[str]) -> str:
-    """One spelling for equal units: in pint's base units if it knows them, else as words."""
+    """Return one spelling for equal units: in pint's base units if it knows them, else as words."""
     parts = [_NAMES.get(token, token) for token in tokens]
     if parts[:-1] and parts[0] in ("degree", "degrees"):  # degrees Celsius
         del parts[0]

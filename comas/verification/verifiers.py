@@ -19,8 +19,8 @@ from comas.verification.reasoning_gym import verify_reasoning_gym
 from comas.verification.science import verify_science
 
 Verify = Callable[..., Verdict]
-"""(response, gold) -> verdict. One that has an argument ``columns`` is also given, under this name,
-all that stands in the question's row, as JSON holds it, with ``gold`` and ``source``."""
+"""(response, gold) -> verdict. A function with an argument ``columns`` also gets the question's row
+as JSON values, with ``gold`` and ``source``."""
 
 
 def reads_columns(verifier: Verify) -> bool:
@@ -50,8 +50,8 @@ VERIFIERS: Registry[Verify] = Registry(
     wanted="a function from a response and its gold answer to a Verdict",
     adapt=_as_verifier,
 )
-"""By the names that the keys of ``verification`` give them: strict verifiers by their forms, and
-math_verify."""
+"""Verifiers by the names that the keys of ``verification`` give them: strict ones by their forms,
+and math_verify."""
 
 GRADERS: dict[Grader, Mapping[str, Verify]] = {
     "strict": VERIFIERS,
@@ -84,11 +84,11 @@ limits of its own."""
 
 
 def verify(form: str, response: str, gold: str, grader: Grader = "strict") -> Verdict:
-    """Judge one response in this process, without a limit; instead of its form, ``form`` may be any
-    name of a strict verifier.
+    """Judge one response in this process, without a limit; ``form`` may also be the name of a
+    strict verifier.
 
-    Raises ValueError when the gold is not of its form: a formula, a number, a letter or checker
-    code that can be read; or when the verifier says what is no verdict.
+    Raises ValueError if the gold is not of its form (a formula, a number, a letter, or checker
+    code), or if the verifier returns no verdict.
     """
     verifier = GRADERS[grader][form]
     gold, columns = parted(gold)

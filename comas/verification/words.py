@@ -87,7 +87,7 @@ def strip_phrases(text: str) -> str:
 
 
 def is_plain(words: str) -> bool:
-    """True if ``words`` only name or describe a number, without changing it."""
+    """Return True if ``words`` only name or describe a number, without changing it."""
     return ALTERING.isdisjoint(re.findall(r"[^\W\d_]+", words.casefold().replace("'", "")))
 
 
@@ -108,7 +108,7 @@ def split_domain(text: str) -> tuple[str, Domain | None]:
 
 
 def is_text(gold: str) -> bool:
-    """True if ``gold`` (normalized) consists of words; a number in words is a number."""
+    """Return True if ``gold`` (normalized) consists of words; a number in words is a number."""
     words = _words_in_text(gold)
     if words is not None:
         return _in_digits(words) is None
@@ -116,7 +116,7 @@ def is_text(gold: str) -> bool:
 
 
 def is_equal_text(gold: str, answer: str) -> bool:
-    """True if words agree, ignoring case, or letters without ``\\text`` as a product."""
+    r"""Return True if words agree, ignoring case, or letters without ``\text`` as a product."""
     words, given = _words_in_text(gold), _words_in_text(answer)
     if words or given or gold.casefold() in _SHORT or has_words(gold):
         return _plain(gold) == _plain(answer)
@@ -130,13 +130,13 @@ def is_equal_text(gold: str, answer: str) -> bool:
 
 
 def has_other_points(gold: str, answer: str) -> bool:
-    """True if the two name different points or orders, as the angles ABC and ACB."""
+    """Return True if the two name different points or orders, as the angles ABC and ACB."""
     points, given = (_POINTS.findall(_TEXT.sub(" ", text)) for text in (gold, answer))
     return sorted(points) != sorted(given)
 
 
 def has_words(value: str) -> bool:
-    r"""True if a value without a unit contains words, as ``\text{June } 20``."""
+    r"""Return True if a value without a unit contains words, as ``\text{June } 20``."""
     return bool(_WORDS_AMONG.search(value))
 
 
@@ -160,7 +160,7 @@ def _without_introduction(text: str) -> str:
 
 
 def _words_in_text(text: str) -> str | None:
-    r"""The content of ``\text``, if it is the whole ``text`` and holds only words."""
+    r"""Return the content of ``\text``, if it is the whole ``text`` and holds only words."""
     wrapped = _TEXT.fullmatch(text)
     if wrapped is None or not _ANSWER_IN_WORDS.fullmatch(words := wrapped[1].strip(" .()*`'\"")):
         return None
@@ -173,7 +173,7 @@ def _in_digits(words: str) -> str | None:
 
 
 def _plain(words: str) -> str:
-    """One spelling for words that differ only in case, hyphens, stops or an article."""
+    """Return one spelling for words that differ only in case, hyphens, stops or an article."""
     words = _TEXT.sub(r" \1 ", words).strip(" .()*`'\"").strip()
     words = _HYPHEN_OR_COMMA.sub(" ", _ANSWER_IS.sub("", words).casefold())
     words = _ARTICLE.sub("", " ".join(words.split()))
@@ -209,7 +209,7 @@ _ARITHMETIC = re.compile(r"[-+/^*\d!|]|\\(?:frac|sqrt|cdot|times|log|ln|exp)(?![
 
 
 def is_name(text: str) -> bool:
-    """True if ``text`` is an unknown that may be given a value."""
+    """Return True if ``text`` is an unknown that may be given a value."""
     name = _SIMPLE_NAME.fullmatch(text)
     if name is None or text in _CONSTANTS:
         return False
@@ -217,7 +217,7 @@ def is_name(text: str) -> bool:
 
 
 def is_asked_for(text: str) -> bool:
-    r"""True if a question may ask for the value of ``text``: ``f(2)``, ``x^2 + y^2``.
+    r"""Return True if a question may ask for the value of ``text``: ``f(2)``, ``x^2 + y^2``.
 
     Not a multiple or a power of one unknown: ``2x = 5`` and ``x^2 = 5`` are equations for x.
     """
@@ -234,7 +234,7 @@ def is_asked_for(text: str) -> bool:
 
 
 def is_same_name(gold: str, answer: str) -> bool:
-    """True if two names agree; x_1 and x_2 agree with x."""
+    """Return True if two names agree; x_1 and x_2 agree with x."""
     answer = answer if "_" in gold else _SUBSCRIPT.sub("", answer)
     return _plain_name(gold) == _plain_name(answer)
 

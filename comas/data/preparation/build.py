@@ -222,7 +222,7 @@ def _convert(job: Job, record_set: RecordSet) -> tuple[list[Converted], Counter[
 
 
 def load_rows(source: Source, *, local_copies: Path | None) -> Iterator[Row]:
-    """The rows of ``source``; raises DataError."""
+    """Yield the rows of ``source``; raises DataError."""
     for config in source.configs:
         if local_copies is None:
             name, revision = source.hub_name, source.revision
@@ -232,7 +232,7 @@ def load_rows(source: Source, *, local_copies: Path | None) -> Iterator[Row]:
 
 
 def missing_copies(sources: Iterable[Source], folder: Path) -> list[str]:
-    """The commands that download ``sources`` missing in ``folder``."""
+    """Return the commands that download ``sources`` missing in ``folder``."""
     return [
         _download_command(source, folder)
         for source in sources

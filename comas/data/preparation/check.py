@@ -75,8 +75,8 @@ def _errors_of_answers(records: dict[str, Record], verifier: Verifier) -> dict[s
 
 
 def _responses(record: Record) -> tuple[str, str] | None:
-    """Two responses to test the answer: one that boxes it, and an empty one; for coding, two wrong
-    programs. None if any answer may be right."""
+    """Return two responses to test the answer: one that boxes it, and an empty one; for coding, two
+    wrong programs. None if any answer may be right."""
     if record.task == "coding":
         return wrong_programs(record.answer)
     is_task = record.task == "reasoning"
@@ -100,7 +100,7 @@ def _error_in_text(domain: Domain, answer: str) -> str | None:
 
 
 def _error_in_verdicts(domain: Domain, answer: str, verdict: Verdict, other: Verdict) -> str | None:
-    """Why the answer cannot judge, by the verdicts on ``_responses``."""
+    """Return why an answer cannot judge, by the verdicts on ``_responses``; None if it can."""
     if domain == "coding":
         if "failed" in (verdict, other):
             return "the checker cannot be run, or needs more of the program than literals"
@@ -172,7 +172,7 @@ def _lines_of(name: str, report: Report, settings: Sequence[str], config: Config
 
 
 def _as_asked(record: Record, config: Config) -> Iterator[str]:
-    """The question as the first agent will read it, and its answer."""
+    """Yield the question as the first agent will read it, and its answer."""
     yield f"{record.id}, as the first agent will read it:"
     wording = wording_of(config.interaction.prompts)
     prompt = fill(SOLUTION, record.task, question=record.prompt, wording=wording)

@@ -17,7 +17,7 @@ _NEEDS_PYTEST = LeftOut("its tests need pytest")
 
 
 def convert(row: Row) -> Item | LeftOut:
-    """The gold answer is the unit tests and their calls, which the prompt shows too."""
+    """Take the unit tests and their calls, which the prompt shows too, as the gold answer."""
     if row["gpt_difficulty"] not in DIFFICULTIES:
         return LeftOut("it is easy")
     checker = checker_from_pytest(row["test"])
@@ -84,7 +84,7 @@ def _is_dropped(node: ast.stmt) -> bool:
 
 
 def _source_of(kept: list[ast.stmt], code: str) -> str:
-    """The source of the kept statements, with its comments if no line is shared."""
+    """Return the source of the kept statements, with its comments if no line is shared."""
     kept_lines = _line_numbers(kept)
     dropped_lines = _line_numbers(ast.parse(code).body) - kept_lines
     lines = [line for number, line in enumerate(code.split("\n"), 1) if number not in dropped_lines]

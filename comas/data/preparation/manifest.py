@@ -52,11 +52,11 @@ class Manifest:
         return self._entries[name]
 
     def is_built(self, name: str) -> bool:
-        """True if the file has an entry and exists, whatever its content."""
+        """Return True if the file has an entry and exists, whatever its content."""
         return name in self._entries and (self._folder / name).is_file()
 
     def errors(self, names: Iterable[str], recipe: Mapping[str, Any]) -> list[str]:
-        """Why existing files do not match ``recipe``."""
+        """Return why existing files do not match ``recipe``."""
         errors = (self._error(name, recipe) for name in names if (self._folder / name).is_file())
         return [error for error in errors if error is not None]
 

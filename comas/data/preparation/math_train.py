@@ -7,7 +7,7 @@ LEVELS = ("Level 4", "Level 5")
 
 
 def convert(row: Row) -> Item | LeftOut:
-    """The gold answer is the last box of the reference solution."""
+    """Take the last box of the reference solution as the gold answer."""
     if row["level"] not in LEVELS:
         return LeftOut("it is of another level than 4 and 5")
     answer = last_plainly_boxed(row["solution"])

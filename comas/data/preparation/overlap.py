@@ -30,11 +30,11 @@ class OverlapIndex:
             self._runs.update(_runs(words))
 
     def has_same(self, text: str) -> bool:
-        """True if an indexed question has exactly the words of ``text``."""
+        """Return True if an indexed question has exactly the words of ``text``."""
         return _between_blanks(words_of(text)) in self._texts
 
     def overlaps(self, text: str) -> bool:
-        """True if ``text`` repeats an indexed question, or a part of one."""
+        """Return True if ``text`` repeats an indexed question, or a part of one."""
         words = words_of(text)
         if len(words) >= NUM_WORDS:
             return not self._runs.isdisjoint(_runs(words))
@@ -44,7 +44,7 @@ class OverlapIndex:
 
 
 def words_of(text: str) -> list[str]:
-    r"""The words and numbers of a text, in lower case.
+    r"""Return the words and numbers of a text, in lower case.
 
     Example: ``words_of(r"Find $\frac{1}{2}+x$.") == ["find", "frac", "1", "2", "x"]``
     """

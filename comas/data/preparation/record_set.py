@@ -104,17 +104,17 @@ def convert_rows(
 
 
 def benchmark_file(name: str) -> str:
-    """The path of a benchmark's records in the folder of built data."""
+    """Return the path of a benchmark's records in the folder of built data."""
     return f"benchmarks/{name}.jsonl"
 
 
 def with_unit(unit: str) -> str:
-    """The sentence that asks for a number in a unit ("" for none)."""
+    """Return the sentence that asks for a number in a unit ("" for none)."""
     return f"Give the answer in the unit {unit}." if unit else "The answer has no unit."
 
 
 def is_decimal_number(text: str) -> bool:
-    """True if ``text`` is a gold answer for science: ``"19.6"``, ``"-3"``, ``"1.35e-5"``."""
+    """Return True if ``text`` is a gold answer for science: ``"19.6"``, ``"-3"``, ``"1.35e-5"``."""
     try:
         return math.isfinite(float(text)) and "_" not in text
     except ValueError:

@@ -58,7 +58,7 @@ _OPENED = {
         "switched off at boot"
     ),
 }
-"""(missing protection, whether there are namespaces) -> the consequence, and the remedy."""
+"""(missing protection, whether there are namespaces) -> what programs can do, and the remedy."""
 
 Isolation = Literal["require_namespaces", "allow_degraded"]
 """What to do if the machine cannot isolate programs by namespaces."""
@@ -101,8 +101,8 @@ class Sandbox:
         self._lock = threading.Lock()
 
     def run(self, program: str, *, checker: str, names_may_shadow: bool = False) -> bool:
-        """True if ``program`` loads and ``checker`` then ends without an exception, in a process of
-        its own, with the program's names as globals and in the module ``solution``;
+        """Return True if ``program`` loads and ``checker`` then ends without an exception, in a
+        process of its own, with the program's names as globals and in the module ``solution``;
         ``names_may_shadow`` puts them before builtins and standard modules.
 
         Raises LiteralsError if the two would exchange more than literals, SandboxError if the
@@ -114,9 +114,8 @@ class Sandbox:
         return reply["passed"]
 
     def output_of(self, program: str) -> str:
-        """The last ``MAX_OUTPUT_CHARS`` characters that ``program`` prints. Raises ProgramError
-        with them if it raises, or if it exceeds its limits; SandboxError as ``run`` does.
-        """
+        """Return the last ``MAX_OUTPUT_CHARS`` characters that ``program`` prints. Raises
+        ProgramError with them if it raises or exceeds its limits, SandboxError as ``run`` does."""
         reply = self._run(_PRINTING.format(program=program), _OUTPUT, False)
         if not reply.get("passed"):
             raise ProgramError("the program died, or was over its limits")

@@ -68,7 +68,7 @@ _UNKNOWN_CALLS = range(452, 512)
 
 @cache
 def compile_filter(*, has_namespaces: bool) -> bytes:
-    """The filter as instructions for the kernel (BPF), compiled by libseccomp.
+    """Return the filter as instructions for the kernel (BPF), compiled by libseccomp.
 
     has_namespaces: if False, calls that reach beyond the program's own processes and folder are
         refused as well.

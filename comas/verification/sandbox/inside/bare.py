@@ -122,7 +122,7 @@ def _move(old: Any, new: Any, folder_of_old: int | None) -> None:
 
 
 def is_over(folder: str, disk_mib: int) -> bool:
-    """True if a folder holds too much, or anything that cannot be counted."""
+    """Return True if a folder holds too much, or anything that cannot be counted."""
     num_entries = num_bytes = 0
     folders = [folder]
     while folders:

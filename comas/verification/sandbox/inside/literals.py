@@ -78,7 +78,7 @@ def encode(value: Any) -> Form:
 
 
 def decode(form: Form) -> Any:
-    """The literal of a form. Raises any exception if it is invalid."""
+    """Return the literal of a form. Raises any exception if it is invalid."""
     if type(form) is int or type(form) in _AS_THEY_ARE:
         return form
     match form:

@@ -73,7 +73,7 @@ def _change_root() -> None:
 
 
 def _packages_in_tmp() -> list[str]:
-    """The folders of installed packages that an empty /tmp would hide."""
+    """Return the folders of installed packages that an empty /tmp would hide."""
     return [path for path in package_folders() if path.startswith("/tmp/")]
 
 
