@@ -185,7 +185,7 @@ def _free_names(code: str) -> set[str]:
 
 @cache
 def process_sandbox(limits: Limits | None = None, *, preload: Path | None = None) -> Sandbox:
-    """This process's sandbox with these limits, which starts with its first program."""
+    """Return this process's sandbox with these limits, which starts with its first program."""
     sandbox = Sandbox(limits, isolation=isolation.get(), preload=preload)
     atexit.register(sandbox.close)
     return sandbox

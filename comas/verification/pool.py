@@ -33,8 +33,8 @@ Item = tuple[str, str, str]
 MAX_WORKERS = 16
 WORKER_MEMORY_MIB = 2048
 WALL_LIMIT_S = 120.0
-"""For items that wait without computing, as if a worker hangs. The CPU limit is reached before
-this one, so that a verdict does not depend on how busy the machine is."""
+"""Limit for items that wait without computing, as if a worker hangs. The CPU limit is reached
+before this one, so that a verdict does not depend on how busy the machine is."""
 WORKER_FAULTS = (TimeoutError, ProcessExpired, BrokenProcessPool, SandboxError)
 NICENESS = 10
 
@@ -201,7 +201,7 @@ def _judge(item: Item, grader: Grader, *, cpu_limit_s: float) -> Verdict:
 
 
 def _prepare_worker(isolation: Isolation, plugin_texts: Mapping[str, str]) -> None:
-    """Set low priority, limited memory, fewer warnings, and death with the pool's owner."""
+    """Set low priority, limited memory and fewer warnings, and end with the pool's owner."""
     _die_with_forkserver()
     adopt_texts(plugin_texts)
     os.nice(NICENESS)

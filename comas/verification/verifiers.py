@@ -79,8 +79,8 @@ CPU_LIMIT_S: dict[Grader, float] = {
     "published": 30.0,
     "math_verify": 30.0,
 }
-"""CPU seconds of the verifier for one item: over them, it has failed. A program that it runs has
-limits of its own."""
+"""CPU seconds of a verifier for one item; beyond them it has failed. Programs have limits of their
+own."""
 
 
 def verify(form: str, response: str, gold: str, grader: Grader = "strict") -> Verdict:

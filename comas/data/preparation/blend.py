@@ -21,7 +21,7 @@ VerifiedItem = tuple[Domain, str, str]
 Verify = Callable[[Sequence[VerifiedItem]], list[Verdict]]
 
 CHUNK = 64
-"""Candidates that are verified at once."""
+"""Number of candidates that are verified at once."""
 PAPER_SIZES: Sizes = {
     "train": {"math": 600, "coding": 600, "science": 800},
     "validation": {"math": 150, "coding": 150, "science": 200},

@@ -57,7 +57,7 @@ class Job:
     sizes: Sizes
     seed: int
     local_copies: Path | None
-    """None uses the hub."""
+    """Folder of downloaded datasets; None for the hub."""
     rebuild: bool
 
 

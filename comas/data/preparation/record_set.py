@@ -28,11 +28,11 @@ class Source:
     split: str
     revision: str
     licence: str | None
-    """From the dataset's card; None if it states none."""
+    """Licence in the dataset's card; None if it states none."""
     columns: Mapping[str, type | UnionType]
     """The columns that the conversion reads, with the Python type of their values."""
     num_rows: int | None = None
-    """Of all configs together; None if unknown."""
+    """Rows of all configs together; None if unknown."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class Item:
     """
 
     question: str
-    """In the dataset's own words, in which repetitions are sought."""
+    """The dataset's own words, in which repetitions are sought."""
     answer: str
     details: str = ""
     """Text after the question in the prompt: unit tests, the requested unit, the options."""

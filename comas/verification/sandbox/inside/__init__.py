@@ -21,4 +21,4 @@ class Limits:
     """Processes and threads, including the four that make up the sandbox."""
     open_files: int = 32
     disk_mib: int = 16
-    """Of each file, and of all files together."""
+    """Size of each file, and of all files together."""

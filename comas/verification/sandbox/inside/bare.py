@@ -23,7 +23,7 @@ RULE_PATH_BENEATH = 1
 EXECUTE, WRITE_FILE, READ_FILE, READ_DIR = 1 << 0, 1 << 1, 1 << 2, 1 << 3
 TRUNCATE, IOCTL_DEVICE = 1 << 14, 1 << 15
 _OF_FILES = EXECUTE | WRITE_FILE | READ_FILE | TRUNCATE | IOCTL_DEVICE
-"""The other rights apply to folders."""
+"""Rights for files; the others are for folders."""
 _NUM_FILE_RIGHTS = {1: 13, 2: 14, 3: 15, 4: 15}
 """Version of Landlock -> number of file rights it knows; 16 from version 5 on."""
 _BIND_TCP, _CONNECT_TCP = 1, 2

@@ -105,7 +105,7 @@ class _Channel:
         self._sink = open(sink, "wb")  # noqa: SIM115
 
     def tell(self, message: tuple[Any, ...]) -> None:
-        """Raises NotALiteralError."""
+        """Send a message. Raises NotALiteralError."""
         with _or_end(NotALiteralError):
             line = json.dumps(encode(message), check_circular=False).encode("ascii") + b"\n"
             _require(len(line) <= MAX_MESSAGE_BYTES)

@@ -64,7 +64,8 @@ _TYPES: dict[str, type] = {kind.__name__: kind for kind in [bool, float, str, in
 
 
 def encode(value: Any) -> Form:
-    """Raises NotALiteralError, or RecursionError if ``value`` is nested too deeply."""
+    """Return the form of a literal. Raises NotALiteralError for any other value, and RecursionError
+    if ``value`` is nested too deeply."""
     kind = type(value)
     if kind in _AS_THEY_ARE:
         return value

@@ -13,7 +13,7 @@ MNT_DETACH = 2
 AT_FDCWD, AT_RECURSIVE, MOUNT_ATTR_RDONLY = -100, 0x8000, 1
 SYS_MOUNT_SETATTR = 442
 PACKAGES = "/packages"
-"""Where installed packages are mounted a second time if their own place is in /tmp."""
+"""Second mount of the installed packages, if their own place is in /tmp."""
 
 
 def library_folders() -> list[str]:
