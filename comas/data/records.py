@@ -48,6 +48,7 @@ Text = Annotated[str, AfterValidator(_not_blank)]
 
 
 Kind = TypeVar("Kind", bound=Any)
+Sound = TypeVar("Sound")
 
 
 @dataclass(frozen=True)
@@ -116,14 +117,14 @@ def _columns(record: Record) -> Mapping[str, Any]:
 
 
 def sound_records(
-    name: str, records: Iterable[tuple[str, Kind | Invalid]], *, example: str
-) -> list[Kind]:
+    name: str, records: Iterable[tuple[str, Sound | Invalid]], *, example: str
+) -> list[Sound]:
     """Return the records of a file, if none is faulty.
 
     Raises DataError with the locations and reasons of invalid records, up to ``MAX_LISTED_ERRORS``
     kinds of faults.
     """
-    sound: list[Kind] = []
+    sound: list[Sound] = []
     faults: dict[str, str] = {}
     for location, record in records:
         if isinstance(record, Invalid):

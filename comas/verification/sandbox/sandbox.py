@@ -211,7 +211,7 @@ class _Server:
             self.process = subprocess.Popen(
                 # Not -I, which would ignore the hash seed that makes verdicts reproducible.
                 [sys.executable, "-s", "-S", "-P", "-B", "-m", "inside", *arguments],
-                stdin=theirs,
+                stdin=theirs.fileno(),
                 stdout=subprocess.DEVNULL,
                 # One thread, since a process with several cannot be forked safely.
                 env={
