@@ -41,7 +41,7 @@ def with_choices(
 
 
 def list_options(options: Sequence[str]) -> str:
-    """Example: ``list_options(["2", "3"])`` gives the lines ``(A) 2`` and ``(B) 3``."""
+    """Return lettered lines: ``list_options(["2", "3"])`` gives ``(A) 2`` and ``(B) 3``."""
     lettered = zip(LETTERS, options, strict=False)
     return "\n".join(f"({letter}) {option.strip()}" for letter, option in lettered)
 

@@ -40,7 +40,7 @@ class _Box(NamedTuple):
 def last_boxed(response: str) -> str | None:
     r"""Return the stripped content of the last balanced ``\boxed{...}``; None if there is none.
 
-    Of nested boxes the innermost counts; boxes that are cut off, empty, or hold only dots do not.
+    The innermost of nested boxes counts; boxes that are cut off, empty, or hold only dots do not.
     ``\fbox{...}`` and ``\boxed 5`` are boxes too.
     """
     boxes = _filled(response)

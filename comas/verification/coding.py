@@ -73,8 +73,8 @@ def verify_coding_published(response: str, gold: str) -> Verdict:
 def last_python_block(response: str) -> str | None:
     """Return the code of the last closed ```` ```python ```` block; None if there is none.
 
-    Blocks may be indented, quoted or in a list. Of several the last counts, since a later one
-    corrects an earlier.
+    Blocks may be indented, quoted or in a list. The last of several counts, since it corrects
+    earlier ones.
     """
     program, opening = None, None
     code: list[str] = []

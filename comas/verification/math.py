@@ -290,8 +290,8 @@ def _are_units_compatible(wanted: Quantity, given: Quantity) -> bool:
 
 
 def _read_quantity(text: str, *, unit_expected: bool = False) -> tuple[Quantity, str]:
-    r"""Return a quantity with its base, as of 2134_6, or its modulus, as of ``5 \pmod 8`` (reduced
-    by it); "" for neither."""
+    r"""Return a quantity with its base (6 in 2134_6), or with its modulus (8 in ``5 \pmod 8``), by
+    which it is reduced; "" for neither."""
     text = unwrapped_number(text)
     if congruence := _CONGRUENCE.fullmatch(text):
         residue, modulus = congruence.groups()

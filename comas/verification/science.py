@@ -76,9 +76,9 @@ def is_exact(response: str, gold: str) -> bool:
 
 
 def read_number(text: str) -> tuple[float, ...]:
-    r"""The possible values of ``text``: one, two with a percent sign, none if it is no number.
+    r"""Return the possible values of ``text``: one, two with a percent sign, or none.
 
-    Of an equation the last side counts. Commas or thin spaces may separate thousands.
+    The last side of an equation counts. Commas or thin spaces may separate thousands.
 
     Example: ``"x = 2.5"`` gives ``(2.5,)``, ``"2.5\%"`` ``(2.5, 0.025)``, ``"2 to 3"`` ``()``.
     """

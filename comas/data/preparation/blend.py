@@ -100,7 +100,7 @@ def _verified(
     verify: Verify,
     left_out: Counter[str],
 ) -> Iterator[tuple[Converted, Verdict]]:
-    """Candidates that repeat no benchmark, with the verdict on their reference answer."""
+    """Yield candidates that repeat no benchmark, with the verdict on their reference answer."""
     for start in range(0, len(candidates), CHUNK):
         chunk = candidates[start : start + CHUNK]
         apart = [one for one in chunk if not benchmarks.overlaps(one.item.question)]

@@ -1,9 +1,9 @@
-"""The fork server: for each JSON message on its standard input, a socket, it runs a program.
+"""The fork server: runs a program for each JSON message on its standard input, a socket.
 
     {"names_may_shadow": false, "limits": {"wall_s": 10.0, ...}}
 
-The message passes two files, the texts of the program and its checker; the reply is a line of JSON.
-The server does not read the texts: only the process that runs one of them has it in memory.
+Two files come with a message, the texts of the program and its checker; the reply is a line of
+JSON. The server does not read the texts: only the process that runs one of them has it in memory.
 """
 
 import gc
