@@ -26,7 +26,7 @@ as JSON values, with ``gold`` and ``source``."""
 def reads_columns(verifier: Verify) -> bool:
     try:
         return "columns" in inspect.signature(verifier).parameters
-    except ValueError:  # of some builtins Python does not know how they are called
+    except ValueError:  # the signature of some builtins is unknown
         return False
 
 
@@ -60,7 +60,7 @@ GRADERS: dict[Grader, Mapping[str, Verify]] = {
         "science": verify_science_published,
         "coding": verify_coding_published,
         "choice": verify_choice_published,
-        "reasoning": verify_reasoning_gym,  # of which nothing is published
+        "reasoning": verify_reasoning_gym,  # there is no published grader
     },
     "math_verify": {
         **{form: VERIFIERS[form] for form in ANSWER_FORMS},

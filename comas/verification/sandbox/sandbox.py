@@ -277,9 +277,9 @@ def _warn_of_what_is_missing(
     faults = [f"no {name} ({why}): {_OPENED[name, isolated]}" for name, why in missing.items()]
     if landlock is not None:
         faults.append(
-            f"Landlock has version {landlock}: it does not cover modes, owners and times of files, "
-            "emptying them (before version 3), TCP (before 4) or signals (before 6), which are "
-            "left to seccomp; no version hides whether a file exists, its size and its age"
+            f"Landlock has version {landlock}: modes, owners and times of files, emptying them "
+            "(before version 3), TCP (before 4) and signals (before 6) are left to seccomp; "
+            "no version hides whether a file exists, its size and its age"
         )
     if faults:
         log.warning("model-written programs are not fully contained here: %s", "; ".join(faults))
