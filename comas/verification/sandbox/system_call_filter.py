@@ -61,7 +61,8 @@ ALLOWED_ARGUMENT_WITHOUT_NAMESPACES = [
 ]
 """(call, index of an argument, the only allowed value)."""
 _BINARY_TREE = 2
-"""Order of the instructions: the kernel tries a new filter on every existing call."""
+"""Order of the instructions: the kernel tries a new filter on every call, which a list makes slow.
+"""
 _UNKNOWN_CALLS = range(452, 512)
 """Calls of Linux 6.6 and later, which no C library needs."""
 
