@@ -47,4 +47,5 @@ _ITEM: TypeAdapter[ProbeItem] = TypeAdapter(Annotated[ProbeItem, AfterValidator(
 
 def load_probe(path: Path) -> list[ProbeItem]:
     """Return the items of a JSON list or JSONL; raises DataError as ``sound_records`` does."""
-    return sound_records(str(path), read_records(path, _ITEM), example=_EXAMPLE)
+    items = read_records(path, _ITEM)
+    return sound_records(str(path), items, example=_EXAMPLE)
