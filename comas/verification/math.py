@@ -274,7 +274,7 @@ def _is_equal_quantity(gold: str, answer: str) -> bool:
 
 
 def _in_radians(angle: Quantity) -> str:
-    r"""Return the angle's measure; "" for a number without a unit that is no multiple of ``\pi``."""
+    r"""Return the angle in radians; "" without a unit, unless it is a multiple of ``\pi``."""
     if angle.unit == _DEGREE:
         return rf"\frac{{({angle.value})\pi}}{{180}}"
     is_measure = angle.unit == _RADIAN or (not angle.unit and r"\pi" in angle.value)
