@@ -25,8 +25,8 @@ from comas.verification.reasoning_gym import Gold
 NAME = "reasoning_gym"
 """The value of ``data.train`` or ``data.validation``."""
 HELD_OUT = 2**31
-"""Added to seeds for ``data.validation``. Large, since question i of seed s is question i - 1 of
-seed s + 1."""
+"""Number added to seeds for ``data.validation``. It is large, since question i of seed s is
+question i - 1 of seed s + 1."""
 UNSOUND = {
     "coin_flip": "compares a first digit alone, so that 0 is nearly always right",
     "game_of_life_halting": "takes any text for any answer",

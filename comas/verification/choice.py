@@ -85,7 +85,7 @@ def read_letter(text: str, options: Mapping[str, str] | None = None) -> str | No
 
 
 def read_options(listed: str) -> dict[str, str]:
-    """letter -> text of lines such as ``(A) Right, Left``; a text may have several lines."""
+    """Return letter -> text of lines such as ``(A) Right, Left``; a text may have several lines."""
     _, *parts = _LISTED.split(listed) if listed else [""]
     return dict(zip(parts[::2], parts[1::2], strict=True))
 

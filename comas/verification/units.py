@@ -27,7 +27,7 @@ _SCALES = {
     **{"trillion": 10**12, "dozen": 12},
 }
 _MULTIPLIERS = (["k"], ["K"], ["M"], ["B"])
-"""Thousand, million or billion rather than a unit, unless one is asked for."""
+"""Letters for thousand, million or billion, unless a unit is asked for."""
 _POWERS = {"sq", "square", "squared", "cubic", "cubed"}
 _SHORT_NAMES = {*_SCALES, *_POWERS, *VOCABULARY["units"].split()}
 UNIT_LETTERS = frozenset("msghLlNJKWVACT")
@@ -148,7 +148,7 @@ def _tokens(unit: str) -> list[str]:
 
 
 def _known(word: str) -> str | None:
-    """pint's name of a unit with its prefix; it would take "units" for micronits."""
+    """Return pint's name of a unit with its prefix. (pint would read "units" as micronits.)"""
     for spelled in dict.fromkeys([word, word.casefold()] if word not in ("unit", "units") else ()):
         with suppress(pint.UndefinedUnitError):
             return _REGISTRY.get_name(spelled)

@@ -53,7 +53,7 @@ def check_questions(name: str, rules: Data, *, verifier: Verifier) -> Report:
 
 
 def _errors_of_answers(records: dict[str, Record], verifier: Verifier) -> dict[str, str]:
-    """location -> why its gold answer cannot judge a response."""
+    """Return location -> why its gold answer cannot judge a response."""
     errors: dict[str, str] = {}
     asked: dict[str, tuple[str, str]] = {}
     for location, record in records.items():
