@@ -545,7 +545,7 @@ def test_a_run_that_was_killed_repeats_a_step_of_its_program_digit_by_digit(
         (["interaction.program={command: [x], roles: {s1: helps}}"], "two or more"),
         (["interaction.program=nowhere.py:solve"], "cannot be read"),
         (["interaction.program={command: [x]}", "interaction.criticism=exchanged"], "exchanged"),
-        (["reward.scheme=program"], "there is none"),
+        (["reward.scheme=program"], "none is set"),
     ],
 )
 def test_a_program_that_cannot_be_one_is_refused(settings, said):

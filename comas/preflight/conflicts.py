@@ -206,7 +206,7 @@ def _program(config: Config) -> Iterator[Conflict]:
     if program is None and config.reward.scheme == "program":
         yield Conflict(
             ("reward.scheme", "interaction.program"),
-            "program pays what a program returns, and there is none",
+            "program pays what a program returns, but none is set",
             "set interaction.program, or choose another reward.scheme",
         )
 

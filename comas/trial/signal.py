@@ -279,7 +279,7 @@ def sight(decides: Source | None) -> str:
     elif decides.auc.high <= BLIND:
         says = "cannot tell right from wrong"
     else:
-        says = "may or may not tell right from wrong, which so few solutions leave open"
+        says = "may or may not tell right from wrong: there are too few solutions to say"
     return f"{decides.name}: {says}, AUC {decides.auc}"
 
 

@@ -38,5 +38,5 @@ def parted(gold: str) -> tuple[str, dict[str, Any]]:
 
 
 def in_json(columns: Mapping[str, Any]) -> Any:
-    """Return columns as JSON values; values that JSON does not know (dates, pictures) become text."""
+    """Return columns as JSON values; dates, pictures and the like become text."""
     return to_jsonable_python(columns, bytes_mode="base64", inf_nan_mode="null", fallback=str)
