@@ -89,7 +89,7 @@ def is_equal_expression(gold: str, answer: str) -> bool:
 
 
 def read_computable(text: str) -> list[Any]:
-    """Do what ``read`` does, but drop expressions that take over ``MAX_DIGITS`` digits to compute."""
+    """Do what ``read`` does, but drop expressions of more than ``MAX_DIGITS`` digits."""
     return [expression for expression in read(text) if _digits(expression) < MAX_DIGITS]
 
 
