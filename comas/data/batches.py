@@ -11,7 +11,8 @@ from comas.types import Question
 def count_steps(
     num_questions: int, *, batch_size: int, num_epochs: int, num_steps: int | None
 ) -> int:
-    """Rollout steps of a run: ``num_steps``, or by default the full batches of all epochs.
+    """Return the rollout steps of a run: ``num_steps``, or by default the full batches of all
+    epochs.
 
     Example: 2000 questions in batches of 64 make 31 steps per epoch, as in the paper; the 16 unused
     ones differ between epochs. Raises DataError if there are fewer than one batch.
@@ -28,10 +29,9 @@ def count_steps(
 def draw_batch(
     questions: Sequence[Question], *, step: int, batch_size: int, seed: int
 ) -> list[Question]:
-    """The questions of a step (from 0): full batches of a permutation drawn from (seed, epoch).
-
-    Example: 5 questions in batches of 2 make epochs of 2 steps; step 2 takes the first of epoch 1.
-    """
+    """Return the questions of a step (from 0): full batches of a permutation drawn from (seed,
+    epoch). Example: 5 questions in batches of 2 make epochs of 2 steps; step 2 takes the first of
+    epoch 1."""
     assert 0 < batch_size <= len(questions), "count_steps reports this to the user"
     epoch, batch = divmod(step, len(questions) // batch_size)
     order = list(range(len(questions)))

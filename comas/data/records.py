@@ -119,11 +119,8 @@ def _columns(record: Record) -> Mapping[str, Any]:
 def sound_records(
     name: str, records: Iterable[tuple[str, Sound | Invalid]], *, example: str
 ) -> list[Sound]:
-    """Return the records of a file, if none is faulty.
-
-    Raises DataError with the locations and reasons of invalid records, up to ``MAX_LISTED_ERRORS``
-    kinds of faults.
-    """
+    """Return the records of a file, if none is faulty. Raises DataError with the locations and
+    reasons of invalid records, up to ``MAX_LISTED_ERRORS`` kinds of faults."""
     sound: list[Sound] = []
     faults: dict[str, str] = {}
     for location, record in records:

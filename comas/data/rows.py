@@ -72,10 +72,8 @@ def source_of(name: str) -> str:
 
 def json_rows(path: Path) -> Iterator[tuple[str, Any]]:
     """Yield (location, row) of each record of a JSON list or JSONL; ``Invalid`` for a line that is
-    broken or repeats a key.
-
-    Raises DataError if the file cannot be read, or begins like a JSON list and is none.
-    """
+    broken or repeats a key. Raises DataError if the file cannot be read, or begins like a JSON list
+    but is none."""
     content = _utf8(path)
     if content.lstrip().startswith(b"["):
         try:

@@ -58,10 +58,8 @@ def verify_coding(response: str, gold: str) -> Verdict:
 
 
 def verify_coding_published(response: str, gold: str) -> Verdict:
-    """Judge whether any fenced python block, with ``gold`` appended, runs to its end.
-
-    The published limit of 3 s is CPU time here. Raises as ``verify_coding``.
-    """
+    """Judge whether any fenced python block, with ``gold`` appended, runs to its end. The published
+    limit of 3 s is CPU time here. Raises what ``verify_coding`` does."""
     examine_checker(gold)
     blocks = dict.fromkeys(_PUBLISHED_BLOCK.findall(response))
     if not blocks:
@@ -71,11 +69,8 @@ def verify_coding_published(response: str, gold: str) -> Verdict:
 
 
 def last_python_block(response: str) -> str | None:
-    """Return the code of the last closed ```` ```python ```` block; None if there is none.
-
-    Blocks may be indented, quoted or in a list. The last of several counts, since it corrects
-    earlier ones.
-    """
+    """Return the code of the last closed ```` ```python ```` block, which may be indented, quoted
+    or in a list; None if there is none. The last one corrects earlier ones."""
     program, opening = None, None
     code: list[str] = []
     for line in re.split(r"\r\n?|\n", response):

@@ -229,12 +229,8 @@ def trim(text: str) -> str:
 
 
 def join_thousands(text: str) -> str:
-    """Remove commas from numbers in strict groups of three digits.
-
-    Within brackets, and before a space, commas separate.
-
-    Example: ``"3,125 + (3,125)"`` gives ``"3125 + (3,125)"``.
-    """
+    """Remove commas from numbers in strict groups of three digits, but not within brackets, where
+    commas separate: ``"3,125 + (3,125)"`` gives ``"3125 + (3,125)"``."""
     depths = _depths(text, braces=False)
     return _BY_COMMAS.sub(
         lambda number: number[0] if depths[number.start()] else number[0].replace(",", ""), text
@@ -243,9 +239,7 @@ def join_thousands(text: str) -> str:
 
 def spelling(answer: str) -> str:
     r"""Return ``normalize`` without spaces, to compare answers; 0.5 and 1/2 are spelt differently.
-
-    An answer longer than ``MAX_ANSWER_CHARS`` stays unchanged, as it could take minutes.
-    """
+    Longer answers than ``MAX_ANSWER_CHARS``, which could take minutes, stay unchanged."""
     if len(answer) > MAX_ANSWER_CHARS:
         return answer
     return join_thousands(normalize(answer)).replace(" ", "").replace(r"\lor", ",")
@@ -285,10 +279,8 @@ def _latex_of(character: str) -> tuple[str, str]:
 
 
 def split(text: str, separator: re.Pattern[str]) -> list[str]:
-    """Split ``text`` at separators outside all brackets; parts are stripped.
-
-    Example: ``split("(1, 2), 3", re.compile(","))`` gives ``["(1, 2)", "3"]``.
-    """
+    """Split ``text`` at separators outside all brackets; parts are stripped. Example: ``split("(1,
+    2), 3", re.compile(","))`` gives ``["(1, 2)", "3"]``."""
     depths = _depths(text)
     cuts = [m for m in separator.finditer(text) if depths[m.start()] == 0]
     starts = [0, *(cut.end() for cut in cuts)]
@@ -298,7 +290,6 @@ def split(text: str, separator: re.Pattern[str]) -> list[str]:
 
 def unwrap(text: str) -> tuple[str, str, str]:
     r"""Return the pair of brackets around the whole of ``text``, and the text between them.
-
     Example: ``"[2, 3)"`` gives ``("[", "2, 3", ")")``, ``"(x)(y)"`` gives ``("", "(x)(y)", "")``.
     """
     opening = _BRACKET.match(text)

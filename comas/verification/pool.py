@@ -91,10 +91,8 @@ class Verifier:
         on_verdict: Callable[[], object] = lambda: None,
     ) -> Future[list[Verdict]]:
         """Start judging ``items``, equal ones once; the future holds the verdicts in order.
-
         Failures are logged with their reasons. ``on_verdict`` is called after each distinct item,
-        from another thread.
-        """
+        from another thread."""
         items = list(items)
         if self._isolation is None and any(form in SANDBOXED for form, _, _ in items):
             _warn_unless_isolated()

@@ -30,10 +30,8 @@ _parse_any = sympy.parse_expr
 
 
 def parse_formula(text: str, local_dict: dict[str, Any] | None = None) -> Any:
-    """sympy's ``parse_expr``, restricted to numbers, letters, ``_FUNCTIONS`` and operators.
-
-    Raises ValueError on any other name, and on quotes, brackets and statements.
-    """
+    """Do what sympy's ``parse_expr`` does, for numbers, letters, ``_FUNCTIONS`` and operators only.
+    Raises ValueError for any other name, and for quotes, brackets and statements."""
     names = {name for name in _NAME.findall(text) if len(name) > 1} - _FUNCTIONS
     if names - set(local_dict or ()) or not re.fullmatch(r"[\w\s+\-*/^().,]*", text, re.ASCII):
         raise ValueError("not a formula")

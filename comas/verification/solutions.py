@@ -14,10 +14,8 @@ Verdicts = Mapping[TurnKey, Verdict]
 def verify_solutions(
     verifier: Verifier, discussions: Sequence[Discussion], *, answers: AnswerKey
 ) -> Callable[[], Verdicts]:
-    """Start judging every solution; call the result to wait for the verdicts.
-
-    Example: ``verify_solutions(...)() == {("step1/math/17/copy0", "r0.s0"): "correct"}``
-    """
+    """Start judging every solution; call the result to wait for the verdicts, such as
+    ``{("step1/math/17/copy0", "r0.s0"): "correct"}``."""
     solutions = [(d, turn) for d in discussions for turn in d.solutions()]
     items = [
         (d.question.domain, turn.text, answers[d.question.question_id]) for d, turn in solutions

@@ -72,11 +72,8 @@ class Domain(NamedTuple):
 
 
 def strip_phrases(text: str) -> str:
-    r"""Remove introductions and end marks from ``text`` (normalized LaTeX).
-
-    Words that change the answer (``ALTERING``) stay.
-
-    Example: ``r"\therefore \text{ The answer is: } 25"`` gives ``"25"``.
+    r"""Remove introductions and end marks from ``text`` (normalized LaTeX), but no words that
+    change the answer (``ALTERING``): ``r"\therefore \text{ The answer is: } 25"`` gives ``"25"``.
     """
     before = None
     while text != before:
@@ -92,10 +89,8 @@ def is_plain(words: str) -> bool:
 
 
 def split_domain(text: str) -> tuple[str, Domain | None]:
-    r"""Split ``k \in \mathbb{Z}`` from the end of ``text``, if k occurs before it.
-
-    Example: ``r"k\pi, k \in \mathbb{Z}"`` gives ``r"k\pi"`` and ``Domain("k", "Z")``.
-    """
+    r"""Split ``k \in \mathbb{Z}`` from the end of ``text``, if k occurs before it: ``r"k\pi, k \in
+    \mathbb{Z}"`` gives ``r"k\pi"`` and ``Domain("k", "Z")``."""
     plain = _TEXT.sub(r" \1 ", text)
     if (clause := _DOMAIN.search(plain)) is None:
         return text, None
@@ -217,10 +212,8 @@ def is_name(text: str) -> bool:
 
 
 def is_asked_for(text: str) -> bool:
-    r"""Return True if a question may ask for the value of ``text``: ``f(2)``, ``x^2 + y^2``.
-
-    Not a multiple or a power of one unknown: ``2x = 5`` and ``x^2 = 5`` are equations for x.
-    """
+    r"""Return True if a question may ask for the value of ``text``: ``f(2)``, ``x^2 + y^2``. A
+    multiple or a power of one unknown is not: ``2x = 5`` and ``x^2 = 5`` are equations for x."""
     if is_name(text):
         return True
     if _MULTIPLE.match(text) or not is_plain(_COMMAND.sub(" ", text)):

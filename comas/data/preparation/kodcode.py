@@ -32,11 +32,9 @@ def convert(row: Row) -> Item | LeftOut:
 
 
 def checker_from_pytest(test_code: str) -> str | LeftOut:
-    """Turn a file of pytest functions into checker code: the functions, then their calls.
-
-    The sandbox has only Python's standard library, so tests that use pytest itself (raises,
-    approx, fixtures, parameters) are left out, and so are test classes.
-    """
+    """Turn a file of pytest functions into checker code: the functions, then their calls. Leaves
+    out tests that use pytest itself (raises, approx, fixtures, parameters), which the sandbox does
+    not have, and test classes."""
     # As Python's parser counts lines.
     test_code = test_code.replace("\r\n", "\n").replace("\r", "\n")
     try:

@@ -44,10 +44,8 @@ class OverlapIndex:
 
 
 def words_of(text: str) -> list[str]:
-    r"""Return the words and numbers of a text, in lower case.
-
-    Example: ``words_of(r"Find $\frac{1}{2}+x$.") == ["find", "frac", "1", "2", "x"]``
-    """
+    r"""Return the words and numbers of a text, in lower case: ``words_of(r"Find $\frac{1}{2}+x$.")
+    == ["find", "frac", "1", "2", "x"]``"""
     return _WORD.findall(_DRAWING.sub(" ", text).casefold())
 
 

@@ -85,11 +85,9 @@ class Converted(NamedTuple):
 def convert_rows(
     record_set: RecordSet, rows: Iterable[Row]
 ) -> tuple[list[Converted], Counter[str]]:
-    """Convert every row; returns the records, and the number of omitted rows by reason.
-
-    A record's id holds the number of its row, from 0. Raises DataError if a column of
-    ``record_set.source`` is missing or a value has the wrong type.
-    """
+    """Convert every row; return the records, whose ids hold the number of the row from 0, and the
+    number of omitted rows by reason. Raises DataError if a column of ``record_set.source`` is
+    missing or a value has the wrong type."""
     converted: list[Converted] = []
     left_out: Counter[str] = Counter()
     name, form = record_set.name, record_set.form

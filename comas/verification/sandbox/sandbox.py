@@ -77,10 +77,8 @@ class ProgramError(RuntimeError):
 
 
 class Sandbox:
-    """Runs programs one after the other, in a server that starts with the first one.
-
-    Its methods may be called from any thread.
-    """
+    """Runs programs one after the other, in a server that starts with the first one. Its methods
+    may be called from any thread."""
 
     def __init__(
         self,
@@ -125,10 +123,8 @@ class Sandbox:
         return said
 
     def start(self) -> bool:
-        """Start the server; True if namespaces isolate programs.
-
-        Raises SandboxError if it fails, or requires namespaces that the machine does not have.
-        """
+        """Start the server; return True if namespaces isolate programs. Raises SandboxError if it
+        fails, or requires namespaces that the machine does not have."""
         with self._lock:
             self._started()
         return self._isolated
