@@ -275,8 +275,8 @@ class RolloutEngine:
         )
 
     def _num_up_to_end(self, request: Request, token_ids: Sequence[int], text: str) -> int | None:
-        """Return how many tokens of a response there are up to its first tool call or, in a chat,
-        stop sequence; None: it has none, or nothing follows."""
+        """Return the number of tokens up to the first tool call or, in a chat, stop sequence; None
+        if a response has none, or nothing follows it."""
         stops = () if request.chat is None else request.chat.stop
         if found := [stop for stop in stops if stop in text]:
             first = min(found, key=text.index)
