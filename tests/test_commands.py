@@ -186,7 +186,7 @@ def test_an_unknown_benchmark_is_told_the_known_ones_each_with_a_line(name, stat
     assert result.returncode == status
     assert (f"no benchmark is named {name}" in result.stderr) == (status == 2)
     files = {path.stem for path in (REPOSITORY / "scripts/benchmarks").glob("[!_]*.py")}
-    assert {"society", "peers"} <= files
+    assert {"society", "door"} <= files
     assert all(f"\n  {file} " in result.stdout + result.stderr for file in files)
 
 

@@ -13,7 +13,7 @@ from scripts.get_model import MODELS, check_answers
 
 pytestmark = pytest.mark.stack
 
-SETTINGS = case_file("smollm2")["SETTINGS"]
+CASES = case_file("smollm2")
 
 
 @pytest.fixture(scope="module")
@@ -28,7 +28,10 @@ def smollm2() -> Path:
 
 @pytest.mark.slow
 def test_two_agents_of_a_real_model_discuss_and_learn(smollm2, tmp_path):
-    settings = [*SETTINGS, f"society.models=[{smollm2}]", f"saves={tmp_path}"]
+    plugin = tmp_path / "by_length.py"
+    plugin.write_text(CASES["BY_LENGTH"])
+    settings = [*CASES["SETTINGS"], f"society.models=[{smollm2}]", f"saves={tmp_path}"]
+    settings.append(f"reward.scheme={plugin}:by_length")
     command = [sys.executable, "-m", "comas", "configs/smollm2.yaml", *settings]
     subprocess.run(command, cwd=REPOSITORY, check=True)
     run = (tmp_path / "latest").resolve()
