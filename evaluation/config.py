@@ -58,8 +58,6 @@ class EvaluationConfig:
     """Which models of a run directory: the trained ones, those of its best checkpoint (written by
     --export-best), or those that it began with."""
 
-    baseline: str | None = key(None)
-    """NAME of earlier results to compare with in the summary."""
     results: str = key("results", leads_to="new folder")
     """Folder of all results."""
     data: str = key("data", leads_to="file")

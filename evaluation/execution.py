@@ -63,7 +63,7 @@ def evaluate(plan: EvaluationPlan) -> str:
                     folder = plan.answers_folder(subject, column)
                     tasks = plan.tasks[column.benchmark]
                     grade_folder(folder, tasks, seeds=plan.seeds, verifier=verifier)
-    summary = write_summary(plan.folder, baseline=plan.baseline)
+    summary = write_summary(plan.folder)
     if not any(read_inference(plan.answers_folder(*cell) / ANSWERS) for cell in plan.cells):
         failures = plan.folder / "**" / FAILURES
         raise RuntimeError(f"every task failed; the reasons are in {failures}")

@@ -72,7 +72,7 @@ def grade_folder(
 
     open_keys = [key for key in asked if key in responses and key not in known]
     judged = known | _judge(open_keys, asked=asked, responses=responses, verifier=verifier)
-    graded = tuple(judged.get(key, GradedAnswer(*key, None, None, None)) for key in asked)
+    graded = tuple(judged.get(key, GradedAnswer(*key, None, None, None, None)) for key in asked)
 
     failures = set(read_failures(folder / FAILURES))
     calls = [call for answer in answers for call in answer.calls]

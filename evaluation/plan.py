@@ -17,9 +17,7 @@ from comas.verification.sandbox import Isolation
 from evaluation.benchmarks import BENCHMARKS
 from evaluation.config import Command, EvaluationConfig
 from evaluation.models import CONTEXT_SHARE_OF_REPLY, LocalModel, Target, find_remote, find_target
-from evaluation.report import Results, read_results
 from evaluation.results import (
-    EVALUATION,
     SAMPLING,
     SETUP_FILES,
     TASKS,
@@ -28,8 +26,6 @@ from evaluation.results import (
     Identity,
     check_identity,
     fingerprint,
-    questions_of,
-    read_subjects,
 )
 from evaluation.setups import SETUPS
 from evaluation.setups.program import PROGRAM, program_of
@@ -57,7 +53,6 @@ class EvaluationPlan:
     seeds: tuple[int, ...]
     requests: RequestOptions
     identity: Identity
-    baseline: Path | None
     isolation: Isolation | None
     """How model-written programs are isolated; None if no task needs one."""
     notes: tuple[str, ...]
@@ -86,8 +81,8 @@ class EvaluationPlan:
 def make_plan(command: Command) -> EvaluationPlan:
     """Make the plan of a command.
 
-    Raises ValueError or OSError when something is missing or does not fit together, the results
-    folder holds results of another model, or the baseline has nothing to compare.
+    Raises ValueError or OSError when something is missing or does not fit together, or the results
+    folder holds results of another model.
     """
     config = command.config
     kwargs = config.chat_template_kwargs
@@ -101,7 +96,6 @@ def make_plan(command: Command) -> EvaluationPlan:
     else:
         assert command.path is not None
         target = find_target(command.path, weights=config.weights, template_kwargs=kwargs)
-    results = Path(config.results)
     tasks = _all_tasks(config, target)
     requests = RequestOptions(
         temperature=config.temperature,
@@ -113,7 +107,7 @@ def make_plan(command: Command) -> EvaluationPlan:
     runs_programs = any(task.form == "coding" for drawn in tasks.values() for task in drawn)
     setups = setups_of(config.setups or list(SETUPS), target)
     plan = EvaluationPlan(
-        folder=results / command.name,
+        folder=Path(config.results) / command.name,
         config=config,
         target=target,
         tasks=tasks,
@@ -121,17 +115,13 @@ def make_plan(command: Command) -> EvaluationPlan:
         seeds=tuple(range(config.seeds)),
         requests=requests,
         identity=_identity(target, tasks, setups, config=config, requests=requests),
-        baseline=None if config.baseline is None else results / config.baseline,
         isolation=settle_isolation(config.sandbox, key="sandbox") if runs_programs else None,
         notes=_notes(config, requests, target),
     )
     check_identity(plan.folder, plan.identity)
     _check_templates(plan)
     target = with_needed_context(target, setups.values(), tasks.values(), requests)
-    plan = replace(plan, target=target)
-    if plan.baseline is not None:
-        _check_counterparts(plan, read_results(plan.baseline, name=str(config.baseline)))
-    return plan
+    return replace(plan, target=target)
 
 
 def setups_of(names: Sequence[str], target: Target) -> dict[str, Setup]:
@@ -147,30 +137,6 @@ def setups_of(names: Sequence[str], target: Target) -> dict[str, Setup]:
             )
         setups[PROGRAM] = own
     return setups
-
-
-def _check_counterparts(plan: EvaluationPlan, reference: Results) -> None:
-    """Raise ValueError when no column, planned or evaluated before, can be compared."""
-    theirs = {subject.part: subject.evaluations for subject in reference.subjects}
-    ours: list[tuple[str, Column, Mapping[str, str]]] = [
-        (subject.strip("."), column, questions_of(plan.tasks[column.benchmark]))
-        for subject, column in plan.cells
-    ]
-    if plan.folder.is_dir() and any(plan.folder.rglob(EVALUATION)):
-        ours += [
-            (subject.part, column, evaluation.questions)
-            for subject in read_subjects(plan.folder)
-            for column, evaluation in subject.evaluations.items()
-        ]
-    for part, column, questions in ours:
-        counterpart = next(iter(theirs.values())) if len(theirs) == 1 else theirs.get(part, {})
-        if column in counterpart and questions.items() & counterpart[column].questions.items():
-            return
-    labels = [subject.label(reference.name) for subject in reference.subjects]
-    raise ValueError(
-        f"baseline: nothing of {plan.folder.name} could be compared with {', '.join(labels)}: "
-        "name one of several, or evaluate both with the same setups on the same questions"
-    )
 
 
 def describe(plan: EvaluationPlan) -> str:

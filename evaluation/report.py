@@ -1,17 +1,14 @@
-"""The summary of a results folder as JSON and Markdown, and comparisons of several folders."""
+"""The summary of a results folder as Markdown, and comparisons of several folders."""
 
-import json
-import os
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, astuple, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from comas.utils.files import write_text
 from comas.verification import Grader
-from evaluation.accuracy import MEAN_PART, Row, compare_rows, rows_of
+from evaluation.accuracy import Row, compare_rows, rows_of
 from evaluation.grading import GRADERS_FINGERPRINT
-from evaluation.harness import write_harness_results
 from evaluation.results import SUMMARY, Subject, read_sampling, read_subjects
 from evaluation.tables import (
     COST_LEGEND,
@@ -33,9 +30,6 @@ OTHER_GRADERS: dict[Grader, str] = {
 """Grader -> title of its table."""
 COMPLETE = "Nothing: every answer is there and judged."
 
-Record = dict[str, Any]
-"""A row of summary.json, by key."""
-
 
 @dataclass(frozen=True)
 class Results:
@@ -56,43 +50,15 @@ def read_results(folder: Path, *, name: str) -> Results:
     return Results(name, subjects, rows_of(name, subjects), sampling)
 
 
-def write_summary(folder: Path, *, baseline: Path | None = None) -> str:
-    """Write summary.json, summary.md and each subject's results_*.json into ``folder``
-    (``results/NAME``); return the Markdown without the intervals of differences and the cost.
+def write_summary(folder: Path) -> str:
+    """Write summary.md into ``folder`` (``results/NAME``); return it without pass@k and the cost.
 
-    With ``baseline``, another results folder, every subject is compared with its counterpart there
-    (or the only one); its rows come first in each block of the tables, as in the paper.
-
-    Raises ValueError when either has no results or damaged ones, or they have nothing in common.
+    Raises ValueError when there are no results, or damaged ones.
     """
     results = read_results(folder, name=folder.name)
-    rows, everyone = results.rows, [results]
-    if baseline is not None:
-        reference = read_results(baseline, name=os.path.relpath(baseline, folder.parent))
-        rows = [*reference.rows, *compare_rows(results.rows, reference.rows)]
-        everyone = [reference, results]
-    summary = {
-        "name": results.name,
-        "baseline": None if baseline is None else everyone[0].name,
-        "asked_differently": _asked_differently(everyone),
-        "graded_differently": _graded_differently(everyone),
-        "rows": [record for row in rows for record in _records(row)],
-        "cost": [
-            {"model": subject.label(results.name), "setup": column.setup}
-            | {"benchmark": column.benchmark, **asdict(evaluation.cost)}
-            for subject in results.subjects
-            for column, evaluation in subject.evaluations.items()
-        ],
-        "missing": [line for each in everyone for line in shortcomings(each.name, each.subjects)],
-    }
+    screen = "\n\n".join([f"# Results of {results.name}", *_overview(results.rows, [results])])
     cost = f"## Cost\n\n{COST_LEGEND}\n\n{cost_table(results.name, results.subjects)}"
-    screen = "\n\n".join([f"# Results of {results.name}", *_overview(rows, everyone)])
-    for row in results.rows:
-        if row.part != MEAN_PART:
-            write_harness_results(folder / row.part, row, sampling=results.sampling)
-    write_text(folder / "summary.json", json.dumps(summary, indent=1, ensure_ascii=False) + "\n")
-    parts = [screen, *_details(rows), cost]
-    write_text(folder / SUMMARY, "\n\n".join(parts) + "\n")
+    write_text(folder / SUMMARY, "\n\n".join([screen, *_details(results.rows), cost]) + "\n")
     return f"{screen}\n"
 
 
@@ -184,41 +150,5 @@ def _details(rows: Sequence[Row]) -> list[str]:
     return parts
 
 
-def _records(row: Row) -> list[Record]:
-    """Return a record for every column and grader of a row: accuracies in percent of the requested
-    answers, differences in percentage points, None for missing values."""
-    records = []
-    for (grader, column), accuracy in row.accuracies.items():
-        difference = row.differences.get((grader, column))
-        value, low, high, p, num_common = astuple(difference) if difference else (None,) * 5
-        passes = {k: [_percent(share) for share in accuracy.pass_at(k)] for k in accuracy.passes}
-        records.append(
-            {
-                "model": row.label,
-                "setup": column.setup,
-                "benchmark": column.benchmark,
-                "grader": grader,
-                "accuracy_percent": _percent(accuracy.value),
-                "standard_deviation_percent": _percent(accuracy.spread),
-                "deviation_over": "agents" if row.part == MEAN_PART else "seeds",
-                "num_repeats": len(accuracy.repeats),
-                "num_asked": accuracy.num_asked,
-                "num_judged": accuracy.num_judged,
-                "pass_at_k_percent": passes,
-                "reference": row.reference.label if row.reference and difference else None,
-                "difference_points": _percent(value),
-                "difference_low": _percent(low),
-                "difference_high": _percent(high),
-                "difference_p_value": p,
-                "num_common_tasks": num_common,
-            }
-        )
-    return records
-
-
 def _listed(lines: Sequence[str]) -> str:
     return "\n".join(f"- {line}" for line in lines)
-
-
-def _percent(share: float | None) -> float | None:
-    return None if share is None else round(100 * share, 4)

@@ -58,8 +58,7 @@ class GradedAnswer:
     """Fingerprint of the graded text. Without an answer, this and the verdicts are None."""
     strict: Verdict | None
     published: Verdict | None
-    math_verify: Verdict | None = None
-    """None also if graded before version 0.15.0."""
+    math_verify: Verdict | None
 
     def verdict(self, grader: Grader) -> Verdict | None:
         """Return the verdict of ``grader``."""
@@ -114,7 +113,7 @@ class Evaluation:
     answers: tuple[GradedAnswer, ...]
     """One for every task and seed."""
     graded_by: str = ""
-    """Fingerprint of the graders; "" before version 0.11.0."""
+    """Fingerprint of the graders."""
 
 
 _ADAPTER = TypeAdapter(Evaluation)

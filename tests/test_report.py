@@ -1,6 +1,5 @@
 """Summaries of results, and differences of subjects on the same tasks, counted by hand."""
 
-import json
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -14,20 +13,13 @@ from evaluation.grading import GRADERS_FINGERPRINT
 from evaluation.report import compare, write_summary
 from evaluation.results import Cost, write_identity
 
-
-def rows_of(folder: Path) -> dict[tuple[str, ...], dict]:
-    """The rows of summary.json by (model, setup, benchmark, grader)."""
-    rows = json.loads((folder / "summary.json").read_text())["rows"]
-    return {(r["model"], r["setup"], r["benchmark"], r["grader"]): r for r in rows}
-
-
-GOLDEN = Path(__file__).parent / "golden" / "summary.md"
+GOLDEN = Path(__file__).parent / "golden"
 # The intervals by hand, X being how many tasks that differ a resample of n tasks holds:
 # strict, vanilla: 4 of 8 differ by 1. P(X = 0) = 0.004, P(X <= 1) = 0.035: 2.5 % lie at 1/8.
 # debate: 1 of 4 differs by -1. P(X <= 2) = 0.949, P(X <= 3) = 0.996: 97.5 % lie at 3/4.
 
 
-def test_the_summary_is_a_table_as_the_papers_and_its_json_holds_the_same(tmp_path):
+def test_the_summary_and_a_comparison_are_tables_as_the_papers(tmp_path):
     cost = Cost(calls=28, prompt_tokens=9000, completion_tokens=1200)
     write(tmp_path / "base", evaluation(["cwww" * 3]), evaluation(["cwcw"], setup="debate"))
     folder = write(
@@ -36,47 +28,13 @@ def test_the_summary_is_a_table_as_the_papers_and_its_json_holds_the_same(tmp_pa
         evaluation(["cu"], name="mmlu"),
         evaluation(["cf-u"], setup="debate", cost=cost, num_failures=1),
     )
-    screen = write_summary(folder, baseline=tmp_path / "base")
+    screen = write_summary(folder)
     text = (folder / "summary.md").read_text()
-    assert text == GOLDEN.read_text()
-    assert screen == text.partition("\n## Differences")[0]
-    summary = json.loads((folder / "summary.json").read_text())
-    assert (summary["name"], summary["baseline"]) == ("trained", "base")
-    expected = {
-        **{"accuracy_percent": 75, "standard_deviation_percent": None},  # of a single seed
-        **{"reference": "base", "difference_points": 50, "num_common_tasks": 12},
-        # 6 of 12 tasks differ, all alike. P(X <= 2) = 0.019, P(X <= 3) = 0.073; 2 of 2^6 signs.
-        **{"difference_low": 25, "difference_high": 75, "difference_p_value": 2 / 64},
-    }
-    row = rows_of(folder)["trained", "vanilla", "gsm8k", "strict"]
-    assert expected.items() <= row.items()
-    costs = [(cost["setup"], cost["benchmark"], cost["calls"]) for cost in summary["cost"]]
-    assert sorted(costs) == [
-        ("debate", "gsm8k", 28),
-        *(("vanilla", n, 10) for n in ("gsm8k", "mmlu")),
-    ]
-
-
-def test_each_subject_has_its_results_as_the_harness_writes_them(tmp_path):
-    """ "a" to "d": three of four correct with seed 0, and two with seed 1."""
-    write(tmp_path / "run/agent_0", evaluation(["cccw", "ccww"], published=["cccc", "cccc"]))
-    write(tmp_path / "run/agent_1", evaluation(["c", "c"], name="mmlu"))
-    write_summary(tmp_path / "run")
-    first, other = (
-        json.loads((tmp_path / f"run/{name}/results_{name}.json").read_text())
-        for name in ("agent_0", "agent_1")
-    )
-    # shares 1, 1, 1/2, 0: mean 5/8, sum of squares 22/32, variance 11/48, divided by 4 tasks
-    assert (
-        first["results"]["gsm8k_vanilla"].items()
-        >= {
-            **{"name": "gsm8k_vanilla", "sample_len": 4, "acc,strict": 0.625},
-            **{"acc_stderr,strict": pytest.approx((11 / 48 / 4) ** 0.5)},
-            **{"acc,published": 1, "acc_stderr,published": 0},
-        }.items()
-    )
-    assert first["n-samples"] == {"gsm8k_vanilla": {"original": 4, "effective": 4}}
-    assert other["results"]["mmlu_vanilla"]["acc_stderr,strict"] == "N/A"
+    assert text == (GOLDEN / "summary.md").read_text()
+    assert screen == text.partition("\n## Cost")[0]
+    # 6 of 12 tasks differ, all alike. P(X <= 2) = 0.019, P(X <= 3) = 0.073; 2 of 2^6 signs.
+    compared = compare(["base", "trained"], results=tmp_path)
+    assert compared == (GOLDEN / "compared.md").read_text()
 
 
 def test_a_run_shows_each_agent_their_mean_and_the_society(tmp_path):
@@ -94,8 +52,6 @@ def test_a_run_shows_each_agent_their_mean_and_the_society(tmp_path):
         ["", "run/society", "100.00", "-"],
     ]
     assert "Accuracy by the published graders, with their faults: the same." in screen
-    mean = rows_of(tmp_path / "run")["run, mean of 3 agents", "vanilla", "gsm8k", "strict"]
-    assert (mean["deviation_over"], mean["num_repeats"], mean["num_asked"]) == ("agents", 3, 12)
 
 
 def test_the_parts_of_two_runs_are_compared_each_with_its_like(tmp_path):
@@ -105,19 +61,13 @@ def test_the_parts_of_two_runs_are_compared_each_with_its_like(tmp_path):
     ):
         for part, text in zip(("agent_0", "agent_1", "society"), verdicts, strict=True):
             write(tmp_path / run / part, evaluation([text]))
-    write_summary(tmp_path / "after", baseline=tmp_path / "before")
-    rows = rows_of(tmp_path / "after")
-    found = {
-        key[0]: (row["reference"], row["difference_points"])
-        for key, row in rows.items()
-        if key[3] == "strict" and row["reference"]
-    }
-    assert found == {
-        "after/agent_0": ("before/agent_0", 25),
-        "after/agent_1": ("before/agent_1", 75),
-        "after, mean of 2 agents": ("before, mean of 2 agents", 50),
-        "after/society": ("before/society", 75),
-    }
+    rows = table_rows(compare(["before", "after"], results=tmp_path), title="Differences")
+    assert [(row[2], row[3], row[4].partition(" ")[0]) for row in rows] == [
+        ("after/agent_0", "before/agent_0", "+25.00"),
+        ("after/agent_1", "before/agent_1", "+75.00"),
+        ("after, mean of 2 agents", "before, mean of 2 agents", "+50.00"),
+        ("after/society", "before/society", "+75.00"),
+    ]
 
 
 def difference(*, of: Sequence[str], to: Sequence[str]) -> Difference:
@@ -239,8 +189,6 @@ def test_pass_at_k_of_several_seeds_stands_in_the_summary_with_intervals(tmp_pat
         [*agents, "run/agent_1", *[zero] * 3],
         [*agents, "run, mean of 2 agents", *halves],
     ]
-    row = rows_of(tmp_path / "run")["run/agent_0", "vanilla", "gsm8k", "strict"]
-    assert row["pass_at_k_percent"]["2"] == [83.3333, 66.6667, 100]
     write(tmp_path / "once", evaluation(["cw"]))
     assert "pass@k" not in compare(["once", "once"], results=tmp_path)
     assert "pass@3" in compare(["once", "run"], results=tmp_path)
