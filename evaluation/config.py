@@ -9,7 +9,7 @@ from comas.config.keys import FOLDER_NAME, FOLDER_NAME_IN_WORDS, key
 from comas.config.loading import read
 from comas.config.paths import names_file
 from comas.config.plugins import PluginError, Registry
-from comas.utils.endpoint import error_in_address
+from comas.utils.client import error_in_address
 from comas.utils.invocation import CommandParser, start_of
 from evaluation.benchmarks import BENCHMARKS, Benchmark
 from evaluation.setups import SETUPS

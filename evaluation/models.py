@@ -19,8 +19,7 @@ from comas.preflight.locations import held_out_rules, locate
 from comas.quickstart import QUICKSTART_PREFIX
 from comas.run.seals import SOURCES, kept_source, read_inputs
 from comas.run.status import BEST, MODELS
-from comas.utils.client import list_models
-from comas.utils.endpoint import Endpoint, error_in_address
+from comas.utils.client import Endpoint, error_in_address, list_models
 from comas.utils.files import from_here, in_command, read_json
 from comas.utils.gguf import GGUF_SUFFIX, converted
 from comas.utils.invocation import start_of

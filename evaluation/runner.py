@@ -6,12 +6,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from comas.types import Chat, Message, ToolDescription
-from comas.utils.client import Client, RequestOptions
+from comas.utils.client import Client, Endpoint, RefusedPromptError, RequestError, RequestOptions
 from comas.utils.concurrency import run_all
-from comas.utils.endpoint import Endpoint
 from comas.utils.files import write_text
 from comas.utils.progress import progress_bar
-from comas.utils.replies import RefusedPromptError, RequestError
 from comas.utils.seeds import sampling_seed
 from evaluation.inference_log import (
     ANSWERS,

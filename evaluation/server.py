@@ -18,7 +18,7 @@ import httpx
 
 from comas.types import Device
 from comas.utils.chat import ChatEncoder
-from comas.utils.endpoint import Endpoint
+from comas.utils.client import Endpoint
 from comas.utils.model_folder import load_tokenizer
 from comas.utils.progress import progress_bar
 from evaluation.config import EvaluationConfig

@@ -9,8 +9,7 @@ from typing import NamedTuple
 
 from scripted_server import ScriptedServer
 
-from comas.utils.client import RequestOptions
-from comas.utils.endpoint import Endpoint
+from comas.utils.client import Endpoint, RequestOptions
 from evaluation.inference_log import ANSWERS, FAILURES, read_failures, read_inference
 from evaluation.runner import run_inference
 from evaluation.setups import SETUPS

@@ -132,16 +132,6 @@ def redirects(address: str) -> Fault:
     return redirect
 
 
-async def drips(request: web.Request) -> web.StreamResponse:
-    """A reply of one byte every 0.1 s."""
-    response = web.StreamResponse()
-    await response.prepare(request)
-    for _ in range(600):
-        await response.write(b" ")
-        await asyncio.sleep(0.1)
-    return response
-
-
 async def cuts_the_reply_off(request: web.Request) -> web.StreamResponse:
     """A connection that ends in the middle of the reply."""
     response = web.StreamResponse(headers={"content-length": "1000"})

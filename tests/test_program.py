@@ -35,9 +35,7 @@ from comas.run.pages.discussions import thread_of
 from comas.run.pages.page import Thread
 from comas.run.records import discussion_record
 from comas.types import Generate, Generation, Question, Request, RewardedDiscussion
-from comas.utils.client import Client, RequestOptions
-from comas.utils.endpoint import Endpoint
-from comas.utils.replies import RequestError
+from comas.utils.client import Client, Endpoint, RequestError, RequestOptions
 from evaluation.config import read_command
 from evaluation.models import RemoteModel, Target
 from evaluation.plan import setups_of

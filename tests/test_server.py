@@ -20,9 +20,8 @@ from tables import case_file, cases
 from tiny_models import save_tiny_model
 
 from comas.preflight.model_shape import SHIPPED_SHAPES
-from comas.utils.client import Client, RequestOptions
+from comas.utils.client import Client, RefusedPromptError, Reply, RequestOptions
 from comas.utils.processes import command_line
-from comas.utils.replies import RefusedPromptError, Reply
 from evaluation import server, server_command
 from evaluation.config import EvaluationConfig
 from evaluation.models import LocalModel, find_remote, read_model

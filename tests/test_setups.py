@@ -24,9 +24,9 @@ from comas.interaction.setup_prompts import (
 )
 from comas.utils.client import (
     MAX_SEED,
+    Endpoint,
     RequestOptions,
 )
-from comas.utils.endpoint import Endpoint
 from comas.utils.terminal import EXIT_ERROR
 from evaluation.models import Target
 from evaluation.runner import request_seed

@@ -14,8 +14,7 @@ from comas.reward_formulation.interaction_reward import interaction_reward
 from comas.run.metrics.step import rollout_metrics
 from comas.types import Generation, Question, Request, RewardedDiscussion
 from comas.utils.chat import ChatEncoder
-from comas.utils.endpoint import Endpoint
-from comas.utils.replies import read_reply
+from comas.utils.client import Endpoint, read_reply
 from comas.utils.thinking import Said, ThinkingMarks
 from evaluation.models import find_target
 
@@ -146,11 +145,6 @@ def reply(text: object, **message: str) -> bytes:
     (reply("71", reasoning="8"), "71", "8"),
     (reply(None, reasoning_content="8"), "", "8"),
     (reply("71"), "71", ""),
-    (
-        reply([{"type": "thinking", "thinking": [{"text": "8"}]}, {"text": "7"}, {"text": "1"}]),
-        "71",
-        "8",
-    ),
 )
 def test_a_reply_is_what_was_answered(body, text, thinking):
     read = read_reply(body, Endpoint("u", "m", thinking=LEFT_TO_MODEL))

@@ -15,11 +15,9 @@ from pydantic import TypeAdapter
 
 from comas.reward_formulation.interaction_reward import parse_score
 from comas.types import ALL_DOMAINS, Domain
-from comas.utils.client import Client, RequestOptions
-from comas.utils.endpoint import Endpoint
+from comas.utils.client import Client, Endpoint, RequestError, RequestOptions
 from comas.utils.interrupts import run
 from comas.utils.invocation import CommandParser
-from comas.utils.replies import RequestError
 from comas.utils.terminal import command, printable
 from comas.verification.boxed import last_boxed
 from evaluation.config import EvaluationConfig

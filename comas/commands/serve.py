@@ -10,11 +10,10 @@ from tempfile import TemporaryDirectory
 
 from comas.interaction.door import Asked, Choice, Door, RefusalError, choice_of
 from comas.types import Generation
-from comas.utils.client import MAX_SEED, Client, RequestOptions
+from comas.utils.client import MAX_SEED, Client, RefusedPromptError, RequestError, RequestOptions
 from comas.utils.concurrency import run_all
 from comas.utils.interrupts import run
 from comas.utils.invocation import CommandParser
-from comas.utils.replies import RefusedPromptError, RequestError
 from comas.utils.terminal import command
 from evaluation.config import EvaluationConfig
 from evaluation.execution import served, watched

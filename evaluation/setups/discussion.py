@@ -15,7 +15,7 @@ from comas.interaction.schedules import hold
 from comas.interaction.setup_prompts import user
 from comas.reward_formulation.interaction_reward import parse_score
 from comas.types import Discussion, FinishReason, Generation, Question, Request, Turn
-from comas.utils.replies import RefusedPromptError, RequestError
+from comas.utils.client import RefusedPromptError, RequestError
 from evaluation.types import Ask, BenchmarkTask, Setup
 
 NUM_AGENTS_OF_ONE_MODEL = 4
