@@ -6,11 +6,9 @@ answers serve to measure, and rewards that ask for them.
 
 import math
 import time
-from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from comas.config.schema import Config
 from comas.data import QuestionSet, draw_batch, fixed_subset
 from comas.engines.cluster.agents import Agents
 from comas.policy_optimization.samples import collect_samples
@@ -18,9 +16,7 @@ from comas.reward_formulation import REWARD_SCHEMES, offer_evidence
 from comas.run.metrics.step import Stopwatch
 from comas.run.prepared import Prepared
 from comas.run.validation import validate_agents
-from comas.trial.costs import Costs, describe_costs
-from comas.trial.judging import detectable
-from comas.trial.rounding import describe_rounding
+from comas.trial.costs import costs_of, describe_costs, describe_rounding
 from comas.trial.signal import Batch, Update, describe_signal
 from comas.types import Discussion, Question, Rewards
 from comas.utils.progress import progress_bar
@@ -33,10 +29,6 @@ FIRST_DISCUSSIONS = 4
 IN_FLIGHT = 48
 """Discussions at once, even if the run's own batches are smaller, to keep the engines busy."""
 MAX_DISCUSSIONS = 400
-DETECTABLE = 0.1
-"""Detectable distance of an AUC from chance (see ``detectable``) at which sampling stops."""
-FEWEST_QUESTIONS = 30
-"""Minimum of questions to try, if the data has so many: copies of one question are alike."""
 BUDGET_S = 600.0
 DISCUSSED, UPDATED = 0.6, 0.85
 """Shares of the budget by which discussions, and then the update, should be done."""
@@ -58,19 +50,18 @@ def try_out(
     then does as much as fits into ``budget_s`` seconds at the measured pace; it is never less than
     the small start. Raises EngineError if engines fail.
     """
-    config = prepared.config
     ends = time.monotonic() + budget_s
-    with Verifier(isolation=prepared.isolation, chosen=config.verifiers) as verifier:
+    with Verifier(isolation=prepared.isolation, chosen=prepared.config.verifiers) as verifier:
         trial = Trial(prepared, agents, verifier, discuss)
         agents.sync_weights()
         batches = trial.sample_until(ends - (1 - DISCUSSED) * budget_s)
         with progress_bar("update"):
             update = trial.update_until(ends - (1 - UPDATED) * budget_s, batches)
         validation_s = trial.validate_until(ends)
-    costs = costs_of(batches, update, validation_s, config=config)
+    costs = costs_of(batches, update, validation_s, config=prepared.config)
     told = describe_costs(costs, agents.memory_peaks(), prepared)
     return [
-        *describe_signal(batches, update, config=config),
+        *describe_signal(batches, update, config=prepared.config),
         *describe_rounding(prepared),
         "",
         "what does it cost? as long as responses keep their lengths",
@@ -89,20 +80,20 @@ class Trial:
     discuss: Callable[..., list[Discussion]]
 
     def sample_until(self, time_s: float) -> list[Batch]:
-        """Hold batches of discussions until there are ``enough`` or time is up: first a small one,
-        then at most one like the run's, then larger ones."""
+        """Hold batches of discussions until time is up or ``MAX_DISCUSSIONS`` are held: first a
+        small one, then at most one like the run's, then larger ones."""
         config, known = self.prepared.config, self.prepared.train.questions
         copies, size = config.interaction.prompt_reuse, min(len(known), MAX_DISCUSSIONS)
         batches: list[Batch] = []
         left: list[Question] = []
         wanted, fit = FIRST_DISCUSSIONS, IN_FLIGHT
-        num_tried = 0
-        while fit > 0 and (num_tried < min(FEWEST_QUESTIONS, len(known)) or not enough(batches)):
+        num_held = 0
+        while fit > 0 and num_held < MAX_DISCUSSIONS:
             step = len(batches) + 1
             left = left or draw_batch(known, step=step, batch_size=size, seed=config.seed)
             num = min(fit, math.ceil(wanted / copies), len(left))
-            chosen, left, num_tried = left[:num], left[num:], num_tried + num
-            batches.append(self.sample(chosen, step=step))
+            batches.append(self.sample(left[:num], step=step))
+            left, num_held = left[num:], num_held + num * copies
             fit = int((time_s - time.monotonic()) / (batches[-1].rollout_s / num))
             wanted = IN_FLIGHT if step > 1 else min(IN_FLIGHT, config.rollout.batch_size * copies)
         return batches
@@ -110,11 +101,14 @@ class Trial:
     def sample(self, questions: Sequence[Question], *, step: int) -> Batch:
         """Hold, reward and verify the discussions of ``questions``."""
         started = time.monotonic()
-        part = in_part(self.prepared, len(questions))
+        config, sizes = self.prepared.config, self.prepared.sizes
+        turns = sizes.num_turns * len(questions) // config.rollout.batch_size
+        part = replace(self.prepared, sizes=replace(sizes, num_turns=turns))
         discussions = self.discuss(part, self.agents, step=step, questions=questions)
-        verdicts = verify_solutions(self.verifier, discussions, answers=part.train.answers)
-        evidence = offer_evidence(verdicts, seed=part.config.seed, step=step)
-        rewards = REWARD_SCHEMES[part.config.reward.scheme](discussions, evidence=evidence)
+        answers = self.prepared.train.answers
+        verdicts = verify_solutions(self.verifier, discussions, answers=answers)
+        evidence = offer_evidence(verdicts, seed=config.seed, step=step)
+        rewards = REWARD_SCHEMES[config.reward.scheme](discussions, evidence=evidence)
         return Batch(rewards, rollout_s=time.monotonic() - started, verdicts=verdicts())
 
     def update_until(self, time_s: float, batches: Sequence[Batch]) -> Update:
@@ -175,55 +169,3 @@ class Trial:
         )
         validate_agents(asked, self.agents, self.verifier)
         return (time.monotonic() - started) * len(questions) / num
-
-
-def costs_of(
-    batches: Sequence[Batch], update: Update, validation_s: float, *, config: Config
-) -> Costs:
-    """Return the measured costs of whole steps: from the update, and from the batches nearest to a
-    step in size (without the first, which warmed up the engines, unless it is the only one)."""
-    num_held = config.rollout.batch_size * config.interaction.prompt_reuse
-    warm = batches[1:] or batches
-    sizes = [len(batch.rewards.discussions) for batch in warm]
-    near = min(sizes, key=lambda num: abs(num - num_held))
-    trained = [sample for samples in update.buffers.values() for sample in samples]
-    parts = num_held / len(update.batch.rewards.discussions)
-    return Costs(
-        rollouts_s=[
-            batch.rollout_s * num_held / near
-            for batch, num in zip(warm, sizes, strict=True)
-            if num == near
-        ],
-        sampled_tokens=[
-            sum(len(turn.generation.response_token_ids) for turn in item.discussion.turns)
-            for batch in batches
-            for item in batch.rewards.discussions
-        ],
-        update_s=update.update_s * parts if trained else 0.0,
-        trained_tokens=round(
-            parts * sum(len(s.prompt_token_ids) + len(s.response_token_ids) for s in trained)
-        ),
-        sync_s=update.sync_s,
-        validation_s=validation_s,
-        discussions=(near, num_held),
-        overlaps=config.training.max_staleness > 0,
-    )
-
-
-def in_part(prepared: Prepared, num_questions: int) -> Prepared:
-    """Return the run with batches of ``num_questions`` questions."""
-    config, sizes = prepared.config, prepared.sizes
-    turns = sizes.num_turns * num_questions // config.rollout.batch_size
-    return replace(
-        prepared,
-        config=replace(config, rollout=replace(config.rollout, batch_size=num_questions)),
-        sizes=replace(sizes, num_turns=turns),
-    )
-
-
-def enough(batches: Sequence[Batch]) -> bool:
-    """Return True if more discussions would say little more about the judges."""
-    verdicts = Counter(of for batch in batches for of in batch.verdicts.values() if of != "failed")
-    right = verdicts["correct"]
-    num_held = sum(len(batch.rewards.discussions) for batch in batches)
-    return num_held >= MAX_DISCUSSIONS or detectable(right, verdicts.total() - right) <= DETECTABLE

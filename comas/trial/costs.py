@@ -1,71 +1,79 @@
-"""The costs of a run, estimated from its first batches or parts of them."""
+"""The costs of a run, estimated from its first batches or parts of them, and how much of an update
+is lost by rounding to bfloat16."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from math import sqrt
-from statistics import fmean, stdev
+from pathlib import Path
+from statistics import fmean
 
 import psutil
+from safetensors import safe_open
 
+from comas.config.schema import Config
 from comas.engines.cluster.actors import MemoryPeak
+from comas.run.pages.live import duration
 from comas.run.prepared import Prepared, Sizes
-from comas.trial.judging import Estimate
+from comas.trial.signal import Batch, Update
+from comas.utils.model_folder import folder_of
 from comas.utils.processes import peak_bytes
 
 GIB = 1 << 30
-UNITS = (("hours", 3600.0), ("minutes", 60.0), ("seconds", 1.0))
+SAMPLED = 97
+"""Every 97th weight is examined."""
 
 
 @dataclass(frozen=True)
 class Costs:
     """Seconds and tokens of a step, estimated from parts of it."""
 
-    rollouts_s: Sequence[float]
-    """Seconds of a step's rollout, estimated from each batch."""
-    sampled_tokens: Sequence[int]
-    """Sampled tokens of a discussion."""
+    rollout_s: float
+    sampled_tokens: float
     update_s: float
-    """Seconds of an update; 0 if there were no samples to train on."""
-    trained_tokens: int
+    """0 if there were no samples to train on."""
+    trained_tokens: float
     """Tokens of the update's prompts and responses."""
     sync_s: float
     validation_s: float
     """Seconds of a whole validation."""
-    discussions: tuple[int, int]
-    """Numbers of discussions: in the batches of ``rollouts_s``, and in a step."""
     overlaps: bool
     """True if the next batch is sampled while policies are updated."""
 
-    def step_s(self, rollout_s: float | None = None, *, length: float = 1.0) -> float:
-        """Return the seconds of a step with this ``rollout_s`` (by default the mean), and samples
-        ``length`` times as long.
-
-        Example: rollouts of 4 s and 12 s, an update of 8 s, and a sync of 1 s: 8 + 8 + 1 = 17 s.
-        """
-        parts = rollout_s or fmean(self.rollouts_s), self.update_s * length
+    @property
+    def step_s(self) -> float:
+        """The seconds of a step."""
+        parts = self.rollout_s, self.update_s
         return (max(parts) if self.overlaps else sum(parts)) + self.sync_s
 
-    def run_s(self, sizes: Sizes) -> Estimate:
-        """Return the seconds of a run after its start, if responses keep their length. The interval
-        covers the fastest to the slowest batch, and that of the mean length."""
-
-        def seconds(rollout_s: float | None, length: float) -> float:
-            steps_s = sizes.num_steps * self.step_s(rollout_s, length=length)
-            return steps_s + sizes.num_validations * self.validation_s * length
-
-        spread = relative_spread(self.sampled_tokens)
-        low, high = min(self.rollouts_s), max(self.rollouts_s)
-        if len(self.rollouts_s) == 1:
-            low, high = low * (1 - spread), high * (1 + spread)
-        return Estimate(seconds(None, 1.0), seconds(low, 1 - spread), seconds(high, 1 + spread))
+    def run_s(self, sizes: Sizes) -> float:
+        """Return the seconds of a run after its start, if responses keep their length."""
+        return sizes.num_steps * self.step_s + sizes.num_validations * self.validation_s
 
 
-def relative_spread(values: Sequence[float]) -> float:
-    """Return half of the 95 % interval of the mean of ``values``, relative to the mean.
-
-    Example: 1, 2, 3 have the mean 2 and the standard deviation 1: 1.96 / sqrt(3) / 2 = 0.566.
-    """
-    return 1.96 * stdev(values) / sqrt(len(values)) / fmean(values) if len(values) > 1 else 0.0
+def costs_of(
+    batches: Sequence[Batch], update: Update, validation_s: float, *, config: Config
+) -> Costs:
+    """Return the measured costs of whole steps: from the update, and from the batches nearest to a
+    step in size (without the first, which warmed up the engines, unless it is the only one)."""
+    num_held = config.rollout.batch_size * config.interaction.prompt_reuse
+    warm = [(len(of.rewards.discussions), of.rollout_s) for of in batches[1:] or batches]
+    near = min((num for num, _ in warm), key=lambda num: abs(num - num_held))
+    sampled = [
+        sum(turn.generation.num_sampled_tokens for turn in item.discussion.turns)
+        for batch in batches
+        for item in batch.rewards.discussions
+    ]
+    trained = [sample for samples in update.buffers.values() for sample in samples]
+    parts = num_held / len(update.batch.rewards.discussions)
+    lengths = sum(len(s.prompt_token_ids) + len(s.response_token_ids) for s in trained)
+    return Costs(
+        rollout_s=fmean(seconds for num, seconds in warm if num == near) * num_held / near,
+        sampled_tokens=fmean(sampled) * num_held,
+        update_s=update.update_s * parts if trained else 0.0,
+        trained_tokens=lengths * parts,
+        sync_s=update.sync_s,
+        validation_s=validation_s,
+        overlaps=config.training.max_staleness > 0,
+    )
 
 
 def describe_costs(
@@ -73,31 +81,56 @@ def describe_costs(
 ) -> list[list[str]]:
     """Return a table of the time, memory and disk space of a run."""
     sizes = prepared.sizes
-    run = costs.run_s(sizes)
-    unit, unit_s = next((unit for unit in UNITS if run.value >= 2 * unit[1]), UNITS[-1])
-    times = Estimate(*(value / unit_s for value in run))
-    rollout_s, (num_measured, num_held) = fmean(costs.rollouts_s), costs.discussions
-    rate = fmean(costs.sampled_tokens) * num_held / rollout_s
-    rollout = f"{rollout_s:.1f} s, {rate:,.0f} sampled tokens a second"
-    if num_measured != num_held:
-        rollout += f" (by {num_measured} of {num_held} discussions)"
+    rate = costs.sampled_tokens / costs.rollout_s
     update, at_least = "not measured: there was nothing to train on", "more than "
     if costs.trained_tokens:
-        rate = costs.trained_tokens / costs.update_s
-        update = f"{costs.update_s:.1f} s, {rate:,.0f} tokens of samples a second"
-        at_least = ""
+        trained = costs.trained_tokens / costs.update_s
+        update, at_least = f"{costs.update_s:.1f} s, {trained:,.0f} tokens of samples a second", ""
+    steps = f"{sizes.num_steps} steps, {sizes.num_validations} validations"
     rows = [
-        ["rollout of a step", rollout],
+        ["rollout of a step", f"{costs.rollout_s:.1f} s, {rate:,.0f} sampled tokens a second"],
         ["update", update],
         ["sync", f"{costs.sync_s:.1f} s"],
-        ["a step", f"{at_least}{costs.step_s():.1f} s"],
+        ["a step", f"{at_least}{costs.step_s:.1f} s"],
         ["validation", f"{costs.validation_s:.1f} s"],
-        ["the run", f"{at_least}{times} {unit}: {sizes.num_steps} steps, "
-         f"{sizes.num_validations} validations"],
-    ]  # fmt: skip
+        ["the run", f"{at_least}{duration(costs.run_s(sizes))}: {steps}"],
+    ]
     for part, peaks in memory.items():
         host, gpu = (max(sizes) / GIB for sizes in zip(*peaks, strict=True))
         on_gpu = f", {gpu:.1f} GiB of a GPU" * (gpu > 0)
         rows.append([f"memory, {part}", f"{len(peaks)} of up to {host:.1f} GiB{on_gpu}"])
     rows.append(["memory, driver", f"{peak_bytes(psutil.Process()) / GIB:.1f} GiB"])
     return [*rows, ["disk", prepared.disk]]
+
+
+def describe_rounding(prepared: Prepared) -> list[str]:
+    """Return a line per model and learning rate, if whole models are trained in bfloat16.
+
+    Adam changes a weight by about the learning rate in a step. These changes accumulate in float32,
+    but policy and engines compute with rounded weights.
+    """
+    config = prepared.config
+    if config.policy.dtype != "bfloat16" or config.policy.lora.rank is not None:
+        return []
+    rates = {(prepared.models[p], config.learning_rates[p]) for p in config.trained_policies}
+    return [
+        f"a change by the learning rate, {rate:g}, alters {share_moved(folder_of(model), rate):.1%}"
+        f" of the weights of {Path(model).name} in bfloat16; the others are rounded back"
+        for model, rate in sorted(rates)
+    ]
+
+
+def share_moved(folder: Path, change: float) -> float:
+    """Return the share of a model's weights that differ in bfloat16 after a ``change`` up or down.
+
+    Example: 1.0 needs a change of 0.002 downwards or 0.004 upwards, for bfloat16 has 8 bits.
+    """
+    num_moved = num_weights = 0
+    for file in folder.glob("*.safetensors"):
+        with safe_open(file, "pt") as tensors:
+            for name in tensors.keys():  # noqa: SIM118 (it is no mapping)
+                weights = tensors.get_tensor(name).flatten()[::SAMPLED].bfloat16().float()
+                for changed in (weights + change, weights - change):
+                    num_moved += int((changed.bfloat16() != weights).sum())
+                num_weights += 2 * len(weights)
+    return num_moved / max(num_weights, 1)

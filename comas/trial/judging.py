@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from math import sqrt
-from statistics import fmean, median
+from statistics import fmean
 from typing import NamedTuple
 
 import numpy as np
@@ -16,16 +16,13 @@ from comas.reward_formulation.interaction_reward import parse_score, rewards_of_
 from comas.reward_formulation.judgment_reward import parse_judgment
 from comas.reward_formulation.majority_reward import Weigh, hold_votes, one_vote
 from comas.reward_formulation.self_rewarding import GREATEST_RATING, parse_rating
-from comas.run.metrics.reward_effectiveness import PREDICTS_CORRECT, qualities
 from comas.types import Discussion, RewardedDiscussion, Turn, TurnKey
 from comas.verification.latex import spelled_answer
 from comas.verification.solutions import Verdicts
 
 NUM_RESAMPLES = 10_000
 MIN_QUESTIONS = 5
-"""Minimum of questions with right, and with wrong solutions; fewer give too narrow an interval."""
-CALLS_RIGHT = PREDICTS_CORRECT["from_score_2"]
-"""A judge calls a solution right from this value on: a score of 2, a rating of 3."""
+"""With right and with wrong solutions; an interval from fewer would be too narrow."""
 
 
 class Estimate(NamedTuple):
@@ -58,15 +55,8 @@ class Source:
     opinions: Sequence[Opinion]
     """Opinions that have a value, on solutions with a verdict."""
     auc: Estimate | None = None
-    balanced_accuracy: float | None = None
     untold: str = ""
     """Why the AUC is unknown, if it is."""
-
-    @property
-    def detectable(self) -> float:
-        """The smallest distance of an AUC from 0.5 that so many opinions would show."""
-        right = sum(bool(of.is_right) for of in self.opinions)
-        return detectable(right, len(self.opinions) - right)
 
     @property
     def sees(self) -> bool:
@@ -126,7 +116,7 @@ def find_sources(
     likelihoods = each(
         lambda _, turn: fmean(logprobs) if (logprobs := turn.generation.rollout_logprobs) else None
     )
-    found["likelihood"] = source("likelihood", likelihoods, threshold=None)
+    found["likelihood"] = source("likelihood", likelihoods)
     return found
 
 
@@ -135,11 +125,10 @@ def assess(
     opinions: Iterable[Opinion],
     *,
     seed: int,
-    threshold: float | None = CALLS_RIGHT,
     nothing: str = "nothing can be read",
 ) -> Source:
-    """Return how well ``opinions`` tell right from wrong, if there are enough. Without a
-    ``threshold``, the upper half is called right. ``nothing`` says why there may be none."""
+    """Return how well ``opinions`` tell right from wrong, if there are enough. ``nothing`` says why
+    there may be none."""
     known = [of for of in opinions if of.value is not None and of.is_right is not None]
     right, wrong = (
         len({of.question_id for of in known if of.is_right is kind}) for kind in (True, False)
@@ -147,22 +136,7 @@ def assess(
     if min(right, wrong) < MIN_QUESTIONS:
         counts = f"{right} questions with right and {wrong} with wrong solutions are too few"
         return Source(name, known, untold=counts if known else nothing)
-    if threshold is None:
-        threshold = median(of.value for of in known if of.value is not None)
-    counted = Counter((of.value or 0.0, bool(of.is_right)) for of in known)
-    balanced = qualities(counted, threshold=threshold)["balanced_accuracy"]
-    return Source(name, known, auc(known, seed=seed), balanced)
-
-
-def detectable(num_right: int, num_wrong: int) -> float:
-    """Return the distance of an AUC from 0.5 that the 95 % interval shows in 80 % of samples of so
-    many solutions of different questions: (1.96 + 0.84) standard errors of the AUC of random values
-    (Mann-Whitney).
-
-    Example: 48 and 48: 2.8 * sqrt(97 / (12 * 48 * 48)) = 0.166.
-    """
-    pairs = num_right * num_wrong
-    return 2.8 * sqrt((num_right + num_wrong + 1) / (12 * pairs)) if pairs else 0.5
+    return Source(name, known, auc(known, seed=seed))
 
 
 def auc(opinions: Sequence[Opinion], *, seed: int) -> Estimate:
@@ -209,13 +183,11 @@ def judgments(
     if outcome is None:
         return said
     for discussion in discussions:
-        for solution in discussion.solutions():
-            judges = discussion.turns_that("scores" if outcome == "scores" else "judges")
-            for turn in judges:
-                is_about = discussion.solution_of(turn) == solution
-                if is_about and not turn.is_given and not solution.is_given:
-                    value = value_said(turn.text, outcome)
-                    said[turn.agent_index].append(opinion_on(discussion, solution, value, verdicts))
+        for turn in discussion.turns_that("scores" if outcome == "scores" else "judges"):
+            solution = discussion.solution_of(turn)
+            if solution is not None and not turn.is_given and not solution.is_given:
+                value = value_said(turn.text, outcome)
+                said[turn.agent_index].append(opinion_on(discussion, solution, value, verdicts))
     return said
 
 

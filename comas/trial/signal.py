@@ -13,7 +13,7 @@ from comas.reward_formulation import REWARD_SCHEMES
 from comas.run.guards import example_of, lost_signals
 from comas.run.metrics.step import NO_ADVANTAGE, step_metrics
 from comas.trial.judging import Opinion, Source, find_sources, judgments
-from comas.types import Generation, Rewards, TrainingSample, Turn
+from comas.types import Rewards, TrainingSample, Turn
 from comas.utils.terminal import in_columns
 from comas.verification.forms import Verdict
 from comas.verification.solutions import Verdicts
@@ -73,6 +73,7 @@ def describe_signal(batches: Sequence[Batch], update: Update, *, config: Config)
     verdicts = {key: of for batch in batches for key, of in batch.verdicts.items()}
     judges = judgments(discussions, verdicts, CRITICISMS[config.interaction.criticism].outcome)
     scheme = REWARD_SCHEMES[config.reward.scheme]
+    judges_pay = scheme.reads is not None
     found = find_sources(
         rewarded, judges, verdicts, sees_verdicts=scheme.sees_verdicts, seed=config.seed
     )
@@ -82,16 +83,11 @@ def describe_signal(batches: Sequence[Batch], update: Update, *, config: Config)
         for turn in discussion.turns
         if not turn.is_given
     ]
-    judges_pay = scheme.reads is not None
-    right = right_share(found)
     said = [of.value is not None for opinions in judges.values() for of in opinions]
-    name, learnt = learnable(update.buffers, update.stats, config.algorithm)
+    groups, learnt = learnable(update.buffers, update.stats, config.algorithm)
+    decides = deciding(found, judges_pay=judges_pay)
     checks = gate(
-        found,
-        right=right,
-        readable=said if judges_pay else [],
-        learnt=learnt,
-        judges_pay=judges_pay,
+        decides, right=right_share(found), readable=said if judges_pay else [], learnt=learnt
     )
     last = update.batch
     metrics = step_metrics(last.rewards, update.stats, last.verdicts, config=config)
@@ -105,11 +101,10 @@ def describe_signal(batches: Sequence[Batch], update: Update, *, config: Config)
         "",
         *in_columns(table(found.values())),
         "",
-        f"is it worth training by this reward? ({name})",
+        f"is it worth training by this reward? ({groups})",
         *in_columns([[f"  {of.name}", of.found, of.wants, PASSES[of.passes]] for of in checks]),
         *vote_over_one(found["vote"].opinions),
-        f"verdict on reward.scheme={config.reward.scheme}: "
-        + verdict(found, checks, judges_pay=judges_pay),
+        f"verdict on reward.scheme={config.reward.scheme}: {verdict(decides, checks)}",
         f"try: {lost[0] if lost else advice(found)}",
     ]
 
@@ -119,56 +114,33 @@ def shares(
 ) -> list[list[str]]:
     """Return a table of shares, for all agents together and for each of several."""
     roles = list(dict.fromkeys(turn.role for turn, _ in spoken))
-    every = [worth for said in judges.values() for worth in said]
-    columns = {"all": column(spoken, every, roles)}
-    for agent in range(num_agents if num_agents > 1 else 0):
-        its = [(turn, of) for turn, of in spoken if turn.agent_index == agent]
-        columns[f"agent {agent}"] = column(its, judges.get(agent, ()), roles)
-    rows = zip(columns["all"], *(cells.values() for cells in columns.values()), strict=True)
-    return [["", *columns], *([f"  {name}", *cells] for name, *cells in rows)]
-
-
-def column(spoken: Spoken, said: Sequence[Opinion], roles: Sequence[str]) -> dict[str, str]:
-    """Return a column of the table; ``said`` are the opinions as judges."""
-    known = [of for _, of in spoken if of not in (None, "failed")]
-    cells = {
-        "right solutions": share(of == "correct" for of in known),
-        "solutions without an answer": share(of == "unanswered" for of in known),
-        "readable as a judge": share(of.value is not None for of in said),
-    }
-    for role in roles:
-        its = [turn.generation for turn, _ in spoken if turn.role == role]
-        length = fmean([len(of.response_token_ids) for of in its] or [0])
-        cut = share(of.finish_reason == "length" for of in its)
-        cells[f"{role}s: tokens, cut off"] = f"{length:.1f}, {cut}"
-    cells["repeated without end"] = share(never_ends(turn.generation) for turn, _ in spoken)
-    return cells
-
-
-def never_ends(generation: Generation) -> bool:
-    """Return True if a response that was cut off repeats itself, so that no higher limit would
-    help: its second half has a period of at most a quarter of its length.
-
-    Example: the last four of the tokens 5 9 7 7 7 7 7 7 have the period 1.
-    """
-    tokens = list(generation.response_token_ids)
-    half = len(tokens) // 2
-    return generation.finish_reason == "length" and any(
-        tokens[half:] == tokens[half - period : -period]
-        for period in range(1, len(tokens) // 4 + 1)
-    )
+    names = ["right solutions", "solutions without an answer", "readable as a judge"]
+    columns = [
+        ["", *(f"  {name}" for name in (*names, *(f"{r}s: tokens, cut off" for r in roles)))]
+    ]
+    alone = [(f"agent {agent}", [agent]) for agent in range(num_agents)] if num_agents > 1 else []
+    for heading, agents in [("all", list(range(num_agents))), *alone]:
+        turns = [(turn, of) for turn, of in spoken if turn.agent_index in agents]
+        known = [of for _, of in turns if of not in (None, "failed")]
+        cells = [
+            share(of == "correct" for of in known),
+            share(of == "unanswered" for of in known),
+            share(of.value is not None for agent in agents for of in judges.get(agent, ())),
+        ]
+        for role in roles:
+            its = [turn.generation for turn, _ in turns if turn.role == role]
+            length = fmean([of.num_sampled_tokens for of in its] or [0])
+            cells.append(f"{length:.1f}, {share(of.finish_reason == 'length' for of in its)}")
+        columns.append([heading, *cells])
+    return [list(row) for row in zip(*columns, strict=True)]
 
 
 def table(found: Iterable[Source]) -> list[list[str]]:
     """Return a table of how well each source tells right solutions from wrong ones."""
-    heads = ["AUC [95 %]", "balanced", "solutions", "found from"]
-    rows = [["  who tells right from wrong?", *heads]]
+    rows = [["  who tells right from wrong?", "AUC [95 %]", "solutions"]]
     for of in found:
-        told = [f"cannot be said: {of.untold}", "", "", ""]
-        if of.auc is not None:
-            least = f"{0.5 + of.detectable:.2f}"
-            told = [str(of.auc), f"{of.balanced_accuracy:.2f}", str(len(of.opinions)), least]
-        rows.append([f"  {of.name}", *told])
+        told = f"cannot be said: {of.untold}" if of.auc is None else str(of.auc)
+        rows.append([f"  {of.name}", told, str(len(of.opinions)) if of.auc else ""])
     return rows
 
 
@@ -205,56 +177,40 @@ PASSES = {True: "passes", False: "fails", None: "open"}
 
 
 def gate(
-    found: Mapping[str, Source],
-    *,
-    right: float,
-    readable: Sequence[bool],
-    learnt: Sequence[bool],
-    judges_pay: bool,
+    decides: Source | None, *, right: float, readable: Sequence[bool], learnt: Sequence[bool]
 ) -> list[Check]:
-    """Return the conditions for a run with this reward to be worth its time. ``readable`` is empty
-    if judges do not pay."""
+    """Return the conditions for a run to be worth its time. ``decides`` is the source that it
+    depends on, if any, and ``readable`` is empty if judges do not pay."""
+    few, most, needed = f"{TOO_HARD:.0%}", f"{TOO_EASY:.0%}", f"{LEARNABLE:.0%} or more"
+    is_between = TOO_HARD <= right <= TOO_EASY
+    learns = bool(learnt) and fmean(learnt) >= LEARNABLE
     checks = [
+        Check("right solutions", f"{right:.0%}", f"{few} to {most}", is_between),
         Check(
-            "right solutions",
-            f"{right:.0%}",
-            f"{TOO_HARD:.0%} to {TOO_EASY:.0%}",
-            TOO_HARD <= right <= TOO_EASY,
-        ),
-        Check(
-            "groups with something to learn",
-            f"{share(learnt)} of {len(learnt)}",
-            f"{LEARNABLE:.0%} or more",
-            bool(learnt) and fmean(learnt) >= LEARNABLE,
+            "groups with something to learn", f"{share(learnt)} of {len(learnt)}", needed, learns
         ),
     ]
     if readable:
         passes = fmean(readable) >= READABLE
-        checks.append(
-            Check("readable judgments", share(readable), f"{READABLE:.0%} or more", passes)
-        )
-    if (decides := deciding(found, judges_pay=judges_pay)) is not None:
-        sees = None if decides.auc is None or decides.auc.high > BLIND else False
+        wants = f"{READABLE:.0%} or more"
+        checks.append(Check("readable judgments", share(readable), wants, passes))
+    if decides is not None:
+        is_open = decides.auc is None or decides.auc.high > BLIND
         estimate = "cannot be said" if decides.auc is None else str(decides.auc)
-        checks.append(
-            Check(f"AUC, {decides.name}", estimate, "interval above 0.5", decides.sees or sees)
-        )
+        passes = decides.sees or (None if is_open else False)
+        checks.append(Check(f"AUC, {decides.name}", estimate, "interval above 0.5", passes))
     return checks
 
 
 def deciding(found: Mapping[str, Source], *, judges_pay: bool) -> Source | None:
     """Return the source that a run depends on: the judges if they pay, else the reward; None if the
     reward is made of verdicts."""
-    return (
-        None
-        if "reward" not in found
-        else found["judges" if judges_pay and "judges" in found else "reward"]
-    )
+    if "reward" not in found:
+        return None
+    return found["judges" if judges_pay and "judges" in found else "reward"]
 
 
-def verdict(
-    found: Mapping[str, Source], checks: Sequence[Check], *, judges_pay: bool = True
-) -> str:
+def verdict(decides: Source | None, checks: Sequence[Check]) -> str:
     """Return whether a run is worth its time, with the reason."""
     failed = [of.name for of in checks if of.passes is False]
     is_open = [of.name for of in checks if of.passes is None]
@@ -263,7 +219,7 @@ def verdict(
         worth = f"not worth training ({', '.join(failed)})"
     elif is_open:
         worth = f"left open ({', '.join(is_open)})"
-    return f"{worth}; {sight(deciding(found, judges_pay=judges_pay))}"
+    return f"{worth}; {sight(decides)}"
 
 
 def sight(decides: Source | None) -> str:
@@ -272,14 +228,13 @@ def sight(decides: Source | None) -> str:
         return "the reward is made of verdicts, which tell right from wrong"
     if decides.auc is None:
         return f"whether {decides.name} can tell right from wrong cannot be said: {decides.untold}"
+    says = "may or may not tell right from wrong: there are too few solutions to say"
     if decides.sees:
         says = "can tell right from wrong"
     elif decides.auc.high < 0.5:
         says = "will take wrong for right"
     elif decides.auc.high <= BLIND:
         says = "cannot tell right from wrong"
-    else:
-        says = "may or may not tell right from wrong: there are too few solutions to say"
     return f"{decides.name}: {says}, AUC {decides.auc}"
 
 
