@@ -24,6 +24,7 @@ from comas.interaction.door import (
 )
 from comas.interaction.tool_calls import first_call, name_and_arguments
 from comas.types import Generation
+from comas.utils.chat import CALL_FORM
 from comas.utils.client import Client, Endpoint, RequestOptions
 
 CALL = '<tool_call>{"name": "add", "arguments": {"a": 48, "b": 23}}</tool_call>'

@@ -29,7 +29,7 @@ class Costs:
     rollout_s: float
     sampled_tokens: float
     update_s: float
-    """0 if there were no samples to train on."""
+    """Seconds of an update; 0 if there were no samples to train on."""
     trained_tokens: float
     """Tokens of the update's prompts and responses."""
     sync_s: float
@@ -58,7 +58,7 @@ def costs_of(
     warm = [(len(of.rewards.discussions), of.rollout_s) for of in batches[1:] or batches]
     near = min((num for num, _ in warm), key=lambda num: abs(num - num_held))
     sampled = [
-        sum(turn.generation.num_sampled_tokens for turn in item.discussion.turns)
+        sum(len(turn.generation.response_token_ids) for turn in item.discussion.turns)
         for batch in batches
         for item in batch.rewards.discussions
     ]

@@ -22,7 +22,7 @@ from comas.verification.solutions import Verdicts
 
 NUM_RESAMPLES = 10_000
 MIN_QUESTIONS = 5
-"""With right and with wrong solutions; an interval from fewer would be too narrow."""
+"""Minimum of questions with right, and with wrong solutions; fewer give too narrow an interval."""
 
 
 class Estimate(NamedTuple):

@@ -129,7 +129,7 @@ def shares(
         ]
         for role in roles:
             its = [turn.generation for turn, _ in turns if turn.role == role]
-            length = fmean([of.num_sampled_tokens for of in its] or [0])
+            length = fmean([len(of.response_token_ids) for of in its] or [0])
             cells.append(f"{length:.1f}, {share(of.finish_reason == 'length' for of in its)}")
         columns.append([heading, *cells])
     return [list(row) for row in zip(*columns, strict=True)]

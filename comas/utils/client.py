@@ -117,7 +117,7 @@ class Reply:
     finish_reason: Literal["stop", "length"]
     prompt_tokens: int
     completion_tokens: int
-    """0 if the server does not report it."""
+    """Number of sampled tokens; 0 if the server does not report it."""
     thinking: str = ""
 
 
@@ -213,8 +213,9 @@ def _in_words(messages: Sequence[Message], tools: Sequence[ToolDescription]) -> 
 
 
 def _open(model: Endpoint, options: RequestOptions) -> openai.AsyncOpenAI:
-    """Take certificates from the machine, and proxies from the environment unless the address is on
-    this machine. Without redirects, prompts and keys only go to the configured address."""
+    """Return a client that uses the machine's certificates, and proxies from the environment unless
+    the address is on this machine. Without redirects, prompts and keys only go to the configured
+    address."""
     is_here = httpx2.URL(model.base_url).host in LOOPBACK
     return openai.AsyncOpenAI(
         base_url=model.base_url,
@@ -241,7 +242,7 @@ class _Message(BaseModel):
 class _Choice(BaseModel):
     message: _Message = _Message()
     text: str | None = None
-    """Set if token ids were sent instead of messages."""
+    """The answer, if token ids were sent instead of messages."""
     finish_reason: str | None = None
 
 
