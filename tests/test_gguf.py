@@ -15,8 +15,7 @@ from tiny_models import CHAT_TEMPLATE, END_OF_TURN, byte_tokenizer, random_model
 from transformers import AutoModelForCausalLM, PreTrainedModel
 
 from comas.preflight.locations import locate
-from comas.utils.gguf import converted
-from comas.utils.gguf_tokenizer import make_tokenizer
+from comas.utils.gguf import converted, make_tokenizer
 from comas.utils.model_folder import check_model_folder, load_tokenizer
 
 NAMES = gguf.get_tensor_name_map(gguf.MODEL_ARCH.QWEN2, 2)
