@@ -14,8 +14,14 @@ from pathlib import Path
 from huggingface_hub import ModelCard
 
 from comas.utils.files import written_aside
-from comas.utils.model_description import copy_tokenizer, describe_as
-from comas.utils.model_folder import CARD, adapter_of, check_model_folder, folder_of
+from comas.utils.model_folder import (
+    CARD,
+    adapter_of,
+    check_model_folder,
+    copy_tokenizer,
+    describe_as,
+    folder_of,
+)
 from comas.utils.terminal import command, run_command
 
 log = logging.getLogger("merge_models")

@@ -1,12 +1,8 @@
-"""Exported models: cards, configurations for transformers 4 and 5, merged adapters."""
+"""Exported models: cards, configurations, merged adapters."""
 
 import json
 import re
-import subprocess
-import sys
-import sysconfig
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -15,7 +11,7 @@ from peft import LoraConfig, PeftModel
 from small_runs import QUICKSTART, record, write_records
 from tables import case_file
 from tiny_models import byte_tokenizer, random_model, save_tiny_model
-from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
+from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from comas.engines.policy.weights import save_model
 from comas.preflight.configuration import load_config
@@ -23,7 +19,6 @@ from comas.preflight.preparation import prepare
 from comas.run import model_cards
 from comas.run.model_cards import licence_of, write_model_cards
 from comas.run.prepared import Prepared
-from comas.utils.model_description import copy_tokenizer
 from comas.utils.model_folder import check_model_folder
 from scripts.merge_models import main
 
@@ -127,96 +122,22 @@ def test_a_merged_model_is_whole_and_says_what_its_adapter_says(tmp_path):
         assert (plain - merged(ids).logits).abs().max() > 0.1
 
 
-LLAMA3 = {"factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0} | {
-    "original_max_position_embeddings": 256,
-    "rope_type": "llama3",
-}
-ROPE = {"rope_theta": 5e5, **LLAMA3}
-OLDER_NAMES = {"rope_theta": 5e5, "rope_scaling": LLAMA3}
-"""``ROPE`` as transformers 4 writes it."""
 TEXT = "So 48 + 23 = 71.\n<|im_end|>Ünïcode"
 
 
-def save_base(folder: Path, *, version: int = 5) -> Path:
-    """Save a base model as that version of transformers writes it."""
-    model = random_model("untied", seed=0, rope_parameters=ROPE)  # type: ignore[arg-type]
-    model.save_pretrained(folder)
-    tokenizer = byte_tokenizer()
-    tokenizer.add_special_tokens({"extra_special_tokens": ["<|im_start|>"]})
-    tokenizer.save_pretrained(folder)
-    if version == 4:
-        config = read(folder / "config.json")
-        del config["rope_parameters"], config["dtype"]
-        older = config | OLDER_NAMES | {"torch_dtype": "float32"}
-        (folder / "config.json").write_text(json.dumps(older | {"transformers_version": "4.43.1"}))
-    return folder
-
-
-def save_whole(base: Path, output: Path) -> None:
+@pytest.mark.parametrize("name", ["dtype", "torch_dtype"])
+def test_an_exported_model_is_described_in_the_words_of_its_base(tmp_path, name):
+    base, output = tmp_path / "base", tmp_path / "agent_0"
+    random_model("untied", seed=0).save_pretrained(base)
+    byte_tokenizer().save_pretrained(base)
+    config = json.loads((base / "config.json").read_text())
+    config[name] = config.pop("dtype")
+    (base / "config.json").write_text(json.dumps(config | {"transformers_version": "4.43.1"}))
     model = AutoModelForCausalLM.from_pretrained(base, dtype=torch.bfloat16)
     save_model(model, output, base=base, rank=0)
-
-
-def read(path: Path) -> dict[str, Any]:
-    return json.loads(path.read_text())
-
-
-@pytest.mark.parametrize("version", [4, 5])
-def test_an_exported_model_is_described_in_the_words_of_both_versions(tmp_path, version):
-    base, output = save_base(tmp_path / "base", version=version), tmp_path / "agent_0"
-    save_whole(base, output)
-    config = read(output / "config.json")
-    assert {key: config[key] for key in OLDER_NAMES} == OLDER_NAMES
-    assert config["torch_dtype"] == config["dtype"] == "bfloat16"
-    assert read(output / "tokenizer_config.json")["tokenizer_class"] == "PreTrainedTokenizerFast"
-    before, after = (AutoConfig.from_pretrained(path).to_dict() for path in (base, output))
-    assert {key for key in before if before[key] != after[key]} <= {"_name_or_path", "dtype"}
-    assert after["rope_parameters"] == ROPE
-    written, found = (AutoTokenizer.from_pretrained(path) for path in (base, output))
-    assert found(TEXT).input_ids == written(TEXT).input_ids
-    assert found.extra_special_tokens == written.extra_special_tokens == ["<|im_start|>"]
-    assert found.chat_template == written.chat_template
-
-
-def test_a_tokenizer_that_version_4_wrote_stays_as_it_is(tmp_path):
-    said = {
-        "tokenizer_class": "Qwen2Tokenizer",
-        "additional_special_tokens": ["<|im_start|>"],
-        "extra_special_tokens": {"image_token": "<image>"},
-    }
-    base, folder = tmp_path / "base", tmp_path / "copy"
-    for each in (base, folder):
-        each.mkdir()
-    (base / "tokenizer_config.json").write_text(json.dumps(said))
-    copy_tokenizer(base, folder)
-    assert json.loads((folder / "tokenizer_config.json").read_text()) == said
-
-
-SAY = case_file("model_cards")["SAY"]
-
-
-@pytest.fixture(scope="module")
-def older_python(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A Python with transformers 4.57 from the package index, and this environment's torch."""
-    venv = tmp_path_factory.mktemp("older") / "venv"
-    subprocess.run([sys.executable, "-m", "venv", venv], check=True)
-    subprocess.run([venv / "bin/pip", "install", "-q", "transformers==4.57.*"], check=True)
-    [packages] = venv.glob("lib/python3*/site-packages")
-    (packages / "zz_torch.pth").write_text(sysconfig.get_path("purelib"))
-    return venv / "bin/python"
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("agent", ["", "qwen2", "llama"])
-def test_transformers_4_57_says_the_same(older_python, society, tmp_path, agent):
-    base = society / "models" / agent if agent else save_base(tmp_path / "base")
-    save_whole(base, tmp_path / "agent_0")
-    said = []
-    for python in (Path(sys.executable), older_python):
-        command = [python, "-c", SAY, tmp_path / "agent_0", TEXT, tmp_path / "said.pt"]
-        subprocess.run(command, check=True)
-        said.append(torch.load(tmp_path / "said.pt"))
-    (here, *ours), (there, *theirs) = said
-    assert here.startswith("5.") and there.startswith("4.57.")
-    assert torch.equal(ours[0], theirs[0]) and ours[1] == theirs[1]
-    torch.testing.assert_close(theirs[2], ours[2])
+    found = json.loads((output / "config.json").read_text())
+    assert found.pop("dtype") == "bfloat16" and "torch_dtype" not in found
+    assert found.items() <= json.loads((base / "config.json").read_text()).items()
+    before, after = (AutoTokenizer.from_pretrained(path) for path in (base, output))
+    assert after(TEXT).input_ids == before(TEXT).input_ids
+    assert after.chat_template == before.chat_template

@@ -23,8 +23,7 @@ from comas.engines.policy.optimizers import adamw, create_schedule
 from comas.policy_optimization.balancing import divide_samples
 from comas.policy_optimization.batching import assemble, split_into_steps
 from comas.utils.files import PARTIAL, from_here, locked, remove, written_aside
-from comas.utils.model_description import describe_as
-from comas.utils.model_folder import CARD, folder_of
+from comas.utils.model_folder import CARD, describe_as, folder_of
 from comas.utils.progress import progress_bar
 from comas.utils.terminal import command
 

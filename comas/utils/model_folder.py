@@ -1,6 +1,8 @@
 """Models, given by a folder in Hugging Face format or a hub name."""
 
 import hashlib
+import json
+import shutil
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
@@ -11,7 +13,7 @@ from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntry
 from pydantic import TypeAdapter
 from safetensors import SafetensorError, safe_open
 
-from comas.utils.files import read_json, sha256_of
+from comas.utils.files import read_json, sha256_of, write_text
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -23,6 +25,11 @@ DESCRIPTION_FILES = ("*.json", "*.jinja", "*.model", "*.txt")
 MODEL_FILES = ("*.safetensors", *DESCRIPTION_FILES)
 """Weights, tokenizer and config: the files that are downloaded, and that affect a model's
 output."""
+TOKENIZER_FILES = (
+    *("tokenizer*", "vocab.*", "merges.txt", "special_tokens_map.json", "added_tokens.json"),
+    *("chat_template*", "generation_config.json"),
+)
+"""Files of the base model that a trained one takes over."""
 CARD = "README.md"
 NEEDED = ("config.json", "tokenizer*.json", "*.safetensors")
 _OBJECT = TypeAdapter(dict[str, Any])
@@ -200,6 +207,26 @@ def load_tokenizer(folder: Path) -> Any:
             f"{known} (vocab_size in config.json): they are of different models; take both from one"
         )
     return tokenizer
+
+
+def describe_as(base: Path, folder: Path) -> None:
+    """Complete the model that ``save_pretrained`` wrote to ``folder`` with the tokenizer and the
+    generation config of ``base`` and, if the architecture is the same, with its config, so that
+    any program that reads the base can read the model."""
+    written = json.loads((folder / "config.json").read_text())
+    config = json.loads((base / "config.json").read_text())
+    if config.get("architectures") == written["architectures"]:
+        config.pop("torch_dtype", None)  # the former name
+        config["dtype"] = written["dtype"]
+        write_text(folder / "config.json", json.dumps(config, indent=2, ensure_ascii=False) + "\n")
+    copy_tokenizer(base, folder)
+
+
+def copy_tokenizer(base: Path, folder: Path) -> None:
+    """Copy ``base``'s tokenizer files and generation config."""
+    for pattern in TOKENIZER_FILES:
+        for source in base.glob(pattern):
+            shutil.copyfile(source, folder / source.name)
 
 
 def _download(model: str, patterns: Sequence[str]) -> Path:

@@ -17,8 +17,7 @@ from comas.engines.policy.loading import load_response_model
 from comas.engines.policy.model import ResponseModel
 from comas.engines.policy.trainer import PolicyTrainer
 from comas.policy_optimization.batching import MicroBatch
-from comas.utils.model_description import copy_tokenizer
-from comas.utils.model_folder import adapted_layers, folder_of
+from comas.utils.model_folder import adapted_layers, copy_tokenizer, folder_of
 
 WEIGHTS_FILE = "adapter_model.safetensors"
 """The file name that PEFT and vLLM expect."""

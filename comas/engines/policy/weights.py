@@ -8,7 +8,7 @@ import torch
 from transformers import PreTrainedModel
 from transformers.core_model_loading import revert_weight_conversion
 
-from comas.utils.model_description import describe_as
+from comas.utils.model_folder import describe_as
 
 NamedTensor = tuple[str, torch.Tensor]
 """A weight under its Hugging Face name."""
