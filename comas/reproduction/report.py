@@ -9,7 +9,7 @@ from statistics import fmean, stdev
 
 from comas.reproduction.figure import figure
 from comas.reproduction.intervals import Interval, interval
-from comas.reproduction.results import Record, Results, RunResult, paired_runs
+from comas.reproduction.results import Record, Results, paired_runs
 from comas.reproduction.study import Study
 from comas.run.metrics.meanings import as_regex, meanings
 from comas.utils.files import write_text
@@ -20,18 +20,9 @@ Means over seeds ± their standard deviation, at the beginning and at the end of
 more a metric rose than in {reference} with the same seed, with the 95 % interval of the mean
 (Student's t, not adjusted for multiple comparisons). Bold: the interval excludes 0."""
 LEGEND_OF_SHARES = """\
-The rise of {metric} as a share of its rise under {bound} with the same seed, in percent: the mean
-over seeds, its 95 % interval (Student's t), and an interval that holds for all experiments at once
-(Bonferroni). Experiments are left out if {bound} gains nothing with one of their seeds."""
-SATURATED = 98.0
-"""If an experiment and its bound both end at this percentage or more, shares of the gain mean
-nothing."""
-LEGEND_OF_PARTS = f"""\
-The same for other accuracies; *saturated* if the means of both end at {SATURATED:.0f} % or more."""
-LEGEND_OF_QUESTIONS = """\
-Greedy answers that are right at the end of a run, in percent over agents and seeds; and how many
-more than of the reference with the same seeds, with the 95 % interval of the mean over questions
-(Student's t). The interval covers other questions to the same models, not other seeds."""
+The rise as a share of that under {bound} with the same seed, in percent: the mean over seeds, its
+95 % interval (Student's t), and an interval that holds for all experiments at once (Bonferroni).
+Experiments are left out if {bound} gains nothing with one of their seeds."""
 
 
 def write_report(study: Study, results: Results, records: Sequence[Record], target: Path) -> Path:
@@ -48,15 +39,13 @@ def write_report(study: Study, results: Results, records: Sequence[Record], targ
             table = comparison_table(results, metric, reference=study.reference)
         tables.append(f"## {metric}\n\n{table}")
     if study.bound is not None:
-        whole, *others = study.metrics
-        legend = LEGEND_OF_SHARES.format(bound=study.bound, metric=whole)
-        shares = share_table(results, whole, bound=study.bound)
-        tables.append(f"## Share of the bound's gain\n\n{legend}\n\n{shares}")
-        parts = [each for each in others if "validation/" in each and has_metric(results, each)]
-        if parts:
-            tables.append(f"{LEGEND_OF_PARTS}\n\n{part_table(results, parts, bound=study.bound)}")
-    if questions := question_table(results, reference=study.reference):
-        tables.append(f"## Question by question\n\n{LEGEND_OF_QUESTIONS}\n\n{questions}")
+        tables.append(
+            f"## Share of the bound's gain\n\n{LEGEND_OF_SHARES.format(bound=study.bound)}"
+        )
+        for metric in study.metrics:
+            if "validation/" in metric and has_metric(results, metric):
+                shares = share_table(results, metric, bound=study.bound)
+                tables.append(f"{metric}:\n\n{shares}")
     drawn = ""
     if values := last_values(results, study.metrics[0]):
         what = f"{study.metrics[0]} at the end, %"
@@ -123,23 +112,6 @@ def share_table(results: Results, metric: str, *, bound: str) -> str:
     return markdown(["experiment", "share", "interval", "of all at once", "by seed"], rows)
 
 
-def part_table(results: Results, metrics: Sequence[str], *, bound: str) -> str:
-    """Return a table of shares of the bound's gain in each of ``metrics``, in percent."""
-    ends = {metric: last_values(results, metric) for metric in metrics}
-
-    def cell(metric: str, name: str) -> str:
-        shares = shares_of_gain(results, metric, name, bound)
-        if not shares:
-            return ""
-        finals = [fmean(ends[metric][each]) for each in (name, bound) if ends[metric]]
-        if min(finals, default=0) >= SATURATED:
-            return "saturated"
-        return "{:.1f} [{:.1f}, {:.1f}]".format(*interval(shares))
-
-    rows = [[name, *(cell(each, name) for each in metrics)] for name in results if name != bound]
-    return markdown(["experiment", *metrics], rows)
-
-
 def shares_of_gain(results: Results, metric: str, name: str, bound: str) -> list[float]:
     """Return an experiment's gain as a share of the bound's, in percent, for each seed that both
     have; empty if the bound gained nothing with one of them."""
@@ -147,42 +119,8 @@ def shares_of_gain(results: Results, metric: str, name: str, bound: str) -> list
     return [100 * gain / whole for gain, whole in known] if all(w > 0 for _, w in known) else []
 
 
-def question_table(results: Results, *, reference: str) -> str:
-    """Return a table that compares answers question by question; empty if no run kept them."""
-    rows = []
-    for name, runs in results.items():
-        shares = [shares_right(run) for run in runs.values() if run.right]
-        if not shares:
-            continue
-        more = None if name == reference else questions_more(results, name, reference)
-        right = f"{100 * fmean(fmean(share) for share in shares):.1f}"
-        rows.append([name, right, _in_bold(more)])
-    return markdown(["experiment", "right", f"more than {reference}"], rows) if rows else ""
-
-
-def questions_more(results: Results, name: str, reference: str) -> Interval | None:
-    """Compare the percentage of agents that answer each question right, over the seeds that both
-    have; None if there is none.
-
-    Example: of two agents, 2, 1 and 1 answer three questions right, and 1, 1 and 0 after the
-    reference: the differences are 50, 0 and 50.
-    """
-    differences = [
-        [100 * (a - b) for a, b in zip(shares_right(ours), shares_right(theirs), strict=True)]
-        for ours, theirs in paired_runs(results, name, reference)
-        if ours.right and theirs.right
-    ]
-    means = [fmean(each) for each in zip(*differences, strict=True)]
-    return interval(means) if means else None
-
-
 def _in_bold(more: Interval | None) -> str:
     return "" if more is None else f"**{more}**" if more.excludes_zero else str(more)
-
-
-def shares_right(run: RunResult) -> list[float]:
-    """Return for each held-out question the share of agents that answer it right."""
-    return [fmean(map(int, digits)) for digits in zip(*run.right, strict=True)]
 
 
 def markdown(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

@@ -13,10 +13,9 @@ from pydantic import TypeAdapter
 from comas.config import load
 from comas.config.schema import Config
 from comas.run.provenance import commits_of, read_processes
-from comas.run.records import METRICS, VALIDATIONS, Row, read_rows
-from comas.run.validation import GREEDY, SAMPLED
+from comas.run.records import METRICS, Row, read_rows
 from comas.types import Metrics
-from comas.utils.files import read_json, read_lines, write_text
+from comas.utils.files import read_json, write_text
 
 WINDOW = 10
 """Steps whose mean is the value at the beginning or the end of a run."""
@@ -33,9 +32,6 @@ class RunResult:
     """The study's metrics at the beginning (see ``ends``); None if the run lacks one."""
     after: Metrics
     commits: list[str] = field(default_factory=list)
-    right: list[str] = field(default_factory=list)
-    """A string per agent, with a digit per held-out question (sorted by id): 1 if its last greedy
-    answer was right. Empty if the run did not keep them."""
     words: list[str] = field(default_factory=list)
     """``Study.words`` of its experiment; empty before 0.17."""
     machine: str = ""
@@ -82,25 +78,7 @@ def read_result(folder: Path, experiment: str, *, seed: int, metrics: Sequence[s
         before={metric: before for metric, (before, _) in both.items()},
         after={metric: after for metric, (_, after) in both.items()},
         commits=commits_of(folder),
-        right=right_answers(folder),
     )
-
-
-def right_answers(folder: Path) -> list[str]:
-    """Read ``RunResult.right`` of the run in ``folder``."""
-    files = sorted((folder / VALIDATIONS).glob("step_*.jsonl"), key=lambda p: (len(p.name), p.name))
-    records = read_lines(files[-1], json.loads, remedy="Bring it back") if files else []
-    # Validations that are only greedy have the prefix SAMPLED.
-    sampling = GREEDY if any(each["sampling"] == GREEDY for each in records) else SAMPLED
-    by_agent: dict[int, dict[str, str]] = {}
-    for each in records:
-        if each["sampling"] == sampling:
-            digit = str(int(each["verdict"] == "correct"))
-            by_agent.setdefault(each["agent"], {})[each["question_id"]] = digit
-    return [
-        "".join(by_agent[agent][name] for name in sorted(by_agent[agent]))
-        for agent in sorted(by_agent)
-    ]
 
 
 def ends(rows: Sequence[Row], metric: str) -> tuple[float | None, float | None]:
