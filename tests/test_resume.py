@@ -121,7 +121,7 @@ def test_a_harmed_checkpoint_is_passed_over_for_the_one_before(config, caplog, h
     [aside] = (path / "dropped").iterdir()
     assert steps_in(aside / "checkpoints") == [8]  # and is not deleted
     HARMS[harm](path / "checkpoints/step_0006")
-    nothing_left = "resume_foreign=true" if harm == "unsealed" else "is damaged; restore one"
+    nothing_left = "resume_foreign=true" if harm == "unsealed" else "Restore one from a copy"
     with pytest.raises(ValueError, match=nothing_left):
         newest(path)
 
@@ -139,7 +139,7 @@ STEERS_A_TERMINAL = '{"files": {"../\\u001b[2J": ""}, ' + WHOLE
 def test_a_seal_that_a_stranger_wrote_is_only_compared(config, caplog, text, said):
     path = make_run(config, checkpoints=(2,), reached=2)
     (path / "checkpoints/step_0002/seal.json").write_text(text)
-    with pytest.raises(ValueError, match=r"every checkpoint in .* is damaged"):
+    with pytest.raises(ValueError, match=r"no checkpoint in .* can be loaded"):
         newest(path, "resume_foreign=true")
     assert said in caplog.text
 

@@ -13,7 +13,7 @@ from comas.policy_optimization.update_stats import UpdateStats
 from comas.reward_formulation import REWARD_SCHEMES
 from comas.run.batches import Batch, Batches
 from comas.run.directory import RunDirectory
-from comas.run.guards import UpdateGuard, Watch, check_paid, gradient_plugins, mismatch_limit
+from comas.run.guards import UpdateGuard, Watch, check_paid, mismatch_limit
 from comas.run.metrics.step import Stopwatch, step_lines, step_metrics
 from comas.run.model_cards import write_model_cards
 from comas.run.prepared import Prepared
@@ -45,7 +45,7 @@ class Bookkeeping:
         self._agents = agents
         self._verifier = verifier
         self._batches = batches
-        self._updates = UpdateGuard(gradient_plugins(config))
+        self._updates = UpdateGuard()
         # Samples that are older than the weights have other log-probs.
         limit = math.inf if config.training.max_staleness else mismatch_limit(config)
         alike = REWARD_SCHEMES[config.reward.scheme].pays_alike

@@ -38,7 +38,6 @@ from comas.run.trackers import open_trackers
 from comas.types import AnswerKey, Discussion, RewardedDiscussion, TurnKey
 from comas.utils import files
 from comas.utils.files import PARTIAL, explaining_errors, from_here, json_lines
-from comas.utils.model_folder import CARD
 
 logger = logging.getLogger(__name__)
 
@@ -234,26 +233,15 @@ class RunDirectory:
         with files.written_aside(self.path / name) as partial:
             (partial / status.STEP_OF_MODELS).write_text(f"{step}\n")
             yield partial
-        if name == MODELS:
-            self._seal(models=self._model_digests())
 
     def note_num_steps(self, num_steps: int) -> None:
         """Write the planned number of steps, for processes that follow the run."""
         files.write_text(self.path / status.NUM_STEPS, f"{num_steps}\n")
 
     def is_finished(self, num_steps: int) -> bool:
-        """True if ``models/`` holds the agents after ``num_steps``, undamaged; warns of damage."""
+        """True if ``models/`` holds the agents after ``num_steps``."""
         trained = trained_steps(self.path)
-        if trained is None or trained < num_steps:
-            return False
-        if harmed := self._harmed_models():
-            logger.warning(
-                "%s: %s differs from what was written; the models will be written again from the "
-                "newest checkpoint",
-                from_here(self.path / MODELS),
-                ", ".join(harmed[: files.MAX_LISTED_ERRORS]),
-            )
-        return not harmed
+        return trained is not None and trained >= num_steps
 
     def best_step(self) -> int | None:
         """Return the step of the best validation so far; None without ``training.keep_best``."""
@@ -292,20 +280,8 @@ class RunDirectory:
             yield from (path for later, path in steps_in(folder) if later > step)
         for name in (MODELS, BEST):
             folder, trained = self.path / name, trained_steps(self.path, name=name)
-            is_due = trained is not None and trained <= step
-            if folder.is_dir() and not (is_due and (name == BEST or not self._harmed_models())):
+            if folder.is_dir() and (trained is None or trained > step):
                 yield folder
-
-    def _model_digests(self) -> dict[str, str]:
-        folder = self.path / MODELS
-        return files.sha256_of(
-            (path for path in folder.rglob("*") if path.name != CARD), within=folder
-        )
-
-    def _harmed_models(self) -> list[str]:
-        """List the files of ``models/`` that are gone or changed; added ones do no harm."""
-        now = self._model_digests()
-        return [name for name, then in self._origin.models.items() if now.get(name) != then]
 
     def _prepare(self) -> None:
         folders = (self.path, *(self.path / name for name in (*SUBFOLDERS, seals.SOURCES)))

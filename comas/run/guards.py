@@ -9,8 +9,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from comas.config.schema import Config, Custom
-from comas.policy_optimization import ADVANTAGE_ESTIMATORS, LOSSES
+from comas.config.schema import Config
 from comas.policy_optimization.update_stats import UpdateStats
 from comas.reward_formulation import REWARD_SCHEMES
 from comas.reward_formulation.interaction_reward import parse_score
@@ -40,22 +39,10 @@ ENTROPY_SHARE = 0.2
 0.9.)"""
 
 
-def gradient_plugins(config: Config) -> list[str]:
-    """Return the plug-ins that affect gradients, such as ``algorithm.loss=my.py:loss``."""
-    algorithm = config.algorithm
-    if not isinstance(algorithm, Custom):
-        return []
-    parts = ("estimator", ADVANTAGE_ESTIMATORS), ("loss", LOSSES)
-    chosen = ((part, getattr(algorithm, part), shipped) for part, shipped in parts)
-    return [f"algorithm.{part}={name}" for part, name, shipped in chosen if name not in shipped]
-
-
 class UpdateGuard:
     """Ends a run whose updates change nothing."""
 
-    def __init__(self, suspects: Sequence[str] = ()) -> None:
-        """``suspects``: the run's ``gradient_plugins``."""
-        self._suspects = suspects
+    def __init__(self) -> None:
         self._empty: Counter[int] = Counter()
         self._skipped: Counter[int] = Counter()
 
@@ -81,11 +68,11 @@ class UpdateGuard:
             is_over = update.num_optimizer_steps > 0 or not skips
             self._skipped[policy] = 0 if is_over else self._skipped[policy] + 1
             if self._skipped[policy] >= MAX_SKIPPED_UPDATES:
-                own = "".join(f"look for NaN in the plug-in {name}, or " for name in self._suspects)
                 raise RuntimeError(
                     f"policy {policy}: no gradient was finite in {MAX_SKIPPED_UPDATES} updates in "
-                    f"a row, so it learns nothing; {own}resume from the last checkpoint with a "
-                    "lower optimization.learning_rate, or its own in society.learning_rates"
+                    "a row, so it learns nothing; look for NaN in a plug-in of algorithm.loss or "
+                    "algorithm.estimator, if any, or resume from the last checkpoint with a lower "
+                    "optimization.learning_rate, or its own in society.learning_rates"
                 )
             if skips:
                 log.warning(

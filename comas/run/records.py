@@ -5,7 +5,6 @@ import json
 import logging
 import math
 import re
-import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict
@@ -45,22 +44,15 @@ Record = dict[str, Any]
 def log_file(path: Path) -> Iterator[None]:
     """Write everything that this process logs also to ``path``."""
     with explaining_errors(path):
-        handler = _RunLog(path, encoding="utf-8", errors="backslashreplace")
+        handler = logging.FileHandler(path, encoding="utf-8", errors="backslashreplace")
     handler.setFormatter(logging.Formatter(LOG_FORMAT))
     logging.getLogger().addHandler(handler)
     try:
         yield
     finally:
         logging.getLogger().removeHandler(handler)
-        with suppress(OSError):  # already reported by handleError
+        with suppress(OSError):  # a full disk ends the run when it writes its records
             handler.close()
-
-
-class _RunLog(logging.FileHandler):
-    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802
-        """End the log with a warning: on a full disk, writing the records ends the run."""
-        logging.getLogger().removeHandler(self)
-        logger.warning("%s ends here: %s", self.baseFilename, sys.exc_info()[1])
 
 
 def read_warnings(path: Path) -> list[str]:

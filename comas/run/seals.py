@@ -14,6 +14,7 @@ import secrets
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
+from tempfile import NamedTemporaryFile
 from typing import Any
 
 from pydantic import TypeAdapter
@@ -59,7 +60,13 @@ def user_key() -> bytes:
     path = key_path()
     try:
         if not path.exists():
-            _make_key(path)
+            path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            with NamedTemporaryFile(dir=path.parent) as file:  # for this user alone
+                file.write(secrets.token_bytes(KEY_BYTES))
+                file.flush()
+                os.fsync(file.fileno())
+                with suppress(FileExistsError):
+                    os.link(file.name, path)  # two runs may make it at once; the first one wins
         key = path.read_bytes()
     except OSError as error:
         raise FileError(
@@ -68,24 +75,11 @@ def user_key() -> bytes:
         ) from error
     if len(key) != KEY_BYTES:
         raise FileError(
-            f"the key that seals runs, {path}, is damaged: it has {len(key)} bytes, not "
-            f"{KEY_BYTES}. Restore it from a copy, or delete it: a new one is "
-            "created, and runs that were begun with the lost one need resume_foreign=true"
+            f"the key that seals runs, {path}, has {len(key)} bytes, not {KEY_BYTES}. Restore it "
+            "from a copy, or delete it: runs that were begun with the lost one then need "
+            "resume_foreign=true"
         )
     return key
-
-
-def _make_key(path: Path) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    aside = path.with_name(f".{path.name}-{os.getpid()}")
-    try:
-        aside.touch(mode=0o600)
-        aside.write_bytes(secrets.token_bytes(KEY_BYTES))
-        files.sync(aside)  # a crash of the machine could otherwise leave an empty key
-        with suppress(FileExistsError):
-            os.link(aside, path)  # two runs may make it at once; the first one wins
-    finally:
-        aside.unlink(missing_ok=True)
 
 
 # ---------------------------------------------------------------- signed files
@@ -129,8 +123,6 @@ class Origin:
     inputs: Mapping[str, str] = dataclasses.field(default_factory=dict)
     """Digests of questions, planted solutions and base models: ``{"data.train": "sha256 ..."}``
     (``Inputs.contents``)."""
-    models: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    """SHA-256 of the files in ``models/`` but the cards, which may be edited."""
     newest_checkpoint: int | None = None
     """The step of the last checkpoint written; None before the first."""
 

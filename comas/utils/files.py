@@ -235,8 +235,6 @@ def _drop_torn_line(file: FileIO) -> None:
 # ---------------------------------------------------------------- locks
 
 _held: set[Path] = set()
-_FLOCK = "hhqqi"
-"""The fields of ``struct flock``: type, whence, start, length, process."""
 
 
 @contextmanager
@@ -283,6 +281,7 @@ def is_locked(folder: Path) -> bool:
         return path in _held
     # Only query: taking the lock for a moment could make a run that starts just then fail.
     with path.open("rb") as file:
-        wanted = struct.pack(_FLOCK, fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
-        found = fcntl.fcntl(file, fcntl.F_GETLK, wanted)
-    return bool(struct.unpack(_FLOCK, found)[0] != fcntl.F_UNLCK)
+        fields = "hhqqi"  # of struct flock: type, whence, start, length, process
+        wanted = struct.pack(fields, fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
+        found = struct.unpack(fields, fcntl.fcntl(file, fcntl.F_GETLK, wanted))
+    return bool(found[0] != fcntl.F_UNLCK)

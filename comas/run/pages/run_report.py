@@ -2,7 +2,6 @@
 
 import json
 import logging
-from collections import Counter
 from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -21,7 +20,7 @@ from comas.run.pages.page import Details, PageSource, PageTable, write_page
 from comas.run.provenance import PACKAGES, commit_of, read_processes, version_of
 from comas.run.records import LOG, METRICS, VALIDATIONS, Row, read_rows, read_warnings
 from comas.run.seals import CONFIG
-from comas.run.status import best_step, end_of
+from comas.run.status import end_of
 from comas.utils.files import from_here, read_lines
 from comas.utils.invocation import start_of
 
@@ -62,7 +61,7 @@ def report_source(run: Path) -> PageSource:
         rows=rows,
         result=result_in_words(rows, num_questions=partial(num_questions, run)),
         notes=notes_on(run, rows),
-        tables=[settings_table(config), _sizes(run, config, rows), versions_table(run)],
+        tables=[settings_table(config), versions_table(run)],
         featured=[thread.id for thread in worth_a_look],
         without_details=f"{start_of('view')} writes a page with them",
     )
@@ -180,24 +179,6 @@ def settings_table(config: Config) -> PageTable:
     base = read(Config, BASE, [])[0]
     changes = [(name, *values) for name, values in changed_keys(base, config).items()]
     return PageTable(f"Settings that differ from {BASE}", ("key", str(BASE), "this run"), changes)
-
-
-def _sizes(run: Path, config: Config, rows: Sequence[Row]) -> PageTable:
-    """Return the run's sizes, with the discussions of its last step."""
-    facts: list[tuple[str, Any]] = [("steps", rows[-1]["step"] if rows else 0)]
-    if (metric := config.training.keep_best) is not None:
-        facts.append((f"step of the best {metric}", best_step(rows, metric)))
-    files = discussion_files(run)
-    if files:
-        threads = read_threads(*list(files.items())[-1])
-        turns = Counter(turn.role for thread in threads for turn in thread.turns)
-        facts.append(("discussions per step", len(threads)))
-        facts += [(f"{role} turns per step", count) for role, count in turns.items()]
-    for name in ("tokens/prompt", "tokens/response"):
-        facts.append((f"{name}, all steps", sum(row.get(name) or 0 for row in rows)))
-    minutes = sum(row.get("time/step_s") or 0 for row in rows) / 60
-    facts.append(("minutes in steps, without validation and checkpoints", round(minutes, 1)))
-    return PageTable("Sizes", ("what", "how much"), facts)
 
 
 def versions_table(run: Path) -> PageTable:
