@@ -155,12 +155,10 @@ def test_steps_are_ranges_that_take_no_room_and_do_not_run_backwards(tmp_path):
         read_source(Path("/none"), steps=None)
 
 
-def test_the_report_names_settings_sizes_versions_and_what_to_look_at(run):
+def test_the_report_names_settings_versions_and_what_to_look_at(run):
     source = report_source(run)
-    settings, sizes, versions = source.tables
+    settings, versions = source.tables
     assert ("society.num_agents", "4", "2") in settings.rows
-    assert ("discussions per step", 1) in sizes.rows
-    assert ("tokens/response, all steps", 40) in sizes.rows
     assert {"commit", "Python", "torch", "vllm"} <= {name for name, _ in versions.rows}
     assert source.featured == [WRONG.discussion.discussion_id]
 
@@ -226,7 +224,7 @@ def test_what_is_new_is_what_came_since_the_mark_and_nothing_else(followed):
     live = LiveRun(followed)
     known = mark(live)
     nothing = news_since(known, live)
-    assert (nothing["rows"], nothing["threads"], "tables" in nothing) == ([], [], False)
+    assert (nothing["rows"], nothing["threads"], "featured" in nothing) == ([], [], False)
     item = discussion(2)
     with reopened(followed) as directory:
         directory.save_discussions(2, [item], verdicts=verdicts_of(item))
@@ -236,7 +234,7 @@ def test_what_is_new_is_what_came_since_the_mark_and_nothing_else(followed):
         news = news_since(known, live)
     assert news["live"]["progress"].startswith("step 2 of 4, about 7 s left")
     assert [of["step"] for of in news["rows"]] == [2]
-    assert ("steps", 2) in news["tables"][1]["rows"] and news["featured"] == []
+    assert news["featured"] == []
     assert [thread["id"] for thread in news["threads"]] == ["step2/math/17/copy0"]
     assert news["live"]["mark"] == mark(live) != known
     assert live.details(2)["step2/math/17/copy0"]["r0.s0"]["tokens"] == ["71"]

@@ -195,10 +195,10 @@ def gate(
         wants = f"{READABLE:.0%} or more"
         checks.append(Check("readable judgments", share(readable), wants, passes))
     if decides is not None:
-        is_open = decides.auc is None or decides.auc.high > BLIND
+        is_open = not decides.sees and (decides.auc is None or decides.auc.high > BLIND)
         estimate = "cannot be said" if decides.auc is None else str(decides.auc)
-        passes = decides.sees or (None if is_open else False)
-        checks.append(Check(f"AUC, {decides.name}", estimate, "interval above 0.5", passes))
+        sees = None if is_open else decides.sees
+        checks.append(Check(f"AUC, {decides.name}", estimate, "interval above 0.5", sees))
     return checks
 
 

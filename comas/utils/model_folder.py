@@ -112,21 +112,16 @@ def description_of(model: str) -> Path:
 
 
 def file_digests(folder: Path) -> dict[str, str]:
-    """Return name -> digest of the files that affect the model's output."""
-    digests = {}
-    for path in sorted(path for pattern in MODEL_FILES for path in folder.glob(pattern)):
-        with path.open("rb") as file:
-            digests[path.name] = hashlib.file_digest(file, "blake2b").hexdigest()
-    return digests
+    """Return name -> SHA-256 of the files that affect the model's output."""
+    return sha256_of((path for each in MODEL_FILES for path in folder.glob(each)), within=folder)
 
 
 def contents_of(model: str, *, folder: Path) -> str:
-    """Return what identifies a model's weights: a digest of the files in ``folder``, or the commit
+    """Return what identifies a model's content: a digest of the files in ``folder``, or the commit
     of a hub model."""
     if not Path(model).is_dir():
         return f"commit {folder.name}"
-    found = sha256_of((path for each in MODEL_FILES for path in folder.glob(each)), within=folder)
-    listed = "".join(f"{digest}  {name}\n" for name, digest in found.items())
+    listed = "".join(f"{digest}  {name}\n" for name, digest in file_digests(folder).items())
     return f"sha256 {hashlib.sha256(listed.encode()).hexdigest()}"
 
 

@@ -103,10 +103,10 @@ function takeNews(news) {
   const noted = JSON.stringify(state.sources.map((source) => source.notes));
   const known = new Set(state.threads.map((thread) => thread.key));
   const threads = news.flatMap((of, number) => takeIn(state.sources[number], number, of, known));
-  if (news.some((of) => of.tables) || noted !== JSON.stringify(news.map((of) => of.notes))) drawResults();
+  if (news.some((of) => of.featured) || noted !== JSON.stringify(news.map((of) => of.notes))) drawResults();
   if (news.some((of) => of.rows.length) && !at("curves").contains(document.activeElement)) drawCurves();
   state.threads = state.threads.concat(threads).sort((one, other) => one.source - other.source);
-  if (news.some((of) => of.tables)) drawReports();
+  if (news.some((of) => of.featured)) drawReports();
   if (!threads.length) return;
   state.groups = byQuestion(state.threads);
   if (!at("facets").contains(document.activeElement)) drawFacets();

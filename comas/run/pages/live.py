@@ -51,7 +51,7 @@ class LiveRun:
             return None
         files = discussion_files(self._run)
         new = [row["step"] for row in rows[known:] if row["step"] in files]
-        return {
+        news = {
             "rows": rows[known:],
             "threads": [
                 asdict(thread)
@@ -61,17 +61,11 @@ class LiveRun:
             ],
             "live": self._live(rows),
             "notes": notes_on(self._run, rows),
-            **({} if known == len(rows) else self._report()),
         }
-
-    def _report(self) -> dict[str, Any]:
-        """Return the parts of the report that change with every step, besides curves."""
-        report = report_source(self._run)
-        return {
-            "tables": list(map(asdict, report.tables)),
-            "featured": report.featured,
-            "result": report.result,
-        }
+        if known < len(rows):
+            report = report_source(self._run)
+            news |= {"featured": report.featured, "result": report.result}
+        return news
 
     def details(self, step: int) -> Details:
         """Return the prompts and tokens of the discussions of ``step``."""

@@ -124,7 +124,7 @@ function takeIn(source, number, news, known) {
   source.rows.push(...news.rows);
   source.live = news.live;
   source.notes = news.notes;
-  if (news.tables) Object.assign(source, { tables: news.tables, featured: news.featured, result: news.result });
+  if (news.featured) Object.assign(source, { featured: news.featured, result: news.result });
   const threads = news.threads.map((thread) => ({ ...thread, source: number, key: `${number}/${thread.id}` }));
   return threads.filter((thread) => !known.has(thread.key));
 }
