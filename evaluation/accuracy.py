@@ -152,10 +152,7 @@ def rows_of(name: str, subjects: Sequence[Subject]) -> list[Row]:
 
 def compare_rows(rows: Sequence[Row], references: Sequence[Row]) -> list[Row]:
     """Add to each row the differences from its counterpart: the only reference, or the same part of
-    the other run.
-
-    Raises ValueError when no row has a counterpart with common tasks.
-    """
+    the other run. Raises ValueError when no row has a counterpart with common tasks."""
     compared = []
     for row in rows:
         same_part = (other for other in references if other.part == row.part)
@@ -185,10 +182,8 @@ def compare_rows(rows: Sequence[Row], references: Sequence[Row]) -> list[Row]:
 
 
 def paired_difference(accuracy: Accuracy, *, reference: Accuracy) -> Difference | None:
-    """Return ``accuracy`` minus ``reference`` with its interval; None without common tasks.
-
-    Tasks are resampled, not answers: a task's answers under several seeds are not independent.
-    """
+    """Return ``accuracy`` minus ``reference`` with its interval; None without common tasks. Tasks
+    are resampled, not answers: a task's answers under several seeds are not independent."""
     common = accuracy.shares.keys() & reference.shares.keys()
     if not common:
         return None

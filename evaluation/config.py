@@ -87,10 +87,7 @@ class Command:
 
 def read_command(arguments: Sequence[str]) -> Command:
     """Read ``NAME [PATH] [key=value ...]``; ``--base-url URL`` stands for ``base_url=URL``, and
-    ``--greedy`` for ``temperature=0``.
-
-    Raises ConfigError with every error that was found.
-    """
+    ``--greedy`` for ``temperature=0``. Raises ConfigError with every error that was found."""
     positional, overrides = split(arguments)
     config, errors = read(EvaluationConfig, None, overrides, check=_conflicts)
     errors += _errors_of_positional(positional, config)

@@ -79,11 +79,8 @@ class EvaluationPlan:
 
 
 def make_plan(command: Command) -> EvaluationPlan:
-    """Make the plan of a command.
-
-    Raises ValueError or OSError when something is missing or does not fit together, or the results
-    folder holds results of another model.
-    """
+    """Make the plan of a command. Raises ValueError or OSError when something is missing or does
+    not fit together, or the results folder holds results of another model."""
     config = command.config
     kwargs = config.chat_template_kwargs
     if config.base_url is not None:

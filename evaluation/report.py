@@ -52,9 +52,7 @@ def read_results(folder: Path, *, name: str) -> Results:
 
 def write_summary(folder: Path) -> str:
     """Write summary.md into ``folder`` (``results/NAME``); return it without pass@k and the cost.
-
-    Raises ValueError when there are no results, or damaged ones.
-    """
+    Raises ValueError when there are no results, or damaged ones."""
     results = read_results(folder, name=folder.name)
     screen = "\n\n".join([f"# Results of {results.name}", *_overview(results.rows, [results])])
     cost = f"## Cost\n\n{COST_LEGEND}\n\n{cost_table(results.name, results.subjects)}"

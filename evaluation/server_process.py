@@ -55,9 +55,7 @@ def key_headers(key: str) -> dict[str, str]:
 
 class RequireKey:
     """ASGI middleware for vLLM's ``--middleware``: answers requests without the key with 401.
-
-    vLLM's own ``--api-key`` guards only some paths: ``/invocations`` generates without it.
-    """
+    vLLM's own ``--api-key`` guards only some paths: ``/invocations`` generates without it."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app

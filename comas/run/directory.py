@@ -204,10 +204,7 @@ class RunDirectory:
 
     def latest_checkpoint(self) -> tuple[int, Path] | None:
         """Return (step, folder) of the newest usable checkpoint (see ``Checkpoints.newest``); None
-        if none was written.
-
-        Raises ValueError when there were some, and none can be used.
-        """
+        if none was written. Raises ValueError when there were some, and none can be used."""
         newest, step = self._checkpoints.newest(), self.newest_checkpoint
         if newest is None and step is not None:
             raise ValueError(

@@ -52,11 +52,8 @@ def key_path() -> Path:
 
 
 def user_key() -> bytes:
-    """Return this user's key, which is created on first use.
-
-    Raises FileError if it cannot be read or created, or has the wrong length: an empty key would be
-    known to everybody.
-    """
+    """Return this user's key, which is created on first use. Raises FileError if it cannot be read
+    or created, or has the wrong length: an empty key would be known to everybody."""
     path = key_path()
     try:
         if not path.exists():

@@ -112,10 +112,8 @@ def validate(
 def validate_discussions(
     held_out: QuestionSet, config: Config, *, generate: Generate, verifier: Verifier
 ) -> Metrics:
-    """Hold one discussion of every question, as the released code does at its validations.
-
-    Returns the accuracy of the last round's solutions, and reward effectiveness over all solutions.
-    """
+    """Hold one discussion of every question, as the released code does at its validations. Returns
+    the accuracy of the last round's solutions, and reward effectiveness over all solutions."""
     scheme = REWARD_SCHEMES[config.reward.scheme]
     discussions = run_discussions(
         held_out.questions,

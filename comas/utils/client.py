@@ -146,10 +146,8 @@ class Client:
         stop: Sequence[str] = (),
         tools: Sequence[ToolDescription] = (),
     ) -> Reply:
-        """Return a model's reply, sampled at ``options.temperature`` by default.
-
-        Raises RequestError if all retries fail.
-        """
+        """Return a model's reply, sampled at ``options.temperature`` by default. Raises
+        RequestError if all retries fail."""
         model, server = self._models[model_index]
         chat = with_system_prompt(messages, self._settings.system_prompt)
         path, prompt = _prompt(model, chat, tools)

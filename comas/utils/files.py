@@ -239,11 +239,8 @@ _held: set[Path] = set()
 
 @contextmanager
 def locked(folder: Path, *, remedy: str, waits: bool = False) -> Iterator[None]:
-    """Lock ``folder`` for this block, or until this process ends.
-
-    Raises FileError with ``remedy`` if another process holds the lock; with ``waits``, it waits for
-    that process instead.
-    """
+    """Lock ``folder`` for this block, or until this process ends. Raises FileError with ``remedy``
+    if another process holds the lock; with ``waits``, it waits for that process instead."""
     with explaining_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
     path = folder.resolve() / LOCK_NAME

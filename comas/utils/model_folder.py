@@ -155,9 +155,7 @@ def has_recurrent_layers(folder: Path) -> bool:
 
 def adapted_layers(folder: Path, wanted: Sequence[str] | None) -> list[str]:
     """Return the last parts of the names of the layers that LoRA adapts: ``["down_proj", ...]``.
-
-    Raises ValueError if the model lacks one of ``wanted`` (``policy.lora.target_modules``).
-    """
+    Raises ValueError if the model lacks one of ``wanted`` (``policy.lora.target_modules``)."""
     import torch
 
     model = without_weights(str(folder))

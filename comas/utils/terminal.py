@@ -129,11 +129,8 @@ def run_command(main: Callable[[Sequence[str]], int]) -> NoReturn:
 
 
 def leave(status: int) -> NoReturn:
-    """Exit as ``sys.exit`` does, without tearing down the interpreter's modules.
-
-    Trap: Ray still holds objects then, and Triton, which transformers imports, prints a page about
-    leaks.
-    """
+    """Exit as ``sys.exit`` does, without tearing down the interpreter's modules. Trap: Ray still
+    holds objects then, and Triton, which transformers imports, prints a page about leaks."""
     threading._shutdown()  # type: ignore[attr-defined]  # waits for threads
     atexit._run_exitfuncs()
     try:

@@ -54,10 +54,8 @@ HUMANEVAL = Benchmark(
 
 
 def convert_mbpp(row: Row) -> Item | LeftOut:
-    """MBPP (Austin et al., 2021): 500 short programs, each with three assertions.
-
-    The gold answer is the setup code and the assertions, which the prompt shows for the names.
-    """
+    """MBPP (Austin et al., 2021): 500 short programs, each with three assertions. The gold answer
+    is the setup code and the assertions, which the prompt shows for the names."""
     if not row["test_list"]:
         return LeftOut("it has no tests")
     assertions = "\n".join(row["test_list"])

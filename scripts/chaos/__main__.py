@@ -46,10 +46,8 @@ class Arguments:
 
 
 def main(arguments: Arguments) -> int:
-    """Print each fault and its outcome; return 1 when a run did not survive.
-
-    Raises ValueError when ``kinds`` has an unknown kind, or one that is impossible here.
-    """
+    """Print each fault and its outcome; return 1 when a run did not survive. Raises ValueError when
+    ``kinds`` has an unknown kind, or one that is impossible here."""
     begun = time.monotonic()
     rng = Random(arguments.seed)
     with small_disk() as (saves, can_be_filled):
@@ -121,10 +119,7 @@ def one_fault(trial: Trial, kind: str, rng: Random) -> bool:
 
 def chosen_kinds(text: str, *, can_be_filled: bool) -> list[str]:
     """Return the kinds named in ``text``, or all; without those of a full disk if the runs have no
-    disk of their own.
-
-    Raises ValueError, with all possible kinds, for any other name.
-    """
+    disk of their own. Raises ValueError, with all possible kinds, for any other name."""
     possible = [kind for kind in FAULTS if can_be_filled or kind not in FULL_DISK]
     named = [kind.strip() for kind in text.split(",") if kind.strip()]
     if not set(named) <= set(possible):
