@@ -28,7 +28,7 @@ from comas.preflight.preparation import prepare
 from comas.trial import Trial
 from comas.trial.costs import SAMPLED, Costs, share_moved
 from comas.trial.judging import Estimate, Opinion, Source, assess, auc, value_said
-from comas.trial.signal import Batch, advice, deciding, gate, learnable, sight, verdict
+from comas.trial.signal import Batch, deciding, gate, learnable, sight, verdict
 from comas.types import Generation, Request, RewardedDiscussion, Rewards
 
 
@@ -89,12 +89,10 @@ def source(name: str, *estimate: float) -> Source:
     return Source(name, [], Estimate(*estimate) if estimate else None, untold="too few")
 
 
-@cases("judges, says, tries")
-def test_the_verdict_goes_by_the_interval_and_what_to_try_by_who_sees(judges, says, tries):
+@cases("judges, says")
+def test_the_verdict_goes_by_the_interval(judges, says):
     found = {"judges": source("all judges", *judges), "reward": source("the reward", *judges)}
-    found |= {"vote": source("vote", 0.7, 0.6, 0.8), "likelihood": source("likelihood")}
     assert says in sight(deciding(found, judges_pay=True))
-    assert tries in advice(found)
     assert "the reward" in sight(deciding(found, judges_pay=False))
 
 

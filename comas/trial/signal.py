@@ -24,12 +24,6 @@ TOO_HARD, TOO_EASY = 0.05, 0.95
 """Outside these shares of right solutions there is too little to tell apart."""
 READABLE, LEARNABLE = 0.8, 0.1
 """Minimum shares of readable judgments, and of groups with an advantage."""
-SCHEMES = {
-    "weighed vote": "comas.ideas.scored_majority:scored_majority",
-    "vote": "majority",
-}
-"""Source of values -> reward scheme that pays by it. The likelihood is left out: it told right from
-wrong, but a model paid by it became sure and wrong (results/smollm2.md)."""
 
 
 class Batch(NamedTuple):
@@ -92,7 +86,8 @@ def describe_signal(batches: Sequence[Batch], update: Update, *, config: Config)
     last = update.batch
     metrics = step_metrics(last.rewards, update.stats, last.verdicts, config=config)
     lost = [
-        f"{sign.says}{example_of(sign, rewarded)}; {sign.remedy}" for sign in lost_signals(metrics)
+        f"cause: {sign.says}{example_of(sign, rewarded)}; {sign.remedy}"
+        for sign in lost_signals(metrics)
     ]
     num_questions = len({discussion.question.question_id for discussion in discussions})
     return [
@@ -105,7 +100,7 @@ def describe_signal(batches: Sequence[Batch], update: Update, *, config: Config)
         *in_columns([[f"  {of.name}", of.found, of.wants, PASSES[of.passes]] for of in checks]),
         *vote_over_one(found["vote"].opinions),
         f"verdict on reward.scheme={config.reward.scheme}: {verdict(decides, checks)}",
-        f"try: {lost[0] if lost else advice(found)}",
+        *lost[:1],
     ]
 
 
@@ -251,30 +246,6 @@ def right_share(found: Mapping[str, Source]) -> float:
     """Return the share of right solutions among those with a verdict."""
     known = [bool(of.is_right) for of in found["likelihood"].opinions]
     return fmean(known) if known else 0.5
-
-
-def advice(found: Mapping[str, Source]) -> str:
-    """Return the next thing to try."""
-    right = right_share(found)
-    if not TOO_HARD <= right <= TOO_EASY:
-        harder = "harder" if right > TOO_EASY else "easier"
-        return f"{harder} questions (data.train), of which agents get some right and some wrong"
-    paid = found.get("reward")
-    if paid is None or paid.sees:
-        return "to train it"
-    seeing = [
-        (of.auc.value, key) for key, of in found.items() if key in SCHEMES and of.auc and of.sees
-    ]
-    if seeing:
-        best = max(seeing)[1]
-        told = f"as {found[best].name} tells right from wrong here"
-        return f"reward.scheme={SCHEMES[best]}, {told}; only a run shows whether it is a gain"
-    if paid.auc is not None and paid.auc.high > BLIND:
-        return "a longer trial (--trial=30m), or the same with seed=1 and seed=2"
-    return (
-        "society.models that judge better, other questions (data.train) or other words for the "
-        "judges (interaction.prompts); reward.scheme=verifier shows what can be learnt at all"
-    )
 
 
 def share(holds: Iterable[bool]) -> str:
