@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from comas.config.plugins import blaming_plugins
-from comas.preflight.machine import choose_device, read_gpus, why_on_cpu
+from comas.preflight.machine import choose_device, count_gpus, why_on_cpu
 from comas.run.provenance import note_process
 from comas.utils.concurrency import run_all
 from comas.utils.files import locked
@@ -96,14 +96,14 @@ def served(target: Target, *, logs: Path, config: EvaluationConfig) -> Iterator[
         next(name for name, indices in target.subjects.items() if index in indices)
         for index in range(len(target.models))
     ]
-    gpus = read_gpus()
-    if (reason := why_on_cpu("auto", gpus)) is not None:
+    num_gpus = count_gpus()
+    if (reason := why_on_cpu("auto", num_gpus=num_gpus)) is not None:
         log.warning(reason)
     with serve(
         [model for model in target.models if isinstance(model, LocalModel)],
         logs=[logs / first / SERVER_LOG for first in firsts],
         config=config,
-        device=choose_device("auto", num_gpus=gpus.num_usable),
+        device=choose_device("auto", num_gpus=num_gpus),
     ) as servers:
         yield servers
 

@@ -14,9 +14,8 @@ from comas.config import Config, load
 from comas.config.paths import find, tried
 from comas.config.schema import Data
 from comas.interaction.wording import location_of
-from comas.preflight.lengths import context_length
-from comas.preflight.locations import held_out_rules, locate
-from comas.quickstart import QUICKSTART_PREFIX
+from comas.preflight.locations import held_out_rules, is_built, locate, variants_in
+from comas.quickstart import QUICKSTART_PREFIX, build_society
 from comas.run.seals import SOURCES, kept_source, read_inputs
 from comas.run.status import BEST, MODELS
 from comas.utils.client import Endpoint, error_in_address, list_models
@@ -26,6 +25,7 @@ from comas.utils.invocation import start_of
 from comas.utils.model_folder import (
     adapter_of,
     check_model_folder,
+    context_length,
     file_digests,
     folder_of,
     may_be_hub_name,
@@ -223,7 +223,7 @@ def read_model(folder: Path) -> LocalModel:
     whole = read_json(folder / "config.json", _OBJECT, remedy="Get the model again")
     config = whole.get("text_config") or whole
     dtype = config.get("dtype") or config.get("torch_dtype") or "auto"
-    length = min(context_length(folder) or MAX_CONTEXT, MAX_CONTEXT)
+    length = min(context_length(config) or MAX_CONTEXT, MAX_CONTEXT)
     return LocalModel(folder, fingerprint(file_digests(folder)), length, dtype)
 
 
@@ -234,12 +234,13 @@ def _run_target(run: Path, *, weights: str, template_kwargs: Mapping[str, Any]) 
         for policy, model in enumerate(config.models)
         if weights == "untrained" or policy not in config.trained_policies
     }
-    locations = locate(
-        [config.data.validation, *as_it_began.values()],
-        saves=run.parent,  # the run may have been moved from config.saves
-        seed=config.seed,
-        found_before=read_inputs(run),
-    )
+    saves, before = run.parent, read_inputs(run)  # the run may have been moved from config.saves
+    locations = {
+        name: locate(name, saves=saves, seed=config.seed, found_before=before)
+        for name in (config.data.validation, *as_it_began.values())
+    }
+    if not all(is_built(name, location) for name, location in locations.items()):
+        build_society(saves, seed=config.seed, variants=variants_in(locations))
     folders = [
         _folder_of(locations[as_it_began[policy]])
         if policy in as_it_began

@@ -15,8 +15,7 @@ from comas.engines.rollout.vllm_options import (
     lora_room,
 )
 from comas.preflight.machine import host_bytes, multiplies_bfloat16, usable_cores
-from comas.preflight.memory import BYTES, MIB, gib
-from comas.preflight.model_shape import kv_cache_bytes, model_shape
+from comas.preflight.memory import BYTES, MIB, gib, kv_cache_bytes, model_shape
 from comas.preflight.sharding import num_threads
 from comas.types import Device
 from evaluation.config import EvaluationConfig

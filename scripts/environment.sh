@@ -12,7 +12,7 @@
 
 PYTORCH_CPU_INDEX="https://download.pytorch.org/whl/cpu"
 
-# Of CUDA 13, for which requirements.txt is built (comas/preflight/machine.py has it, too).
+# Of CUDA 13, for which requirements.txt is built.
 OLDEST_DRIVER=580
 
 # That others may take to look whether the environment is ready.

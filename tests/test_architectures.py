@@ -15,7 +15,7 @@ from transformers import AutoModelForCausalLM as Models
 
 from comas.preflight.checks import errors_of
 from comas.preflight.configuration import load_config
-from comas.preflight.models import check_model
+from comas.preflight.models import find_model
 from comas.preflight.preparation import check_run, prepare
 from comas.run import RunDirectory
 from comas.run.records import read_rows
@@ -98,10 +98,10 @@ def test_a_dry_run_says_of_a_trained_model_why_its_rows_are_padded(tmp_path):
     trained = check_run(load_config(QUICKSTART, keys))
     frozen = check_run(load_config(QUICKSTART, [*keys, "society.update_every=[0,1]"]))
     assert errors_of(trained.checks) == errors_of(frozen.checks) == []
-    [line] = [line for line in trained.settings if "padded" in line]
-    assert line.startswith(f"update of {tmp_path}/gemma2: a padded row for each sample")
-    assert line.endswith("model_type = gemma2 are not known to be packable")
-    assert not any("padded" in line for line in frozen.settings)
+    [check] = [check for check in trained.checks if "padded" in check.present]
+    assert check.subject == f"model {tmp_path}/gemma2"
+    assert check.present.endswith("model_type = gemma2 are not known to be packable")
+    assert not any("padded" in check.present for check in frozen.checks)
 
 
 @cases("model_type", "bart", "t5")
@@ -120,11 +120,7 @@ def test_a_model_that_cannot_be_trained_is_refused_by_the_dry_run(tmp_path):
 
 @cases("name, setting, said")
 def test_a_template_has_a_place_for_what_it_is_told(name, setting, said, tmp_path):
-    rollout = load_config(None, [setting]).rollout
+    model = str(save(tmp_path / "m", name))
+    config = load_config(None, [setting, f"society.models=[{model}]"])
     with pytest.raises(ValueError, match=said):
-        check_model(
-            str(save(tmp_path / "m", name)),
-            is_embedded=False,
-            rollout=rollout,
-            template_kwargs=[rollout.chat_template_kwargs],
-        )
+        find_model(config, model)

@@ -18,13 +18,17 @@ from comas.__main__ import main
 from comas.engines.cluster.nodes import joined, own_address
 from comas.engines.cluster.placement import Node
 from comas.preflight import cluster
-from comas.preflight.cluster import check_shared, cluster_machine, least_of
+from comas.preflight.cluster import check_shared, cluster_machine
 from comas.preflight.configuration import load_config
 from comas.preflight.machine import Machine, describe_machine
 from comas.run.status import trained_steps
 
 HEAD = Node("a", "10.0.0.1", num_cpus=4, num_gpus=0)
 GPU_NODE = Node("b", "10.0.0.2", num_cpus=64, num_gpus=8)
+
+
+LARGE = Machine("cuda", 8, 80, 2000, has_cuda_compiler=True)
+SMALL = Machine("cuda", 4, 40, 1000, has_cuda_compiler=False)
 
 
 @pytest.fixture
@@ -57,7 +61,7 @@ def test_a_head_without_gpus_holds_no_engine(monkeypatch, tmp_path, nodes, wante
         asked.append(nodes)
         if function is not describe_machine:
             return [function(*arguments) for _ in nodes]
-        return [Machine(arguments[0], 8, 80, 2000, has_cuda_compiler=True) for _ in nodes]
+        return [LARGE, SMALL]
 
     asked: list[list[Node]] = []
     monkeypatch.setattr(cluster, "joined", lambda address: nullcontext())
@@ -68,14 +72,9 @@ def test_a_head_without_gpus_holds_no_engine(monkeypatch, tmp_path, nodes, wante
         with pytest.raises(ValueError, match=r"cluster\.device=cuda, but no node"):
             cluster_machine(config, "auto")
     else:
-        assert cluster_machine(config, "auto").device == device
+        # What every node has, but the most GPUs.
+        assert cluster_machine(config, "auto") == dataclasses.replace(SMALL, num_gpus=8)
         assert asked == [holders, holders]
-
-
-def test_what_is_planned_for_is_what_every_node_has():
-    large = Machine("cuda", 8, 80, 2000, has_cuda_compiler=True)
-    small = Machine("cuda", 4, 40, 1000, has_cuda_compiler=False)
-    assert least_of([large, small]) == dataclasses.replace(small, num_gpus=8)
 
 
 def test_a_folder_that_a_node_does_not_share_is_an_error_that_names_both(tmp_path, monkeypatch):

@@ -31,11 +31,10 @@ def test_a_dry_run_reports_everything_and_writes_nothing(arguments, tmp_path, ca
     assert "dry run: no errors, no warnings; no run was started or written" in caplog.text
     caplog.clear()
     invalid = ["data.validation=nowhere.jsonl", "rollout.batch_size=7", "cluster.device=cuda"]
-    invalid += ["rollout.max_response_tokens=100000"]
     invalid += [f"society.models=[{tmp_path / 'tied'},./nowhere]"]
     assert main([*arguments, *invalid]) == EXIT_ERROR
-    said = ["nowhere.jsonl cannot", "6 questions, fewer than", "max_response_tokens=100000"]
-    said += ["'./nowhere', which is neither", "cluster.device=cuda: ", "dry run: 5 errors, "]
+    said = ["nowhere.jsonl cannot", "6 questions, fewer than"]
+    said += ["'./nowhere', which is neither", "cluster.device=cuda, but", "dry run: 4 errors, "]
     assert [words for words in said if words not in caplog.text] == []
     caplog.clear()
     assert main([*arguments, f"data.validation={tmp_path / 'questions.jsonl'}"]) == 0
@@ -74,6 +73,13 @@ def test_memory_is_checked_without_model_data_and_gpus(tmp_path, monkeypatch, ca
     said = ["none.jsonl cannot be read", "GPU memory, update", "GPU memory, sampling"]
     said += ["Qwen/Qwen2.5-7B-Instruct", "update: ZeRO-3, Adam's states in host memory"]
     assert [words for words in said if words not in caplog.text] == []
+
+
+def test_a_dry_run_looks_for_the_adapted_layers(tmp_path):
+    settings = tiny_settings(tmp_path, "policy.lora.rank=4", "policy.lora.target_modules=[q_prj]")
+    checks = check_run(load_config(QUICKSTART, settings)).checks
+    [error] = [check.error for check in checks if check.error]
+    assert "policy.lora.target_modules: q_prj is no linear layer of" in error and "q_proj" in error
 
 
 def failure(arguments: list[str], caplog: pytest.LogCaptureFixture) -> str:

@@ -122,9 +122,9 @@ def test_a_verifier_that_asks_for_columns_is_given_them_and_no_reward_is(tmp_pat
     config = load_config(QUICKSTART, [*named, f"verification.verifiers.math={verifier}"])
     inputs = find_inputs(config, Checks())
     assert inputs.train and inputs.validation
-    train, validation = inputs.train.questions, inputs.validation.questions
-    assert train and validation and train.answers == validation.answers
-    assert [check.error for check in check_plugins(config, train)] == [None]
+    train = inputs.train
+    assert train.answers == inputs.validation.answers
+    assert [check.error for check in check_plugins(config, train)] == [None, None]
     assert [question.columns for question in train.questions] == [{}, {}]
     one, other = (train.answers[question.question_id] for question in train.questions)
     gold = rows[0]["answer"]
@@ -155,8 +155,8 @@ def test_a_path_after_a_prefix_starts_where_others_do_and_is_tried_on_the_data(f
     assert settings.reward.scheme == f"trl:{file}:exact"
     assert user_sources(settings) == {str(file): FUNCTIONS}
     path = write_records(tmp_path / "train.jsonl", [record(1), record(2)])
-    [check] = check_plugins(settings, load_questions(path, with_columns=True))
+    [_, check] = check_plugins(settings, load_questions(path, with_columns=True))
     assert "gold, id, prompts, source, task: missing" in str(check.error)
     path = write_records(tmp_path / "train.jsonl", [record(n, target="1") for n in (1, 2)])
-    [check] = check_plugins(settings, load_questions(path, with_columns=True))
-    assert check.error is None and f"{file}, line 7" in check.present
+    found, check = check_plugins(settings, load_questions(path, with_columns=True))
+    assert check.error is None and f"{file}, line 7" in found.present

@@ -86,7 +86,7 @@ def assert_same_weights(folder: Path, model: PreTrainedModel) -> None:
 def test_a_gguf_file_becomes_a_model_folder_once(tmp_path):
     write_gguf(tmp_path / "tiny.gguf", tiny())
     name = str(tmp_path / "tiny.gguf")
-    folder = Path(locate([name], saves=tmp_path, seed=0, found_before={})[name])
+    folder = Path(locate(name, saves=tmp_path, seed=0, found_before={}))
     check_model_folder(folder)
     tokenizer = load_tokenizer(folder)
     assert tokenizer.eos_token_id == END_OF_TURN and tokenizer.pad_token_id == 0

@@ -12,16 +12,14 @@ from tables import cases
 
 from comas.engines.cluster.supervision import LostEngineError
 from comas.engines.policy import attention
-from comas.preflight.machine import Gpus, Machine
-from comas.preflight.memory import GIB
-from comas.preflight.model_shape import ModelShape
+from comas.preflight.machine import Machine
+from comas.preflight.memory import GIB, ModelShape
 from comas.types import TrainingSample
 from scripts.gpu_check import measures, run, society
 from scripts.gpu_check.checks import CHECKS, Arguments
 
 H100 = Machine("cuda", 1, 79 * GIB, 128 * GIB, has_cuda_compiler=True)
 CPU = Machine("cpu", 0, 0, 24 * GIB, has_cuda_compiler=False)
-NO_GPU, ONE_GPU = Gpus(None, 0, 0, 13), Gpus("580.65.06", 1, 1, 13)
 
 
 def a_sample(num_prompt, num_response):
@@ -40,15 +38,15 @@ def nvidia_smi(tmp_path, monkeypatch):
 
 
 @cases(
-    "arguments, gpus, told",
-    (Arguments("cpu", size="70b"), NO_GPU, ["size=70b"]),
-    (Arguments("cpu", budget=-1.0), NO_GPU, ["budget=-1"]),
-    (Arguments("tpu"), ONE_GPU, ["device=tpu"]),
-    (Arguments(), NO_GPU, ["no NVIDIA driver", "bash scripts/gpu_check.sh device=cpu"]),
-    (Arguments(), ONE_GPU, ["nvidia-smi, which does not work"]),
+    "arguments, num_gpus, told",
+    (Arguments("cpu", size="70b"), 0, ["size=70b"]),
+    (Arguments("cpu", budget=-1.0), 0, ["budget=-1"]),
+    (Arguments("tpu"), 1, ["device=tpu"]),
+    (Arguments(), 0, ["torch sees no GPU", "bash scripts/gpu_check.sh device=cpu"]),
+    (Arguments(), 1, ["nvidia-smi, which does not work"]),
 )
-def test_what_cannot_be_checked_is_told(nvidia_smi, monkeypatch, capsys, arguments, gpus, told):
-    monkeypatch.setattr(run, "read_gpus", lambda: gpus)
+def test_what_cannot_be_checked_is_told(nvidia_smi, monkeypatch, capsys, arguments, num_gpus, told):
+    monkeypatch.setattr(run, "count_gpus", lambda: num_gpus)
     nvidia_smi.write_text("#!/bin/sh\nexit 9\n")
     assert run.main(arguments) == 2
     monkeypatch.setenv("PATH", str(nvidia_smi.parent / "empty"))

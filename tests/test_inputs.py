@@ -22,13 +22,13 @@ from comas.config.schema import Config
 from comas.data import load_questions
 from comas.interaction import wording
 from comas.preflight.configuration import load_config
-from comas.preflight.models import check_model
+from comas.preflight.models import find_model
 from comas.preflight.preparation import prepare
 from comas.quickstart import build
 from comas.quickstart.probe import probe_records
 from comas.reward_formulation import REWARD_SCHEMES
 from comas.run.seals import INPUTS, inputs_as_json
-from comas.utils.model_folder import folder_of
+from comas.utils.model_folder import context_length, folder_of
 from evaluation.models import find_target
 from evaluation.tasks import held_out_tasks
 
@@ -111,6 +111,19 @@ def test_a_folder_leads_to_itself_and_a_hub_name_to_the_download(tmp_path, monke
         folder_of(NAME)
 
 
+@cases(
+    "changes, tokens",
+    ({}, 512),
+    ({"rope_parameters": {"rope_type": "longrope"}}, 512),
+    ({"rope_scaling": {"type": "dynamic", "factor": 2.0}}, 512),
+    ({"rope_scaling": {"type": "linear", "factor": 2.0}}, None),
+    ({"max_position_embeddings": None}, None),
+)
+def test_the_context_of_a_model_is_read_unless_it_is_stretched(changes, tokens):
+    config = {"max_position_embeddings": 512, "rope_parameters": None}
+    assert context_length(config | changes) == tokens
+
+
 FOUND = {n: k for n, k in keys_of(Config()).items() if k.leads_to not in (None, "new folder")}
 FOUND["verification.verifiers.math"] = FOUND.pop("verification.verifiers")
 MISSING = "my/own"
@@ -187,7 +200,7 @@ def test_the_error_for_a_missing_file_names_all_places(places):
     where = r"tried: \S+/yaml/my/own\S*, \S+/here/my/own\S*, \S+/repository/my/own"
     for look in (
         lambda: load_questions(config.data.train),
-        lambda: check_model(config.models[0], is_embedded=False, rollout=config.rollout),
+        lambda: find_model(config, config.models[0]),
         lambda: wording.wording_of(config.interaction.prompts),
         lambda: REWARD_SCHEMES[config.reward.scheme],
     ):

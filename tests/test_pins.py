@@ -7,8 +7,6 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from small_runs import REPOSITORY
 
-from comas.preflight.machine import OLDEST_DRIVERS, PINNED_CUDA
-
 
 def pins_of(file: str) -> dict[str, str]:
     """Package -> version, maybe with a label (2.13.0+cpu)."""
@@ -53,10 +51,3 @@ def test_what_packages_ask_for_is_pinned_for_every_python(file, version):
         )
     ]
     assert wrong == []
-
-
-def test_both_readers_of_the_driver_want_the_same():
-    assert f"OLDEST_DRIVER={OLDEST_DRIVERS[PINNED_CUDA]}\n" in (
-        (REPOSITORY / "scripts/environment.sh").read_text()
-    )
-    assert f"nvidia-cublas=={PINNED_CUDA}." in (REPOSITORY / "requirements.txt").read_text()

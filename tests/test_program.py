@@ -22,6 +22,7 @@ from small_runs import QUICKSTART, record, rows_of, scripted_settings, write_rec
 
 from comas.commands.discuss import discuss, parser
 from comas.config.schema import Interaction
+from comas.data import QuestionSet
 from comas.interaction import program_runs as programs
 from comas.interaction.door import MAX_IN_FLIGHT, the_door
 from comas.interaction.held import HeldDiscussion
@@ -555,7 +556,8 @@ def test_a_program_whose_rewards_nobody_reads_or_that_fails_is_an_error_of_the_d
         path = tmp_path / f"team{len([*tmp_path.iterdir()])}.py"
         path.write_text(f"{TEAM}\n{text}")
         rules = f"interaction.program={{function: {path}:own, roles: {{plan: helps}}}}"
-        [check] = check_plugins(load_config(QUICKSTART, [rules, *settings]), None)
+        asked = QuestionSet((Question("q", "math", "?"),), {"q": "71"})
+        *_, check = check_plugins(load_config(QUICKSTART, [rules, *settings]), asked)
         return check.error or ""
 
     own = "def own(question, base_url):\n    "

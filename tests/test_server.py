@@ -19,7 +19,7 @@ import ray  # noqa: F401  it counts cores, and cannot be loaded while Popen is a
 from tables import case_file, cases
 from tiny_models import save_tiny_model
 
-from comas.preflight.model_shape import SHIPPED_SHAPES
+from comas.preflight.memory import SHIPPED_SHAPES
 from comas.utils.client import Client, RefusedPromptError, Reply, RequestOptions
 from comas.utils.processes import command_line
 from evaluation import server, server_command

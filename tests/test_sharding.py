@@ -16,13 +16,14 @@ from comas.preflight.configuration import load_config
 from comas.preflight.machine import Machine, imagined_machine
 from comas.preflight.memory import (
     GIB,
+    ModelShape,
     RankMemory,
     Sharding,
     layer_activations,
+    model_shape,
     rank_memory,
     tokens_at_once,
 )
-from comas.preflight.model_shape import ModelShape, model_shape
 from comas.preflight.sharding import check_memory, possible_shardings, settle_sharding
 
 GB = 1e9

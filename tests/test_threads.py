@@ -8,7 +8,7 @@ from comas.config.schema import Config
 from comas.engines.rollout.vllm_options import engine_environment
 from comas.preflight import machine
 from comas.preflight.machine import Machine, usable_cores
-from comas.preflight.model_shape import ModelShape
+from comas.preflight.memory import ModelShape
 from comas.preflight.sharding import SMALL_PARAMETERS, settle_threads
 
 

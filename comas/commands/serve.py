@@ -23,9 +23,7 @@ from evaluation.server import Servers
 log = logging.getLogger("serve")
 
 
-@command(
-    *("serve", "evaluation", "comas.utils.progress"),
-)
+@command("serve", "evaluation", "comas.utils.progress")
 def main(arguments: Sequence[str]) -> int:
     """Serve until Ctrl-C; returns the exit status."""
     logging.getLogger("evaluation.server").setLevel(logging.WARNING)  # ports and logs

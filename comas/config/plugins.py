@@ -10,7 +10,6 @@ import hashlib
 import importlib
 import importlib.util
 import inspect
-import os
 import re
 import sys
 import traceback
@@ -21,7 +20,7 @@ from functools import cache, reduce
 from importlib.metadata import entry_points
 from pathlib import Path
 from types import ModuleType
-from typing import Any, NoReturn, TypeVar
+from typing import Any, TypeVar
 
 from comas.config.paths import PathError, find, tried
 
@@ -120,12 +119,11 @@ class Registry(dict[str, Entry]):
         if name in self:
             return None
         location, attribute = self._split(name)
-        module = _module_at(location)
-        text = _text_of(module)
-        if text is None:
+        path = getattr(_module_at(location), "__file__", None)  # a builtin has none
+        if path is None or not path.endswith(".py"):
             return None
-        assert module.__file__ is not None
-        return PluginFile(Path(module.__file__), text, _line_of(attribute, text))
+        text = _texts[path] if path in _texts else Path(path).read_bytes().decode()
+        return PluginFile(Path(path), text, _line_of(attribute, text))
 
     def label(self, name: str) -> str:
         """Return a short name for folders and tables: ``label("my.py:TWICE") == "TWICE"``."""
@@ -142,25 +140,11 @@ class Registry(dict[str, Entry]):
         try:
             return reduce(getattr, attribute.split("."), module)
         except AttributeError as error:
-            foreign = self._prefixes.get(name.partition(":")[0])
-            fitting = [
-                name
-                for name, found in vars(module).items()
-                if not name.startswith("_") and self._fits(found, foreign, module)
-            ]
-            where, wanted = getattr(module, "__file__", None) or location, self.wanted
-            remedy = f"name one of: {', '.join(fitting)}" if fitting else f"define {wanted}, there"
+            where = getattr(module, "__file__", None) or location
+            has = [n for n, x in vars(module).items() if n[0] != "_" and not inspect.ismodule(x)]
+            others = f", or name another object: {', '.join(has)}" if has else ""
+            remedy = f"define {self.wanted}, there{others}"
             raise PluginError(f"{where} has no {attribute}", remedy) from error
-
-    def _fits(self, found: Any, foreign: Any, module: ModuleType) -> bool:
-        """Return True if an object of a module could be an entry and was not imported into it."""
-        is_code = inspect.isroutine(found) or inspect.isclass(found)
-        if is_code and found.__module__ != module.__name__:
-            return False
-        try:
-            return self._adapt(found if foreign is None else foreign(found)) is not None
-        except TypeError:
-            return False
 
     def _split(self, name: str) -> tuple[str, str]:
         """Return the file or module and the object in it, without a prefix."""
@@ -231,24 +215,6 @@ def _place_of(error: BaseException) -> str | None:
     return None
 
 
-_exit = os._exit
-
-
-def _watch(path: str) -> None:
-    """Record a file of plug-ins before it runs. From then on ``os._exit``, which would end the run
-    silently, raises SystemExit if a plug-in calls it in this process."""
-    process = os.getpid()
-
-    def exit_unless_plugin(status: int) -> NoReturn:
-        is_plugin = any(frame.filename in _files for frame in traceback.extract_stack())
-        if is_plugin and os.getpid() == process:  # not in a child that it has forked
-            raise SystemExit(f"os._exit({status})")
-        _exit(status)
-
-    _files.add(path)
-    os._exit = exit_unless_plugin
-
-
 # ---------------------------------------------------------------- files and modules
 
 
@@ -265,7 +231,7 @@ def _module_at(location: str) -> ModuleType:
             f"there is no module {location}",
             f"install its package, add its folder to PYTHONPATH, or {HOW_TO_NAME_ONE}",
         )
-    _watch(str(spec.origin))
+    _files.add(str(spec.origin))
     with blaming_plugins():
         return importlib.import_module(location)
 
@@ -293,7 +259,7 @@ def _file_as_module(path: Path) -> ModuleType:
         why = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
         remedy = "name a .py file that can be read"
         raise PluginError(f"{path} cannot be read: {why}", remedy) from error
-    _watch(str(path))
+    _files.add(str(path))
     _texts[str(path)] = text
     module = ModuleType(f"plugin_{path.stem}_{digest_of(str(path))[:8]}")
     module.__file__ = str(path)
@@ -301,14 +267,6 @@ def _file_as_module(path: Path) -> ModuleType:
     with blaming_plugins():
         exec(compile(text, str(path), "exec"), vars(module))
     return module
-
-
-def _text_of(module: ModuleType) -> str | None:
-    """Return the source text of a module, or None if it has no Python file."""
-    path = getattr(module, "__file__", None)  # a builtin has none
-    if path is None or not path.endswith(".py"):
-        return None
-    return _texts[path] if path in _texts else Path(path).read_bytes().decode()
 
 
 def _line_of(attribute: str, text: str) -> int:

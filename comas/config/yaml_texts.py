@@ -12,15 +12,10 @@ FLOAT = "tag:yaml.org,2002:float"
 INT = "tag:yaml.org,2002:int"
 TIMESTAMP = "tag:yaml.org,2002:timestamp"
 NUMBER = re.compile(
-    r"""(?:[-+]?\d+(?:_\d+)*\.[\d_]*(?:[eE][-+]?\d+)?
-       |[-+]?\d+(?:_\d+)*[eE][-+]?\d+
-       |[-+]?\.\d+(?:_\d+)*(?:[eE][-+]?\d+)?
-       |[-+]?\.(?:inf|Inf|INF)
-       |\.(?:nan|NaN|NAN))\Z""",
-    re.X,
+    r"[-+]?(?:(?:\d+\.\d*|\.\d+)(?:[eE][-+]?\d+)?|\d+[eE][-+]?\d+|\.inf)\Z|\.nan\Z", re.I
 )
 """Pattern of numbers, with 1e-5, which YAML 1.1 reads as a text."""
-WHOLE_NUMBER = re.compile(r"(?:[-+]?(?:0|[1-9]\d*(?:_\d+)*)|0[xX][0-9a-fA-F]+|0b[01]+)\Z")
+WHOLE_NUMBER = re.compile(r"[-+]?(?:0|[1-9]\d*)\Z")
 """Pattern of whole numbers, without 010 and 1:30, which YAML 1.1 reads as 8 and 90."""
 
 
@@ -54,14 +49,13 @@ class _Dumper(yaml.SafeDumper):
         return self.represent_scalar(STRING, data, style='"' if breaks_lines else None)
 
 
-# The dumper keeps YAML 1.1's whole numbers, so it quotes the text 010 for other readers.
-for _kind, _replaced in ((_Loader, (FLOAT, TIMESTAMP, INT)), (_Dumper, (FLOAT, TIMESTAMP))):
-    _kind.yaml_implicit_resolvers = {
-        first: [(tag, form) for tag, form in forms if tag not in _replaced]
-        for first, forms in yaml.SafeLoader.yaml_implicit_resolvers.items()
-    }
-    _kind.add_implicit_resolver(FLOAT, NUMBER, list("-+0123456789."))
+_Loader.yaml_implicit_resolvers = {
+    first: [(tag, form) for tag, form in forms if tag not in (FLOAT, INT, TIMESTAMP)]
+    for first, forms in yaml.SafeLoader.yaml_implicit_resolvers.items()
+}
 _Loader.add_implicit_resolver(INT, WHOLE_NUMBER, list("-+0123456789"))
+for _kind in (_Loader, _Dumper):  # the dumper also quotes what YAML 1.1 takes for a number or date
+    _kind.add_implicit_resolver(FLOAT, NUMBER, list("-+0123456789."))
 _Dumper.add_representer(str, _Dumper.represent_str)
 
 

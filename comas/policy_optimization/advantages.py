@@ -176,6 +176,11 @@ def compute_advantages(
         memory=memory,
     )
     advantages = estimator.advantages(inputs)
+    if getattr(advantages, "shape", None) != mask.shape:
+        raise ValueError(
+            f"algorithm.estimator={algorithm.estimator}: let it return a tensor with one advantage "
+            f"for each token, {list(mask.shape)}"
+        )
     weights = algorithm.role_weights
     if not weights:
         return advantages

@@ -134,6 +134,11 @@ def policy_loss(
     epsilons = (low, low if high is None else high)
     found = LOSSES[algorithm.loss](LossInputs(logprobs, old, targets.advantages, mask, epsilons))
     losses, num_corrected = found.losses, none
+    if getattr(losses, "shape", None) != mask.shape:
+        raise ValueError(
+            f"algorithm.loss={algorithm.loss}: let it return a tensor with one loss for each "
+            f"token, {list(mask.shape)}"
+        )
     if (correction := algorithm.rollout_correction) not in ("none", "ratio"):
         from comas.policy_optimization.rollout_correction import correction_weights
 

@@ -9,8 +9,6 @@ from comas.utils.terminal import in_columns
 
 Found = TypeVar("Found")
 
-MAX_SUBJECT_CHARS = 44
-
 
 @dataclass(frozen=True)
 class Check:
@@ -81,8 +79,6 @@ def table(checks: Sequence[Check]) -> list[str]:
         remark = "<- warning" if check.warning is not None else ""
         if check.error is not None:
             remark = f"<- error {errors.index(check.error) + 1}"
-        subject = check.subject
-        if len(subject) > MAX_SUBJECT_CHARS:  # the end is more telling than the beginning
-            subject = f"...{subject[3 - MAX_SUBJECT_CHARS :]}"
+        subject = check.subject if len(check.subject) < 45 else f"...{check.subject[-41:]}"
         rows.append([subject, check.needed, check.present, remark])
     return in_columns(rows)

@@ -10,7 +10,7 @@ from comas.config.schema import Config
 from comas.config.sources import read_overrides
 from comas.engines.cluster.placement import gpus_in_all, plan_policy
 from comas.preflight.conflicts import find_conflicts
-from comas.preflight.machine import read_gpus, why_unusable
+from comas.preflight.machine import count_gpus
 from comas.run.seals import CONFIG, check_origin
 from comas.utils.invocation import of_checkout, start_of
 from comas.utils.model_folder import is_here
@@ -58,10 +58,8 @@ def choose_config() -> tuple[Path, str]:
 def _missing_for(config: Config) -> list[str]:
     missing = []
     needed = gpus_in_all(plan_policy(config, device="cuda"), len(config.families))
-    gpus = read_gpus()
-    if gpus.num_usable < needed:
-        reason = f": {why_unusable(gpus)}" if gpus.num_listed >= needed else ""
-        missing.append(f"{needed} GPUs (found {gpus.num_usable}{reason})")
+    if (found := count_gpus()) < needed:
+        missing.append(f"{needed} GPUs (found {found})")
     missing += [f"the model {model}" for model in sorted(set(config.models)) if not is_here(model)]
     files = [
         path for path in (config.data.train, config.data.validation) if not Path(path).is_file()

@@ -1,38 +1,70 @@
-"""Constraints on keys beyond the type and bounds of each: each function of ``CHECKS`` is one.
+"""Constraints on keys beyond the type and bounds of each.
 
 What vLLM, DeepSpeed, transformers or a reader of files refuses early and clearly is left to them.
 """
 
 import math
-import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from fnmatch import fnmatchcase
 from operator import attrgetter
 from pathlib import Path
 
-from pydantic import BaseModel, ValidationError
+from pydantic import ValidationError
 
 from comas.config.errors import Conflict
-from comas.config.keys import FOLDER_NAME, FOLDER_NAME_IN_WORDS
+from comas.config.keys import FOLDER_NAME, FOLDER_NAME_IN_WORDS, leaves
 from comas.config.paths import tried
 from comas.config.plugins import PluginError
 from comas.config.schema import Config, Dpo, PolicyGradient, Program
 from comas.interaction.criticism import CRITICISMS
 from comas.interaction.schedules import SCHEDULES, UNCRITICISED_SCHEDULES, roles_of
 from comas.interaction.wording import WordingError, quoted_in, wording_of
-from comas.preflight.engine_options import option_conflicts
 from comas.preflight.plugins import named_plugins
 from comas.reward_formulation import REWARD_SCHEMES
-from comas.run.metrics.meanings import as_regex, meanings
 
-TASKS = "data.reasoning_gym.tasks"
+REFUSED_OF_VLLM = {
+    "model dtype max_num_seqs": "society.models, rollout.dtype and rollout.max_num_seqs set it",
+    "seed": "every request has its own seed, made from the key seed",
+    "max_model_len": "rollout.max_prompt_tokens and rollout.max_response_tokens set it",
+    "gpu_memory_utilization kv_cache_memory_bytes": (
+        "rollout.cpu_kv_cache_mib sets it on a CPU, rollout.gpu_memory_utilization on a GPU"
+    ),
+    "weight_transfer_config enable_sleep_mode load_format worker_cls worker_extension_cls": (
+        "the run loads the weights, sends them after every update, and puts engines to sleep"
+    ),
+    "logprobs_mode logits_processors *generation_config quantization* kv_cache_dtype*": (
+        "the update would compute log-probs of another distribution"
+    ),
+    "hf_overrides revision trust_remote_code tokenizer*": (
+        "the update reads the model's folder as it is: change it there"
+    ),
+    "*lora*": "policy.lora sets it",
+    "distributed_executor_backend *_parallel_size data_parallel_*": (
+        "rollout.tensor_parallel sets the GPUs of an engine, rollout.engines_per_policy the engines"
+    ),
+}
+"""Patterns of arguments of vLLM's ``EngineArgs`` -> why a run refuses them."""
+REFUSED_OF_DEEPSPEED = {
+    "train_*batch_size* gradient_accumulation_steps": (
+        "the trainer marks the end of each optimiser step: optimization.train_batch_size, policy.*"
+    ),
+    "gradient_clipping": "optimization.max_grad_norm sets it",
+    "optimizer scheduler": "the keys of optimization set it",
+    "bf16.enabled fp16 amp torch_autocast": "policy.dtype sets it",
+    "zero_optimization.stage": "policy.zero_stage sets it",
+    "zero_optimization.offload_*": "policy.adam_offload sets it; weights are never offloaded",
+    "compression_training progressive_layer_drop hybrid_engine *_parallel*": (
+        "each rank updates the whole model, the same one that samples"
+    ),
+}
+"""Patterns of entries of DeepSpeed's configuration -> why a run refuses them."""
 
 
-def find_conflicts(config: Config) -> list[Conflict]:
-    """Return all conflicts of ``config``."""
-    return [conflict for check in CHECKS for conflict in check(config)]
-
-
-# ---------------------------------------------------------------- the run, its names and texts
+def find_conflicts(config: Config) -> Iterator[Conflict]:
+    """Yield all conflicts of ``config``."""
+    checks = (_names, _prompts, _policies, _updates, _interaction, _engines, _options)
+    for check in checks:
+        yield from check(config)
 
 
 def _names(config: Config) -> Iterator[Conflict]:
@@ -45,10 +77,6 @@ def _names(config: Config) -> Iterator[Conflict]:
             f"must be the folder of a run: one that holds config.yaml{tried(config.resume)}",
             f"name a folder of {config.saves}/, for example resume={config.saves}/latest",
         )
-    for key in ("data.train", "data.validation"):
-        if attrgetter(key)(config).startswith("verifiers:"):
-            remedy = "set interaction.program, as configs/programs/verifiers_env.py shows"
-            yield Conflict((key,), "an environment of verifiers is run as a program", remedy)
     for key, registry, name in named_plugins(config):
         try:
             registry[name]
@@ -75,38 +103,6 @@ def _prompts(config: Config) -> Iterator[Conflict]:
         )
 
 
-def _generated_questions(config: Config) -> Iterator[Conflict]:
-    """Find impossible numbers of generated questions (the package checks the other options)."""
-    for name, options in config.data.reasoning_gym.tasks.items():
-        if not isinstance(options, dict):
-            said, remedy = "must be a mapping of the task's options", f"write {TASKS}.{name}={{}}"
-            yield Conflict((f"{TASKS}.{name}",), said, remedy)
-            continue
-        for option, least in (("size", 1), ("seed", 0)):
-            value = options.get(option, least)
-            if type(value) is not int or not least <= value < 2**31:
-                said = f"must be a whole number from {least} to {2**31 - 1}"
-                yield Conflict((f"{TASKS}.{name}.{option}",), said, "leave it out, or mend it")
-
-
-def _chats(config: Config) -> Iterator[Conflict]:
-    """Find adapters of one model with different chat templates."""
-    if config.society.chat_template_kwargs is None:
-        return
-    kwargs = config.chat_template_kwargs
-    is_whole = len(kwargs) == len(config.models) == config.num_policies  # else reported elsewhere
-    families = config.families if is_whole else ()
-    if any(kwargs[policy] != kwargs[family[0]] for family in families for policy in family):
-        yield Conflict(
-            ("society.chat_template_kwargs", "policy.lora.rank"),
-            "adapters of one model share its rollout engines, which have one chat template",
-            "give the policies of a model the same, or set policy.lora.rank to null",
-        )
-
-
-# ---------------------------------------------------------------- the society
-
-
 def _policies(config: Config) -> Iterator[Conflict]:
     """Find lists per agent or policy with a wrong number of entries."""
     society = config.society
@@ -125,21 +121,31 @@ def _policies(config: Config) -> Iterator[Conflict]:
             "renumber the policies 0, 1, ...",
         )
         return
-    num_policies = num_agents if mapped is None else len(set(mapped))
-    per_policy = ("models", "learning_rates", "chat_template_kwargs", "update_every")
-    per_agent = ("temperature", "max_response_tokens")
-    deciding: tuple[str, ...] = ("society.num_agents", "society.policy_of_agent")
-    lists = [(f"society.{name}", deciding, num_policies, "policies") for name in per_policy]
-    lists += [(f"rollout.{name}", deciding[:1], num_agents, "agents") for name in per_agent]
-    for key, keys, count, whose in lists:
-        entries = attrgetter(key)(config)
+    deciding = ("society.num_agents", "society.policy_of_agent")
+    of_policies = ("models", "learning_rates", "chat_template_kwargs", "update_every")
+    lists: list[tuple[tuple[str, ...], int, str]]
+    lists = [((*deciding, f"society.{n}"), config.num_policies, "policies") for n in of_policies]
+    for name in ("temperature", "max_response_tokens"):
+        lists.append((("society.num_agents", f"rollout.{name}"), num_agents, "agents"))
+    is_whole = True
+    for keys, count, whose in lists:
+        entries = attrgetter(keys[-1])(config)
         if isinstance(entries, list) and len(entries) not in (1, count):
+            is_whole = False
             expected = "one entry" if count == 1 else f"one entry, or {count}"
             yield Conflict(
-                (*keys, key),
+                keys,
                 f"must have {expected} for {count} {whose}, has {len(entries)}",
                 "list one for each of them, or a single one for all",
             )
+    kwargs = config.chat_template_kwargs
+    families = config.families if is_whole else ()
+    if any(kwargs[policy] != kwargs[family[0]] for family in families for policy in family):
+        yield Conflict(
+            ("society.chat_template_kwargs", "policy.lora.rank"),
+            "adapters of one model share its rollout engines, which have one chat template",
+            "give the policies of a model the same, or set policy.lora.rank to null",
+        )
 
 
 def _updates(config: Config) -> Iterator[Conflict]:
@@ -153,11 +159,11 @@ def _updates(config: Config) -> Iterator[Conflict]:
         )
         return
     common = math.lcm(*filter(None, intervals))
-    for key, every, is_due in (
-        ("training.save_every", training.save_every, True),
-        ("training.validate_every", training.validate_every, training.keep_best is not None),
-    ):
-        if is_due and every % common:
+    saved = {"training.save_every": training.save_every}
+    if training.keep_best is not None:
+        saved["training.validate_every"] = training.validate_every
+    for key, every in saved.items():
+        if every % common:
             best = " of the best validation" * (key == "training.validate_every")
             yield Conflict(
                 ("society.update_every", key),
@@ -167,65 +173,38 @@ def _updates(config: Config) -> Iterator[Conflict]:
             )
 
 
-def _keep_best(config: Config) -> Iterator[Conflict]:
-    """Find a metric that the run's validations do not have, or of which lower is better."""
-    name = config.training.keep_best
-    if name is None:
-        return
-    agent, _, own = name.partition("/") if name.startswith("agent_") else ("", "", name)
-    whole = [f"agent_{index}" for index in range(config.society.num_agents)]
-    given = ["validation/" if agent else "validation/(?!discussion/)"]
-    given[0] += "(?!greedy/)" * (config.validation.temperature == 0)
-    given += ["validation/discussion/"] * config.validation.discussions
-    given += ["probe/"] * (config.data.probe is not None)
-    found = [each for each in meanings() if re.fullmatch(as_regex(each.pattern), name)]
-    if not found or not re.match("|".join(given), own) or (agent and agent not in whole):
-        said, remedy = "is no metric of this run's validations", "name one of"
-    elif found[0].better == "lower":
-        said, remedy = "is better the lower it is, and the highest is kept", "name another, such as"
-    else:
-        return
-    best = f"validation/{'greedy/' * (config.validation.temperature > 0)}accuracy"
-    remedy += f" {best}, agent_0/{best} (comas/run/metrics/metrics.md lists them)"
-    yield Conflict(("training.keep_best",), said, remedy)
-
-
-def _program(config: Config) -> Iterator[Conflict]:
-    """Find a program that cannot be used, that no reward pays, or whose rewards are not read."""
+def _interaction(config: Config) -> Iterator[Conflict]:
+    """Find a program, schedule, criticism, reward and roles that do not go together."""
+    rules, reward = config.interaction, config.reward.scheme
     try:
-        program = config.interaction.chosen_program
+        program = rules.chosen_program
     except ValidationError as error:
-        yield from _errors_of(error, "interaction.program", Program)
+        for fault in error.errors():
+            entry = f".{fault['loc'][0]}" if fault["loc"] else ""
+            said = f"{fault['msg'][:1].lower()}{fault['msg'][1:]}"
+            names = f"{', '.join(Program.model_fields)} (comas/config/schema/interaction.py)"
+            yield Conflict((f"interaction.program{entry}",), said, f"it holds {names}")
         return
-    if program is not None and config.interaction.criticism == "exchanged":
-        yield Conflict(
-            ("interaction.program", "interaction.criticism"),
-            "the solutions of two programs do not correspond, so nothing can be exchanged",
-            "choose another interaction.criticism",
-        )
-    if program is None and config.reward.scheme == "program":
+    criticism, scheme = CRITICISMS.find(rules.criticism), REWARD_SCHEMES.find(reward)
+    if program is None and reward == "program":
         yield Conflict(
             ("reward.scheme", "interaction.program"),
             "program pays what a program returns, but none is set",
             "set interaction.program, or choose another reward.scheme",
         )
-
-
-def _errors_of(error: ValidationError, key: str, kind: type[BaseModel]) -> Iterator[Conflict]:
-    """Return the errors in the entries of a key that holds a mapping."""
-    for fault in error.errors():
-        entry = "" if fault["type"] == "missing" or not fault["loc"] else f".{fault['loc'][0]}"
-        said = f"{fault['msg'][:1].lower()}{fault['msg'][1:]}"
-        lacks = f"{fault['loc'][0]}: " if fault["loc"] and not entry else ""
-        names = ", ".join(kind.model_fields)
-        remedy = f"it holds {names} (comas/config/schema/interaction.py)"
-        yield Conflict((f"{key}{entry}",), f"{lacks}{said}", remedy)
-
-
-def _role_weights(config: Config) -> Iterator[Conflict]:
-    """Find weights of roles that these discussions do not have."""
-    rules = config.interaction
-    if any(_program(config)) or not CRITICISMS.find(rules.criticism):
+    if program is not None and rules.criticism == "exchanged":
+        yield Conflict(
+            ("interaction.program", "interaction.criticism"),
+            "the solutions of two programs do not correspond, so nothing can be exchanged",
+            "choose another interaction.criticism",
+        )
+    if rules.schedule in UNCRITICISED_SCHEDULES and rules.criticism != "none":
+        yield Conflict(
+            ("interaction.schedule", "interaction.criticism"),
+            f"in a {rules.schedule} nobody criticises",
+            "set interaction.criticism to none, and reward.scheme to one that reads no scores",
+        )
+    if criticism is None:
         return
     if SCHEDULES.find(rules.schedule):
         known = roles_of(rules)
@@ -235,84 +214,50 @@ def _role_weights(config: Config) -> Iterator[Conflict]:
                     f"choose among {', '.join(known)}; a schedule or criticism may declare more"
                 )
                 yield Conflict(("algorithm.role_weights",), f"{name} is no role", remedy)
-
-
-# ---------------------------------------------------------------- the discussion and its reward
-
-
-def _criticism(config: Config) -> Iterator[Conflict]:
-    """Find a schedule, criticism, reward and number of evaluations that do not go together."""
-    name, schedule = config.interaction.criticism, config.interaction.schedule
-    criticism, scheme = CRITICISMS.find(name), REWARD_SCHEMES.find(config.reward.scheme)
-    if schedule in UNCRITICISED_SCHEDULES and name != "none":
-        yield Conflict(
-            ("interaction.schedule", "interaction.criticism"),
-            f"in a {schedule} nobody criticises",
-            "set interaction.criticism to none, and reward.scheme to one that reads no scores",
-        )
-    if criticism is None:
-        return
     if scheme and scheme.reads not in (None, criticism.outcome):
         makers = [n for n, other in CRITICISMS.items() if other.outcome == scheme.reads]
         yield Conflict(
             ("reward.scheme", "interaction.criticism"),
-            f"{config.reward.scheme} reads {scheme.reads}, and {name} makes none",
+            f"{reward} reads {scheme.reads}, and {rules.criticism} makes none",
             f"choose another reward.scheme, or an interaction.criticism of {', '.join(makers)}",
         )
-    number = config.interaction.num_evaluations
-    least, most = criticism.min_evaluations, criticism.max_evaluations
+    number, least = rules.num_evaluations, criticism.min_evaluations
+    most = criticism.max_evaluations
     if number < least or (most is not None and number > most):
+        wanted = f"at least {least}" if most is None else f"no more than {most}"
         yield Conflict(
             ("interaction.num_evaluations", "interaction.criticism"),
-            f"{name} wants {f'at least {least}' if most is None else f'no more than {most}'}",
+            f"{rules.criticism} wants {wanted}",
             f"set interaction.num_evaluations to {least if number < least else most}",
         )
-
-
-# ---------------------------------------------------------------- the update and its GPUs
-
-
-def _excluded(config: Config) -> Iterator[Conflict]:
-    algorithm, training = config.algorithm, config.training
-    batch, ranks = config.optimization.train_batch_size, config.policy.ranks_per_policy
-    engines, size = config.rollout.engines_per_policy, config.rollout.tensor_parallel
-    shortest, limits = config.rollout.min_response_tokens, config.rollout.max_response_tokens
-    limit = min(limits, default=shortest) if isinstance(limits, list) else limits
-    shares_gpus = config.cluster.device != "cpu" and config.cluster.placement == "colocated"
-    for is_wrong, keys, constraint, remedy in (
-        (
-            batch is not None and batch < ranks,
-            ("optimization.train_batch_size", "policy.ranks_per_policy"),
-            f"a batch of {batch} cannot give each of {ranks} ranks a sample",
-            f"set optimization.train_batch_size to {ranks} or more, or to null",
-        ),
-        (
-            isinstance(algorithm, Dpo) and config.interaction.prompt_reuse == 1,
+    if isinstance(config.algorithm, Dpo) and rules.prompt_reuse == 1:
+        yield Conflict(
             ("algorithm.name", "interaction.prompt_reuse"),
             "dpo compares an agent's responses to the same prompt, and there is only one",
             "set interaction.prompt_reuse to 2 or more, such as 4",
-        ),
-        (
-            shortest > limit - algorithm.mask_truncated,
-            ("rollout.min_response_tokens", "rollout.max_response_tokens"),
-            "no response could end before it is cut off"
-            + ", and those that are cut off are not trained" * algorithm.mask_truncated,
-            f"set rollout.min_response_tokens below {limit}",
-        ),
-        (
-            config.policy.lora.rank is not None and config.policy.lora.target_modules == [],
-            ("policy.lora.target_modules", "policy.lora.rank"),
-            "adapters of no layers learn nothing",
-            "name linear layers, or set policy.lora.target_modules to null for all of them",
-        ),
-        (
-            config.policy.lora.rank is not None and config.policy.zero_stage == 3,
+        )
+
+
+def _engines(config: Config) -> Iterator[Conflict]:
+    """Find engines and ranks that cannot work together."""
+    algorithm, staleness = config.algorithm, config.training.max_staleness
+    batch, ranks = config.optimization.train_batch_size, config.policy.ranks_per_policy
+    engines, size = config.rollout.engines_per_policy, config.rollout.tensor_parallel
+    shares_gpus = config.cluster.device != "cpu" and config.cluster.placement == "colocated"
+    if batch is not None and batch < ranks:
+        yield Conflict(
+            ("optimization.train_batch_size", "policy.ranks_per_policy"),
+            f"a batch of {batch} cannot give each of {ranks} ranks a sample",
+            f"set optimization.train_batch_size to {ranks} or more, or to null",
+        )
+    if config.policy.lora.rank is not None and config.policy.zero_stage == 3:
+        yield Conflict(
             ("policy.zero_stage", "policy.lora.rank"),
             "ZeRO-3 would divide the base model, which the adapters of a family share",
             "set policy.zero_stage to 0, 1, 2 or null",
-        ),
-        (
-            shares_gpus and ranks != engines * size,
+        )
+    if shares_gpus and ranks != engines * size:
+        yield Conflict(
             (
                 "policy.ranks_per_policy",
                 "rollout.engines_per_policy",
@@ -324,40 +269,37 @@ def _excluded(config: Config) -> Iterator[Conflict]:
             "set policy.ranks_per_policy to rollout.engines_per_policy x rollout.tensor_parallel, "
             "or cluster.placement to disaggregated, or cluster.device to cpu, where the number of "
             "GPUs does not matter",
-        ),
-        (
-            training.max_staleness > 0 and shares_gpus,
+        )
+    if staleness > 0 and shares_gpus:
+        yield Conflict(
             ("training.max_staleness", "cluster.placement"),
             "on GPUs that they share, a policy's engines sleep while it is trained",
             "set cluster.placement to disaggregated, or cluster.device to cpu, or "
             "training.max_staleness to 0",
-        ),
-        (
-            training.max_staleness > 0
-            and isinstance(algorithm, PolicyGradient)
-            and algorithm.rollout_correction == "none",
+        )
+    is_uncorrected = (
+        isinstance(algorithm, PolicyGradient) and algorithm.rollout_correction == "none"
+    )
+    if staleness > 0 and is_uncorrected:
+        yield Conflict(
             ("training.max_staleness", "algorithm.rollout_correction"),
             "nothing would correct for samples from before the latest updates",
             "set algorithm.rollout_correction to ratio, tis or icepop, or training.max_staleness "
             "to 0",
-        ),
+        )
+
+
+def _options(config: Config) -> Iterator[Conflict]:
+    """Find options of vLLM and DeepSpeed that would break a run; all others are passed on."""
+    for prefix, options, refused in (
+        ("rollout.vllm_options", config.rollout.vllm_options, REFUSED_OF_VLLM),
+        ("policy.deepspeed_options", config.policy.deepspeed_options, REFUSED_OF_DEEPSPEED),
     ):
-        if is_wrong:
-            yield Conflict(keys, constraint, remedy)
-
-
-CHECKS: tuple[Callable[[Config], Iterator[Conflict]], ...] = (
-    _names,
-    _prompts,
-    _generated_questions,
-    _policies,
-    _updates,
-    _keep_best,
-    _program,
-    _role_weights,
-    _chats,
-    _criticism,
-    _excluded,
-    option_conflicts,
-)
-"""Checks, in the order in which conflicts are reported."""
+        for leaf in leaves(options):
+            parts = leaf.split(".")
+            names = (parts[0], ".".join(parts[:2]))
+            for patterns, why in refused.items():
+                if any(fnmatchcase(name, each) for name in names for each in patterns.split()):
+                    said = f"cannot be set here: {why}"
+                    yield Conflict((f"{prefix}.{leaf}",), said, "leave it out")
+                    break

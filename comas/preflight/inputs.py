@@ -1,59 +1,26 @@
 """The models and question files that a configuration names, found and checked."""
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
 
 from comas.config.plugins import digest_of
 from comas.config.schema import Config, Data
 from comas.data import QuestionSet, fixed_subset, load_questions
 from comas.data.probe import ProbeItem, load_probe
 from comas.preflight.checks import Check, Checks
-from comas.preflight.locations import find_location, held_out_rules, training_rules
-from comas.preflight.models import FoundModel, find_model
-from comas.preflight.sizes import derive_sizes
-from comas.quickstart.build import NUM_TRAIN_PER_DOMAIN, NUM_VALIDATION_PER_DOMAIN
-from comas.quickstart.probe import NUM_PROBE_ITEMS
+from comas.preflight.locations import find_location, held_out_rules, is_built, training_rules
+from comas.preflight.models import FoundModel, find_model, with_cold_starts
+from comas.quickstart.build import write_questions
 from comas.reward_formulation import REWARD_SCHEMES
-from comas.run.prepared import Sizes
-from comas.types import DOMAINS
 from comas.utils.model_folder import contents_of
 from comas.verification.verifiers import VERIFIERS, reads_columns
 
-EMBEDDED_RECORDS = {
-    "quickstart/train.jsonl": NUM_TRAIN_PER_DOMAIN * len(DOMAINS),
-    "quickstart/validation.jsonl": NUM_VALIDATION_PER_DOMAIN * len(DOMAINS),
-    "quickstart/probe.jsonl": NUM_PROBE_ITEMS,
-}
-"""File -> number of records that the recipe makes."""
-
-
-@dataclass(frozen=True)
-class FoundRecords:
-    """A usable file of questions or of planted solutions."""
-
-    location: str
-    num_records: int
-    questions: QuestionSet | None = None
-    """The questions; None for planted solutions, and while the file is still to be built."""
-    probe: Sequence[ProbeItem] = ()
-    sizes: Sizes | None = None
-    """The sizes of a run that trains on these questions."""
-
-    def __str__(self) -> str:
-        return str(self.num_records)
-
-    @property
-    def contents(self) -> str | None:
-        """A digest of the records as they are read; None while they are still to be built."""
-        if self.questions is None and not self.probe:
-            return None
-        read = [asdict(self.questions) if self.questions else None, *map(asdict, self.probe)]
-        # Columns may hold what is not JSON, such as a date or an image.
-        text = json.dumps(read, default=lambda value: type(value).__name__)
-        return f"sha256 {digest_of(text)}"
+EMBEDDED_FILES = [f"quickstart/{name}.jsonl" for name in ("train", "validation", "probe")]
 
 
 @dataclass(frozen=True)
@@ -62,23 +29,17 @@ class Inputs:
 
     models: Mapping[str, FoundModel]
     """Models by their names in ``society.models``."""
-    train: FoundRecords | None
-    validation: FoundRecords | None
-    probe: FoundRecords | None
-
-    @property
-    def question_sets(self) -> list[QuestionSet]:
-        """The questions that are here, to train on and to validate with."""
-        found = [records.questions for records in (self.train, self.validation) if records]
-        return [questions for questions in found if questions is not None]
+    train: QuestionSet | None
+    validation: QuestionSet | None
+    probe: Sequence[ProbeItem] | None
+    """Planted solutions; None also without ``data.probe``."""
+    locations: Mapping[str, str]
+    """Name in the configuration -> where the model or file is, or is still to be built."""
 
     @property
     def is_built(self) -> bool:
         """True if nothing that is embedded is still to be built."""
-        files = [records for records in (self.train, self.validation, self.probe) if records]
-        return all(model.folder for model in self.models.values()) and all(
-            records.questions or records.probe for records in files
-        )
+        return all(is_built(name, location) for name, location in self.locations.items())
 
     def contents(self) -> dict[str, str]:
         """Return a digest of every file and model that is here (of a hub model its commit), which a
@@ -86,103 +47,93 @@ class Inputs:
 
         Reads all weights: 8 s of CPU time for 3 B parameters in bfloat16, shards in parallel.
         """
-        files = {"train": self.train, "validation": self.validation, "probe": self.probe}
-        found = {f"data.{name}": file.contents for name, file in files.items() if file}
+        read: dict[str, list[Any]] = {
+            "data.train": [self.train and asdict(self.train)],
+            "data.validation": [self.validation and asdict(self.validation)],
+            "data.probe": [None, *map(asdict, self.probe or ())],
+        }
+        found = {key: _digest_of(rows) for key, rows in read.items() if any(rows)}
         for name, model in self.models.items():
             if model.folder is not None and model.cold_start is None:
                 found[name] = contents_of(model.location, folder=model.folder)
-        return {name: digest for name, digest in found.items() if digest is not None}
+        return found
 
-    def locations(self, config: Config) -> dict[str, str]:
-        """Return the location of each name in the configuration."""
-        data = config.data
-        files = {data.train: self.train, data.validation: self.validation}
-        if data.probe is not None:
-            files[data.probe] = self.probe
-        found = {name: model.location for name, model in self.models.items()}
-        return found | {name: file.location for name, file in files.items() if file is not None}
+
+def _digest_of(rows: Sequence[Any]) -> str:
+    # Columns may hold what is not JSON, such as a date or an image.
+    text = json.dumps(rows, default=lambda value: type(value).__name__)
+    return f"sha256 {digest_of(text)}"
 
 
 def find_inputs(config: Config, checks: Checks) -> Inputs:
     """Find all models and files of ``config``, each a line of ``checks``. A resumed run continues
     with the models and questions that it began with."""
     data, asked = config.data, config.validation.num_questions
-    models = {
+    found = {
         name: checks.find(f"model {name}", "complete", partial(find_model, config, name))
         for name in dict.fromkeys(config.models)
     }
-    train = checks.find(
-        f"data.train {data.train}",
-        f"{config.rollout.batch_size} questions or more",
-        partial(_find_training, config),
-    )
-    validation = checks.find(
-        f"data.validation {data.validation}",
-        "questions" if asked is None else f"{asked} questions or more",
-        partial(_find_held_out, config),
-    )
-    probe = None
-    if data.probe is not None:
-        find = partial(_find_probe, config, data.probe)
-        probe = checks.find(f"data.probe {data.probe}", "planted solutions", find)
-    usable = {name: model for name, model in models.items() if model is not None}
-    return Inputs(usable, train, validation, probe)
+    files: dict[str, str] = {}
+    with TemporaryDirectory() as folder:
+        write_questions(Path(folder), seed=config.seed)
+
+        def place(name: str) -> str:
+            """Note the location of a file; return the file to read, in ``folder`` if it is still to
+            be built."""
+            files[name] = location = find_location(config, name, embedded=EMBEDDED_FILES)
+            return location if is_built(name, location) else str(Path(folder, Path(name).name))
+
+        train = checks.find(
+            f"data.train {data.train}",
+            f"{config.rollout.batch_size} questions or more",
+            lambda: _read_questions(config, place(data.train), training_rules(config)),
+            show=lambda found: str(len(found.questions)),
+        )
+        validation = checks.find(
+            f"data.validation {data.validation}",
+            "questions" if asked is None else f"{asked} questions or more",
+            lambda: _read_held_out(config, place(data.validation)),
+            show=lambda found: str(len(found.questions)),
+        )
+        probe = None
+        if (name := data.probe) is not None:
+            probe = checks.find(
+                f"data.probe {name}",
+                "planted solutions",
+                lambda: load_probe(Path(place(name))),
+                show=lambda found: str(len(found)),
+            )
+    usable = {name: model for name, model in found.items() if model is not None}
+    models = with_cold_starts(config, checks, usable)
+    locations = {name: model.location for name, model in models.items()} | files
+    return Inputs(models, train, validation, probe, locations)
 
 
-def check_held_out(config: Config, inputs: Inputs) -> Iterator[Check]:
+def check_held_out(train: QuestionSet, held_out: QuestionSet) -> Check:
     """Warn of validation questions that are also trained on, compared by their texts."""
-    if inputs.train is None or inputs.validation is None:
-        return
-    train, held_out = inputs.train.questions, inputs.validation.questions
-    if train is not None and held_out is not None:
-        trained = {question.text for question in train.questions}
-        num_shared = sum(question.text in trained for question in held_out.questions)
-        num_held_out = len(held_out.questions)
-    else:
-        num_held_out = inputs.validation.num_records
-        num_shared = num_held_out if config.data.train == config.data.validation else 0
+    trained = {question.text for question in train.questions}
+    num_shared = sum(question.text in trained for question in held_out.questions)
     warning = (
-        f"data.validation: {num_shared} of {num_held_out} questions are among those of "
+        f"data.validation: {num_shared} of {len(held_out.questions)} questions are among those of "
         "data.train, so that accuracy there is no sign of learning; name another file"
     )
-    yield Check(
-        "held-out questions",
-        "not in data.train",
-        f"{num_shared} are",
-        warning=warning if num_shared else None,
-    )
+    subject, wanted, present = "held-out questions", "not in data.train", f"{num_shared} are"
+    return Check(subject, wanted, present, warning=warning if num_shared else None)
 
 
-def _find_questions(config: Config, name: str, rules: Data) -> FoundRecords:
+def _read_questions(config: Config, file: str, rules: Data) -> QuestionSet:
     """Return the questions, with their columns for the reward and verifiers that read them."""
-    location, is_built = find_location(config, name, embedded=EMBEDDED_RECORDS)
-    if not is_built:
-        return FoundRecords(location, EMBEDDED_RECORDS[name])
     scheme = REWARD_SCHEMES.find(config.reward.scheme)
     chosen = {domain: VERIFIERS.find(name) for domain, name in config.verifiers.items()}
-    questions = load_questions(
-        location,
+    return load_questions(
+        file,
         rules,
         with_columns=scheme is not None and scheme.reads_columns,
         verified_with=[domain for domain, one in chosen.items() if one and reads_columns(one)],
     )
-    return FoundRecords(location, len(questions.questions), questions)
 
 
-def _find_training(config: Config) -> FoundRecords:
-    found = _find_questions(config, config.data.train, training_rules(config))
-    return replace(found, sizes=derive_sizes(config, num_questions=found.num_records))
-
-
-def _find_held_out(config: Config) -> FoundRecords:
-    found = _find_questions(config, config.data.validation, held_out_rules(config))
-    if (held_out := found.questions) is None:
-        return found
-    asked = fixed_subset(held_out.questions, config.validation.num_questions)
-    return replace(found, questions=QuestionSet(tuple(asked), held_out.answers))
-
-
-def _find_probe(config: Config, name: str) -> FoundRecords:
-    location, is_built = find_location(config, name, embedded=EMBEDDED_RECORDS)
-    items = load_probe(Path(location)) if is_built else []
-    return FoundRecords(location, len(items) or EMBEDDED_RECORDS[name], probe=items)
+def _read_held_out(config: Config, file: str) -> QuestionSet:
+    found = _read_questions(config, file, held_out_rules(config))
+    asked = fixed_subset(found.questions, config.validation.num_questions)
+    return QuestionSet(tuple(asked), found.answers)

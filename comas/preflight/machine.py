@@ -1,37 +1,11 @@
-"""The GPUs, driver, memory and cores of this machine, and the device to run on."""
+"""The GPUs, memory and cores of this machine, and the device to run on."""
 
 import os
-import re
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from comas.types import Device
-from comas.utils.invocation import of_checkout
 from comas.verification.sandbox import HOW_TO_GET_NAMESPACES, Isolation, Sandbox, SandboxError
-
-PINNED_CUDA = 13
-"""Major version of CUDA that the wheels of requirements.txt are built for."""
-GPUS_OF_A_NODE = 8
-OLDEST_DRIVERS = {12: 525, 13: 580}
-"""Major version of CUDA -> oldest driver for it (docs.nvidia.com/deploy/cuda-compatibility)."""
-DRIVER_VERSION = re.compile(
-    r"^NVRM version:.*Kernel Module(?: for \S+)?\s+(\d+(?:\.\d+)+)", re.MULTILINE
-)
-
-
-@dataclass(frozen=True)
-class Gpus:
-    """The NVIDIA GPUs of this machine, as the driver and torch see them."""
-
-    driver: str | None
-    """Version of the kernel's driver; None if none is loaded."""
-    num_listed: int
-    """GPUs that the driver lists."""
-    num_usable: int
-    """GPUs that torch sees."""
-    cuda: int | None
-    """Major version of CUDA that torch was built for; None for its CPU build."""
 
 
 @dataclass(frozen=True)
@@ -50,47 +24,22 @@ class Machine:
     """CPU cores that the run may use; read on a CPU only."""
 
 
-def read_gpus(driver_files: Path = Path("/proc/driver/nvidia")) -> Gpus:
-    """Return the GPUs, as read from the driver's files and from torch."""
+def count_gpus() -> int:
+    """Return the number of GPUs that torch sees."""
     import torch
 
-    driver = None
-    with suppress(FileNotFoundError):
-        driver = DRIVER_VERSION.search((driver_files / "version").read_text())
-    built_for = torch.version.cuda
-    return Gpus(
-        driver and driver[1],
-        num_listed=len(list(driver_files.glob("gpus/*"))),
-        num_usable=torch.cuda.device_count(),
-        cuda=None if built_for is None else int(built_for.partition(".")[0]),
-    )
+    return torch.cuda.device_count()
 
 
-def needed_driver(gpus: Gpus) -> int:
-    """Return the oldest driver for this torch (for the pinned one, if this is a CPU build)."""
-    return OLDEST_DRIVERS.get(gpus.cuda or PINNED_CUDA, OLDEST_DRIVERS[PINNED_CUDA])
+def why_no_gpu() -> str:
+    """Return why torch sees no GPU: there is no driver, an old one, or torch is built for CPUs."""
+    import torch
 
-
-def why_unusable(gpus: Gpus) -> str:
-    """Return why torch sees no GPU, with the remedy."""
-    oldest = needed_driver(gpus)
-    if gpus.driver is None:
-        return (
-            "this machine has no NVIDIA driver (there is no /proc/driver/nvidia/version): run "
-            f"where there are GPUs, with driver {oldest} or newer"
-        )
-    if int(gpus.driver.partition(".")[0]) < oldest:
-        return (
-            f"the NVIDIA driver {gpus.driver} is too old for CUDA {gpus.cuda or PINNED_CUDA}, for "
-            f"which the pinned torch and vllm are built: install driver {oldest} or newer, or set "
-            f"REQUIREMENTS to other pins: {of_checkout('configs/README.md, Environments')}"
-        )
-    if gpus.cuda is None:
-        return "the installed torch is the CPU's build: unset REQUIREMENTS"
-    return (
-        f"torch sees no GPU, though driver {gpus.driver} is new enough: look at nvidia-smi and at "
-        "CUDA_VISIBLE_DEVICES"
-    )
+    try:
+        torch.cuda.init()
+    except (RuntimeError, AssertionError) as error:
+        return str(error).rstrip(".")
+    return "look at nvidia-smi and at CUDA_VISIBLE_DEVICES"
 
 
 def choose_device(wanted: str, *, num_gpus: int) -> Device:
@@ -98,15 +47,17 @@ def choose_device(wanted: str, *, num_gpus: int) -> Device:
     return "cuda" if wanted == "cuda" or (wanted == "auto" and num_gpus > 0) else "cpu"
 
 
-def why_on_cpu(wanted: str, gpus: Gpus) -> str | None:
+def why_on_cpu(wanted: str, *, num_gpus: int) -> str | None:
     """Return why "auto" is the CPU although there is an NVIDIA driver, or None."""
-    if wanted != "auto" or gpus.num_usable > 0 or gpus.driver is None:
+    has_driver = Path("/proc/driver/nvidia/version").exists()
+    if wanted != "auto" or num_gpus > 0 or not has_driver:
         return None
-    return f"everything runs on the CPU: {why_unusable(gpus)}"
+    return f"everything runs on the CPU, as torch sees no GPU: {why_no_gpu()}"
 
 
 def multiplies_bfloat16() -> bool:
-    """True if this CPU has bfloat16 instructions; otherwise float32 is 2 to 8 times as fast."""
+    """Return True if this CPU has bfloat16 instructions, without which float32 is 2 to 8 times as
+    fast."""
     import torch
 
     return bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
@@ -121,7 +72,7 @@ def describe_machine(device: Device) -> Machine:
     import torch
     from torch.utils.cpp_extension import CUDA_HOME
 
-    gpus = [torch.cuda.get_device_properties(i) for i in range(torch.cuda.device_count())]
+    gpus = [torch.cuda.get_device_properties(i) for i in range(count_gpus())]
     return Machine(
         device,
         num_gpus=len(gpus),
@@ -133,7 +84,7 @@ def describe_machine(device: Device) -> Machine:
 
 def imagined_machine(num_gpus: int) -> Machine:
     """Return a node like the paper's (up to eight A100-80GB), to estimate memory without GPUs."""
-    num_gpus = min(num_gpus, GPUS_OF_A_NODE)
+    num_gpus = min(num_gpus, 8)
     return Machine("cuda", num_gpus, 79 << 30, 2000 << 30, has_cuda_compiler=True, is_imagined=True)
 
 

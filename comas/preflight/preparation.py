@@ -13,71 +13,57 @@ from comas.engines.cluster.nodes import cluster_address
 from comas.engines.cluster.placement import check_gpus, gpus_in_all, plan_policy
 from comas.preflight.checks import Check, Checks, PreflightError, errors_of, table
 from comas.preflight.cluster import cluster_machine
-from comas.preflight.cold_start import with_cold_starts
-from comas.preflight.engine_options import passed_on
 from comas.preflight.inputs import Inputs, check_held_out, find_inputs
-from comas.preflight.learning import check_learning
-from comas.preflight.lengths import check_lengths
 from comas.preflight.locations import variants_in
 from comas.preflight.machine import (
-    Gpus,
     Machine,
     choose_device,
+    count_gpus,
     describe_machine,
     host_bytes,
     imagined_machine,
     multiplies_bfloat16,
-    needed_driver,
-    read_gpus,
     settle_isolation,
+    why_no_gpu,
     why_on_cpu,
-    why_unusable,
 )
-from comas.preflight.memory import BYTES, GIB, in_words
-from comas.preflight.model_shape import ModelShape, trained_parameters
+from comas.preflight.memory import BYTES, GIB, ModelShape, in_words, trained_parameters
 from comas.preflight.models import shapes_of
 from comas.preflight.plugins import check_plugins, user_sources
 from comas.preflight.sharding import check_memory, settle_sharding, settle_threads
-from comas.preflight.sizes import describe_sizes
-from comas.run.directory import changes_since_start
+from comas.preflight.sizes import derive_sizes, describe_sizes
 from comas.run.prepared import Prepared, Sizes
 from comas.run.seals import user_key
 from comas.types import Device
 from comas.utils.model_folder import adapted_layers
 from comas.verification import coding
-from comas.verification.reasoning_gym import try_tasks
 from comas.verification.sandbox import Isolation
 from comas.verification.verifiers import SANDBOXED
 
 RECORDS_BYTES = GIB // 2
 """Disk space for metrics, discussions, logs and plots."""
-
 DISK = "disk"
 """Subject of the check of disk space."""
 
 
 @dataclass(frozen=True)
 class CheckedRun:
-    """The checks of a run and what they found; a value is None if a check failed, or if it is still
-    to be built."""
+    """The checks of a run and what they found; a value is None if a check failed."""
 
     checks: Sequence[Check]
     config: Config
     """The configuration, with sharding and threads set unless no sharding fits."""
     device: Device
     inputs: Inputs
+    sizes: Sizes | None
     isolation: Isolation | None
     """Isolation of model-written programs; None if there are none."""
     settings: Sequence[str]
-    """Log lines about the chosen sharding, threads and options; empty if no sharding fits."""
-    contents: Mapping[str, str] | None
-    """Digests of the inputs (``Inputs.contents``), read only for a resumed run, since it takes
-    time."""
+    """Log lines about the chosen sharding and threads; empty if no sharding fits."""
 
     @property
-    def sizes(self) -> Sizes | None:
-        """The sizes of the run; None while the number of questions is unknown."""
-        return None if self.inputs.train is None else self.inputs.train.sizes
+    def warnings(self) -> list[str]:
+        return [check.warning for check in self.checks if check.warning is not None]
 
 
 def prepare(config: Config) -> Prepared:
@@ -101,28 +87,25 @@ def prepare(config: Config) -> Prepared:
         found = check_run(config)
     if errors_of(found.checks):
         raise PreflightError(found.checks)
-    models, train, validation = found.inputs.models, found.inputs.train, found.inputs.validation
-    assert train is not None and train.questions is not None and train.sizes is not None
-    assert validation is not None and validation.questions is not None
-    assert found.settings
+    inputs = found.inputs
+    assert inputs.train is not None and inputs.validation is not None and found.sizes is not None
     if found.isolation is not None:
         coding.isolation.set(found.isolation)  # for programs that interaction.program runs
-    probe = found.inputs.probe
     return Prepared(
         config=found.config,
         settings=found.settings,
-        models=[models[name].location for name in config.models],
-        train=train.questions,
-        validation=validation.questions,
-        probe=() if probe is None else probe.probe,
+        models=[inputs.models[name].location for name in config.models],
+        train=inputs.train,
+        validation=inputs.validation,
+        probe=inputs.probe or (),
         device=found.device,
         isolation=found.isolation,
-        sizes=train.sizes,
-        locations=found.inputs.locations(config),
-        contents=found.inputs.contents() if found.contents is None else found.contents,
+        sizes=found.sizes,
+        locations=inputs.locations,
+        contents=inputs.contents(),
         sources=user_sources(config),
         disk=next(check.needed for check in found.checks if check.subject == DISK),
-        warnings=[check.warning for check in found.checks if check.warning is not None],
+        warnings=found.warnings,
     )
 
 
@@ -130,117 +113,66 @@ def check_run(config: Config) -> CheckedRun:
     """Make all checks of a run of ``config``, without building or writing anything."""
     checks = Checks()
     machine = _find_machine(config, checks)
-    device = machine.device
-    inputs = with_cold_starts(config, checks, find_inputs(config, checks), machine)
-    train = None if inputs.train is None else inputs.train.questions
-    folders = {name: model.folder for name, model in inputs.models.items() if model.folder}
-    questions = () if train is None else train.questions
-    checks += check_lengths(config, folders=folders, questions=questions)
-    checks += check_held_out(config, inputs)
+    inputs = find_inputs(config, checks)
+    train, validation, sizes = inputs.train, inputs.validation, None
+    if train is not None:
+        derive = partial(derive_sizes, config, num_questions=len(train.questions))
+        sizes = checks.find("steps", "1 or more", derive, show=lambda found: str(found.num_steps))
+    if train is not None and validation is not None:
+        checks.append(check_held_out(train, validation))
     if config.policy.lora.rank is not None and (layers := config.policy.lora.target_modules):
-        for folder in folders.values():
+        for folder in (model.folder for model in inputs.models.values() if model.folder):
             find = partial(adapted_layers, folder, layers)
             checks.find("policy.lora.target_modules", ", ".join(layers), find, show=", ".join)
     checks += check_plugins(config, train)
-    checks += check_learning(config, None if inputs.train is None else inputs.train.sizes)
-    isolation = _find_isolation(config, checks, inputs)
-    shapes = shapes_of(config, inputs.models, device=device)
-    settled, said = config, list[str]()
+    known = [questions.questions for questions in (train, validation) if questions]
+    domains = {question.domain for questions in known for question in questions}
+    isolation = None
+    if not domains.isdisjoint(SANDBOXED):
+        wanted = config.verification.sandbox
+        settle = partial(settle_isolation, wanted, key="verification.sandbox")
+        isolation = checks.find("sandbox for programs", wanted or "as strict as can be", settle)
+    shapes, settings = shapes_of(config, inputs.models), list[str]()
     if shapes.keys() >= {*config.models}:  # else a check of a model has failed
         every = [shapes[name] for name in config.models]
-        settled, said = _settle(config, checks, every, machine)
-        said += [
-            f"update of {name}: a padded row for each sample, slower than packed rows, as {why}"
-            for name, model in inputs.models.items()
-            if said and (why := model.why_padded)
-        ]
-        said += passed_on(config) if said else ()
-    _find_disk(settled, checks, shapes)
+        config, settings = _settle(config, checks, every, machine)
+    _find_disk(config, checks, shapes)
     checks.find("key that seals runs", "readable", user_key, show=lambda _: "readable")
-    contents = inputs.contents() if config.resume else None
-    if contents is not None and said:  # else sharding and threads are not set as the run's were
-        compare = partial(changes_since_start, settled, contents)
-        unchanged = "as it began"
-        checks.find("the run to resume", unchanged, compare, show=lambda diff: diff or unchanged)
-    return CheckedRun(checks, settled, device, inputs, isolation, said, contents)
+    return CheckedRun(checks, config, machine.device, inputs, sizes, isolation, settings)
 
 
 def describe_run(found: CheckedRun) -> list[str]:
     """Return the lines of a dry run: the table of checks, sizes, settings, warnings and errors."""
-    sizes = () if found.sizes is None else describe_sizes(found.config, found.sizes)
-    lines = [*table(found.checks), "", *sizes, *found.settings]
+    sizes = [] if found.sizes is None else describe_sizes(found.config, found.sizes)
     errors = errors_of(found.checks)
-    warnings = [check.warning for check in found.checks if check.warning is not None]
-    lines += ["", *(f"warning: {warning}" for warning in warnings)]
-    lines += [f"error {number}: {error}" for number, error in enumerate(errors, start=1)]
     counts = (
         f"{len(things) or 'no'} {name}{'s' * (len(things) != 1)}"
-        for things, name in ((errors, "error"), (warnings, "warning"))
+        for things, name in ((errors, "error"), (found.warnings, "warning"))
     )
-    return [*lines, f"dry run: {', '.join(counts)}; no run was started or written"]
+    return [
+        *(*table(found.checks), "", *sizes, *found.settings, ""),
+        *(f"warning: {warning}" for warning in found.warnings),
+        *(f"error {number}: {error}" for number, error in enumerate(errors, start=1)),
+        f"dry run: {', '.join(counts)}; no run was started or written",
+    ]
 
 
-# ---------------------------------------------------------------- machine and programs
+# ---------------------------------------------------------------- the machine
 
 
 def _find_machine(config: Config, checks: Checks) -> Machine:
     """Return the machine of the run: this one, the nodes of a Ray cluster, or one like the paper's
     if "cuda" is wanted and there are no GPUs."""
     in_all = gpus_in_all(plan_policy(config, device="cuda"), len(config.families))
-    address = cluster_address()
-    if address is not None:
+    if (address := cluster_address()) is not None:
         find = partial(cluster_machine, config, address)
         found = checks.find(f"Ray at {address}", "", find, show=_on_each_node)
         return found or imagined_machine(in_all)
-    gpus = read_gpus()
-    device = choose_device(config.cluster.device, num_gpus=gpus.num_usable)
-    checks += check_device(config, device, gpus)
-    if device == "cuda" and gpus.num_usable == 0:
-        return imagined_machine(in_all)
-    return describe_machine(device)
-
-
-def check_device(config: Config, device: Device, gpus: Gpus) -> list[Check]:
-    """Check the device: on "cuda" its driver and the number of GPUs, on a CPU that it has
-    instructions for bfloat16 if that is wanted."""
-    wanted = config.cluster.device
-    present = device if device == "cpu" or gpus.num_usable else "no GPU"
-    chosen = Check("device", wanted, present, warning=why_on_cpu(wanted, gpus))
-    others = _check_driver_and_gpus(config, gpus) if device == "cuda" else _check_arithmetic(config)
-    return [chosen, *others]
-
-
-def _check_arithmetic(config: Config) -> list[Check]:
-    dtypes = {"rollout.dtype": config.rollout.dtype, "policy.dtype": config.policy.dtype}
-    slow = [name for name, dtype in dtypes.items() if dtype == "bfloat16"]
-    if not slow or multiplies_bfloat16():
-        return []
-    warning = (
-        f"this CPU has no instructions for bfloat16, and is several times slower in it than in "
-        f"float32; set {' '.join(f'{name}=float32' for name in slow)}, which takes more memory"
-    )
-    return [Check("arithmetic of the CPU", "bfloat16", "float32", warning=warning)]
-
-
-def _check_driver_and_gpus(config: Config, gpus: Gpus) -> list[Check]:
-    placement = plan_policy(config, device="cuda")
-    in_all = gpus_in_all(placement, len(config.families))
-    wanted = f"{in_all} ({placement.num_gpus} per policy, {placement.policies_per_group} on each)"
-    error = None
-    if gpus.num_usable == 0:
-        error = (
-            f"cluster.device=cuda: {why_unusable(gpus)}. On purpose on a CPU: cluster.device=cpu "
-            "(for tiny models: configs/quickstart.yaml)"
-        )
-    driver = Check("NVIDIA driver", f"{needed_driver(gpus)} or newer", gpus.driver or "none", error)
-    if error is not None:
-        listed = f"0 (the driver lists {gpus.num_listed})" if gpus.num_listed else "0"
-        return [driver, Check("GPUs", wanted, listed, error)]
-    try:
-        check_gpus(placement, num_policies=len(config.families), node_gpus=[gpus.num_usable])
-    except ValueError as too_few:
-        error = str(too_few)
-    return [driver, Check("GPUs", wanted, str(gpus.num_usable), error)]
+    num_gpus = count_gpus()
+    device = choose_device(config.cluster.device, num_gpus=num_gpus)
+    checks += check_device(config, device, num_gpus=num_gpus)
+    is_imagined = device == "cuda" and num_gpus == 0
+    return imagined_machine(in_all) if is_imagined else describe_machine(device)
 
 
 def _on_each_node(machine: Machine) -> str:
@@ -250,25 +182,36 @@ def _on_each_node(machine: Machine) -> str:
     return host if machine.device == "cpu" else f"{gpus}{host}"
 
 
-def _find_isolation(config: Config, checks: Checks, inputs: Inputs) -> Isolation | None:
-    """Return the isolation of programs if any are run; try the tasks of reasoning_gym."""
-    known = inputs.question_sets
-    domains = {question.domain for questions in known for question in questions.questions}
-    isolation = None
-    if not domains.isdisjoint(SANDBOXED):
-        wanted = config.verification.sandbox
-        find = partial(settle_isolation, wanted, key="verification.sandbox")
-        isolation = checks.find("sandbox for programs", wanted or "as strict as can be", find)
-    if "reasoning" in domains and config.verifiers["reasoning"] == "reasoning":
-        golds = [
-            questions.answers[question.question_id]
-            for questions in known
-            for question in questions.questions
-            if question.domain == "reasoning"
-        ]
-        right = "that judge their own answer right"
-        checks.find("tasks of reasoning_gym", right, partial(try_tasks, golds))
-    return isolation
+def check_device(config: Config, device: Device, *, num_gpus: int) -> list[Check]:
+    """Check the device: on "cuda" the number of GPUs, on a CPU that it has instructions for
+    bfloat16 if that is wanted."""
+    wanted = config.cluster.device
+    checks = Checks(
+        [Check("device", wanted, device, warning=why_on_cpu(wanted, num_gpus=num_gpus))]
+    )
+    dtypes = {"rollout.dtype": config.rollout.dtype, "policy.dtype": config.policy.dtype}
+    slow = [f"{name}=float32" for name, dtype in dtypes.items() if dtype == "bfloat16"]
+    if device == "cuda":
+        placement, num_policies = plan_policy(config, device="cuda"), len(config.families)
+
+        def enough() -> int:
+            if num_gpus == 0:
+                raise ValueError(
+                    f"cluster.device=cuda, but torch sees no GPU: {why_no_gpu()}. On purpose on a "
+                    "CPU: cluster.device=cpu (for tiny models: configs/quickstart.yaml)"
+                )
+            check_gpus(placement, num_policies=num_policies, node_gpus=[num_gpus])
+            return num_gpus
+
+        on_each = f"{placement.num_gpus} per policy, {placement.policies_per_group} on each"
+        checks.find("GPUs", f"{gpus_in_all(placement, num_policies)} ({on_each})", enough)
+    elif slow and not multiplies_bfloat16():
+        warning = (
+            "this CPU has no instructions for bfloat16, and is several times slower in it than in "
+            f"float32; set {' '.join(slow)}, which takes more memory"
+        )
+        checks.append(Check("arithmetic of the CPU", "bfloat16", "float32", warning=warning))
+    return checks
 
 
 # ---------------------------------------------------------------- memory and disk
@@ -292,15 +235,14 @@ def _settle(
     settled, sharding = found
     if machine.is_imagined:
         *on_gpus, host = check_memory(settled, shapes, replace(machine, host_bytes=host_bytes()))
-        checks += [Check(check.subject, check.needed, "0") for check in on_gpus]
-        checks.append(host)
+        checks += [*(Check(check.subject, check.needed, "0") for check in on_gpus), host]
     else:
         checks += check_memory(settled, shapes, machine)
     settled, threads = settle_threads(settled, shapes=shapes, machine=machine)
     return settled, [sharding] if threads is None else [sharding, threads]
 
 
-def _find_disk(config: Config, checks: Checks, shapes: dict[str, ModelShape]) -> None:
+def _find_disk(config: Config, checks: Checks, shapes: Mapping[str, ModelShape]) -> None:
     known = {name: trained_parameters(shape, config) for name, shape in shapes.items()}
     sizes = {policy: known.get(config.models[policy], 0) for policy in config.trained_policies}
     folder = Path(config.resume or config.saves)

@@ -2,10 +2,8 @@
 threads on a CPU."""
 
 import dataclasses
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import ceil
 
 from comas.config.schema import Config
 from comas.engines.cluster.placement import plan_policy
@@ -17,13 +15,14 @@ from comas.preflight.memory import (
     MIB,
     PROCESS_BYTES,
     RANK_PROCESS_BYTES,
+    ModelShape,
     RankMemory,
     Sharding,
     engine_memory,
     gib,
     rank_memory,
+    trained_parameters,
 )
-from comas.preflight.model_shape import ModelShape, trained_parameters
 
 USABLE_SHARE = 0.95
 """Usable share of memory; the rest of a GPU's is lost to fragmentation."""
@@ -181,8 +180,7 @@ def check_memory(config: Config, shapes: Sequence[ModelShape], machine: Machine)
     of the host. ``shapes`` are those of each policy's model."""
     store = config.cluster.object_store_mib * MIB
     if machine.device == "cpu":
-        host = _check_host(_cpu_bytes(config, shapes) + store, machine)
-        return [*_check_kv_cache(config, shapes), host]
+        return [_check_host(_cpu_bytes(config, shapes) + store, machine)]
     stage, offload = config.policy.zero_stage, config.policy.adam_offload
     assert stage is not None and offload is not None, "settled before"
     trained = [shapes[policy] for policy in config.trained_policies]
@@ -215,22 +213,6 @@ def _cpu_bytes(config: Config, shapes: Sequence[ModelShape]) -> float:
     )
     of_engines = config.rollout.engines_per_policy * engines
     return of_engines + config.policy.ranks_per_policy * ranks + RAY_BYTES
-
-
-def _check_kv_cache(config: Config, shapes: Sequence[ModelShape]) -> list[Check]:
-    """Check that the KV cache of a CPU engine holds a whole sequence, as vLLM requires."""
-    rollout = config.rollout
-    shards, given = rollout.tensor_parallel, rollout.cpu_kv_cache_mib
-    sequence = max(shards * engine_memory(shape, config).sequence for shape in shapes)
-    needed = ceil(sequence / MIB)
-    if needed <= given:
-        return []
-    error = (
-        f"rollout.cpu_kv_cache_mib={given} does not hold a sequence of {rollout.max_model_len} "
-        f"tokens, which takes {needed} MiB; set it to {needed} or more, or lower "
-        "rollout.max_prompt_tokens or rollout.max_response_tokens"
-    )
-    return [Check("KV cache", f"{needed} MiB", f"{given} MiB", error)]
 
 
 def _check_host(needed: float, machine: Machine) -> Check:
@@ -327,7 +309,5 @@ def settle_threads(
         if largest < SMALL_PARAMETERS:
             why = f"models of less than {SMALL_PARAMETERS // 10**6} million parameters"
     line = f"threads: {threads} of each engine and rank ({why})"
-    if "OMP_NUM_THREADS" in os.environ:
-        line += "; OMP_NUM_THREADS of the environment is not read, cluster.cpu_threads is"
     cluster = dataclasses.replace(config.cluster, cpu_threads=threads)
     return dataclasses.replace(config, cluster=cluster), line

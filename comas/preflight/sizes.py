@@ -4,7 +4,6 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
 
 from comas.config.schema import Config, Dpo
 from comas.data import count_steps
@@ -52,19 +51,16 @@ def derive_sizes(config: Config, *, num_questions: int) -> Sizes:
         num_whole, rest = divmod(num_steps, every) if every else (0, 0)
         of_update.append(whole)
         of_run.append(num_whole * whole + optimizer_steps(per_step * rest))  # after the last, too
-    validate_every, save_every = config.training.validate_every, config.training.save_every
     return Sizes(
         num_questions=num_questions,
         num_steps=num_steps,
-        num_leftover_questions=num_questions % config.rollout.batch_size,
         num_discussions=num_discussions,
         turns_per_discussion=turns,
         num_turns=num_turns,
         samples_per_policy=tuple(samples),
         optimizer_steps_per_policy=tuple(of_update),
         num_optimizer_steps=tuple(of_run),
-        num_validations=1 + math.ceil(num_steps / validate_every),
-        num_checkpoints=math.ceil(num_steps / save_every),
+        num_validations=1 + math.ceil(num_steps / config.training.validate_every),
     )
 
 
@@ -75,8 +71,6 @@ def describe_sizes(config: Config, sizes: Sizes) -> list[str]:
     batch = "the whole buffer" if size is None else f"{size} samples"
     rank, num_bases = config.policy.lora.rank, len(config.families)
     adapted = "" if rank is None else f", LoRA of rank {rank} over base models: {num_bases}"
-    metric = config.training.keep_best
-    best = "" if metric is None else f", and that of the highest {metric}"
     return [
         f"society: {config.society.num_agents} agents with {config.num_policies} policies{adapted}",
         f"a step: {config.rollout.batch_size} questions x {config.interaction.prompt_reuse} "
@@ -86,14 +80,8 @@ def describe_sizes(config: Config, sizes: Sizes) -> list[str]:
         f"a policy: about {_each(sizes.samples_per_policy)} samples per step; optimiser steps: "
         f"{_each(sizes.optimizer_steps_per_policy)} of {batch}, "
         f"{_each(sizes.num_optimizer_steps)} in the run",
-        *_describe_updates(config),
-        f"the run: {sizes.num_steps} steps over {sizes.num_questions} questions "
-        f"({sizes.num_leftover_questions} left over in each epoch)",
-        f"validations: {sizes.num_validations} (before the first step, every "
-        f"{config.training.validate_every}, and after the last)"
-        + (", with a discussion of every question" if config.validation.discussions else ""),
-        f"checkpoints: {sizes.num_checkpoints} (every {config.training.save_every}, and after "
-        f"the last; the newest {config.training.keep_checkpoints} are kept{best})",
+        f"the run: {sizes.num_steps} steps over {sizes.num_questions} questions, and "
+        f"{sizes.num_validations} validations",
     ]
 
 
@@ -105,9 +93,13 @@ def silent_discussions(
     rules = config.interaction
     if rules.program is not None:
         rules, said = replace(rules, prompt_reuse=1), said or READABLE
+
+    async def say(_: Request) -> Generation:
+        return Generation((0,), (0,), said, (0.0,), "stop", 0)
+
     return run_discussions(
         questions,
-        generate=partial(_say, said),
+        generate=say,
         num_agents=config.society.num_agents,
         rules=rules,
         seed=config.seed,
@@ -124,22 +116,6 @@ def silent_rewards(config: Config, discussions: Sequence[Discussion]) -> Rewards
     }
     evidence = offer_evidence(lambda: unanswered, seed=config.seed, step=0)
     return REWARD_SCHEMES[config.reward.scheme](discussions, evidence=evidence)
-
-
-async def _say(said: str, _: Request) -> Generation:
-    return Generation((0,), (0,), said, (0.0,), "stop", 0)
-
-
-def _describe_updates(config: Config) -> list[str]:
-    """Return when each policy is updated, unless all are in every step."""
-    if set(config.update_every) == {1}:
-        return []
-    in_words = {0: "never (frozen)", 1: "every step"}
-    when = [
-        f"policy {policy} {in_words.get(every, f'every {every} steps and after the last')}"
-        for policy, every in enumerate(config.update_every)
-    ]
-    return [f"updates: {', '.join(when)}"]
 
 
 def _each(counts: tuple[int, ...]) -> str:

@@ -54,7 +54,7 @@ def build_society(root: Path, *, seed: int, variants: Collection[str] = ()) -> P
 
     Raises RuntimeError when a warm start fails.
     """
-    society = root / "quickstart" / fingerprint(recipe_sources(), seed=seed)
+    society = society_folder(root, seed=seed)
     if not all(path.is_dir() for path in (society, *_models(society, variants))):
         with locked(society.parent, remedy="it builds one society at a time", waits=True):
             # Only the holder of the lock builds, so these were left by killed builds.
@@ -67,6 +67,11 @@ def build_society(root: Path, *, seed: int, variants: Collection[str] = ()) -> P
                     with written_aside(folder) as aside:
                         run(_obtain(folder.name, aside, seed=seed, bar_position=0))
     return society
+
+
+def society_folder(root: Path, *, seed: int) -> Path:
+    """The folder of the society that today's recipe builds."""
+    return root / "quickstart" / fingerprint(recipe_sources(), seed=seed)
 
 
 def _models(society: Path, names: Iterable[str]) -> list[Path]:
@@ -114,15 +119,20 @@ def _build(society: Path, *, seed: int) -> None:
         cache_folder(),
     )
     with written_aside(society) as folder:
-        split = partial(records, seed=seed)
-        rows: dict[str, Sequence[Mapping[str, Any]]] = {
-            "train": split(held_out=False, num_per_domain=NUM_TRAIN_PER_DOMAIN),
-            "validation": split(held_out=True, num_per_domain=NUM_VALIDATION_PER_DOMAIN),
-            "probe": probe_records(seed=seed),
-        }
-        for name, lines in rows.items():
-            write_text(folder / f"{name}.jsonl", json_lines(lines))
+        write_questions(folder, seed=seed)
         run(_obtain_all(folder / "models", seed=seed))
+
+
+def write_questions(folder: Path, *, seed: int) -> None:
+    """Write the society's question files into ``folder``."""
+    split = partial(records, seed=seed)
+    rows: dict[str, Sequence[Mapping[str, Any]]] = {
+        "train": split(held_out=False, num_per_domain=NUM_TRAIN_PER_DOMAIN),
+        "validation": split(held_out=True, num_per_domain=NUM_VALIDATION_PER_DOMAIN),
+        "probe": probe_records(seed=seed),
+    }
+    for name, lines in rows.items():
+        write_text(folder / f"{name}.jsonl", json_lines(lines))
 
 
 async def _obtain_all(models: Path, *, seed: int) -> None:

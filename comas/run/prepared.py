@@ -16,8 +16,6 @@ class Sizes:
 
     num_questions: int
     num_steps: int
-    num_leftover_questions: int
-    """Questions that an epoch leaves out because they do not fill a batch."""
     num_discussions: int
     turns_per_discussion: dict[str, int]
     """Role -> turns that agents take."""
@@ -31,7 +29,6 @@ class Sizes:
     num_optimizer_steps: tuple[int, ...]
     """Expected optimiser steps of a policy over the whole run."""
     num_validations: int
-    num_checkpoints: int
 
 
 @dataclass(frozen=True)

@@ -32,6 +32,9 @@ TOKENIZER_FILES = (
 """Files of the base model that a trained one takes over."""
 CARD = "README.md"
 NEEDED = ("config.json", "tokenizer*.json", "*.safetensors")
+NOT_STRETCHED = ("default", "dynamic", "llama3", "longrope", "su")
+"""Kinds of RoPE for which vLLM's table has max_position_embeddings entries. (With "dynamic" it
+accepts more, and then reads beyond the end of its table.)"""
 _OBJECT = TypeAdapter(dict[str, Any])
 
 
@@ -68,6 +71,15 @@ def check_model_folder(folder: Path) -> None:
                 f"{folder} lacks {len(absent)} of the weights that {index.name} names, first "
                 f"{absent[0]} in {place[absent[0]]}: get the model again"
             )
+
+
+def context_length(config: dict[str, Any]) -> int | None:
+    """Return the context in tokens, for prompt and response together, of a text model with this
+    config.json; None if it does not say, or stretches its positions (linear, yarn), which vLLM
+    handles itself."""
+    rope = config.get("rope_parameters") or config.get("rope_scaling") or {}
+    kind = rope.get("rope_type", rope.get("type", "default"))
+    return config.get("max_position_embeddings") if kind in NOT_STRETCHED else None
 
 
 def adapter_of(folder: Path) -> Adapter | None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from comas.types import Device, TrainingSample
 
 if TYPE_CHECKING:
-    from comas.preflight.model_shape import ModelShape
+    from comas.preflight.memory import ModelShape
 
 Result = TypeVar("Result")
 LENGTHS = (1, 300, 77, 128)

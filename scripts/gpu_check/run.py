@@ -15,7 +15,7 @@ from dataclasses import replace
 from math import nan
 from pathlib import Path
 
-from comas.preflight.machine import describe_machine, read_gpus, why_unusable
+from comas.preflight.machine import count_gpus, describe_machine, why_no_gpu
 from comas.preflight.memory import GIB
 from comas.types import Device
 from comas.utils.terminal import start_command
@@ -147,15 +147,14 @@ def wrong_value(arguments: Arguments) -> str | None:
     for key in ("budget", "host_gib"):
         if (number := getattr(arguments, key)) < 0:
             return f"{key}={number:g}: takes a number of at least 0"
-    return why_no_gpu() if arguments.device == "cuda" else None
+    return why_unusable() if arguments.device == "cuda" else None
 
 
-def why_no_gpu() -> str | None:
+def why_unusable() -> str | None:
     """Return why GPUs cannot be checked here, or None if they can."""
-    gpus = read_gpus()
-    if gpus.num_usable == 0:
+    if count_gpus() == 0:
         return (
-            f"{why_unusable(gpus)}. On a CPU the same steps are taken by: "
+            f"torch sees no GPU: {why_no_gpu()}. On a CPU the same steps are taken by: "
             "bash scripts/gpu_check.sh device=cpu"
         )
     try:

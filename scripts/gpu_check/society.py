@@ -18,8 +18,7 @@ from comas.config.schema import Config
 from comas.engines.cluster.agents import Agents
 from comas.policy_optimization.update_stats import UpdateStats
 from comas.preflight.machine import Machine
-from comas.preflight.memory import GIB
-from comas.preflight.model_shape import model_shape
+from comas.preflight.memory import GIB, model_shape
 from comas.preflight.sharding import check_memory, settle_sharding, settle_threads
 from comas.types import Device, Request, TrainingSample
 from comas.utils.interrupts import run

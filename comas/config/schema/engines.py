@@ -60,7 +60,7 @@ class Rollout:
     """Sequences that an engine decodes at once."""
     vllm_options: dict[str, Any] = key({}, example={"enforce_eager": True})
     """Arguments of vLLM's ``EngineArgs`` that override those from other keys; some are refused
-    (comas/preflight/engine_options.py)."""
+    (comas/preflight/conflicts.py)."""
 
     @property
     def longest_response(self) -> int:
@@ -113,7 +113,7 @@ class Policy:
     """Tokens in a rank's micro batch; a longer sample (dpo: pair) is one of its own."""
     deepspeed_options: dict[str, Any] = key({}, example={"wall_clock_breakdown": True})
     """Entries of DeepSpeed's configuration that override those from other keys; some are refused
-    (comas/preflight/engine_options.py)."""
+    (comas/preflight/conflicts.py)."""
     lora: Lora = field(default_factory=Lora)
 
 

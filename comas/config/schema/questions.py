@@ -27,7 +27,9 @@ in the answer, such as A to D or 1 to 4 in ARC (default: letters from A). Option
 class ReasoningGym:
     """Generated questions, if ``data.train`` or ``data.validation`` is reasoning_gym."""
 
-    tasks: dict[str, Any] = key({}, example={"chain_sum": {"max_terms": 3}, "countdown": {}})
+    tasks: dict[str, dict[str, Any]] = key(
+        {}, example={"chain_sum": {"max_terms": 3}, "countdown": {}}
+    )
     """Task -> options of its generator, which may include a size and a seed; {} for the
     defaults."""
     size: int | None = key(500, ge=1)
