@@ -106,7 +106,7 @@ def serve(model_type: str, work: Path) -> dict[str, Any]:
     from vllm import LLM
     from vllm.distributed import cleanup_dist_env_and_memory
 
-    from comas.engines.rollout.cpu.shared_weights import SharedMemoryWeightSender
+    from comas.engines.rollout.cpu.shared_weights import send_in_memory
 
     llm = LLM(
         **engine_arguments(
@@ -121,10 +121,8 @@ def serve(model_type: str, work: Path) -> dict[str, Any]:
     try:
         sample(llm, work / "before")
         sent = load_file(work / "sent")
-        metadata = [(name, w.dtype, tuple(w.shape)) for name, w in sent.items()]
-        SharedMemoryWeightSender(
-            client=Calls(llm), named_weights=sent.items, metadata=metadata, is_first=True
-        ).send_weights()
+        Calls(llm).init_weight_transfer_engine({})
+        send_in_memory(Calls(llm), sent.items(), is_first=True)
         llm.reset_prefix_cache()
         sample(llm, work / "after")
     finally:

@@ -20,8 +20,8 @@ from transformers import AutoModelForCausalLM, PreTrainedModel
 
 from comas.config.schema import Lora, Rollout
 from comas.engines.cluster.engine_client import EngineClient
-from comas.engines.policy.weights import NamedTensor, named_weights, weight_metadata
-from comas.engines.rollout.cpu.shared_weights import SharedMemoryWeightSender
+from comas.engines.policy.weights import named_weights
+from comas.engines.rollout.cpu.shared_weights import send_in_memory
 from comas.engines.rollout.engine import RolloutEngine
 from comas.engines.rollout.engine_thread import RolloutEngineError
 from comas.engines.rollout.vllm_options import Adapters
@@ -142,13 +142,11 @@ class LoopCalls:
 def send(bench: Bench, model: PreTrainedModel, *, left_out: str | None = None) -> None:
     """Run a weight update from a trainer's thread, without the parameter ``left_out``."""
 
-    def weights() -> Iterator[NamedTensor]:
-        return (named for named in named_weights(model) if named[0] != left_out)
+    weights = (named for named in named_weights(model) if named[0] != left_out)
 
     def update(calls: Any) -> None:
-        SharedMemoryWeightSender(
-            client=calls, named_weights=weights, metadata=weight_metadata(model), is_first=True
-        ).send_weights()
+        calls.init_weight_transfer_engine({})
+        send_in_memory(calls, weights, is_first=True)
 
     async def updated() -> None:
         await asyncio.to_thread(update, LoopCalls(bench.engine, asyncio.get_running_loop()))

@@ -32,11 +32,7 @@ from comas.config.schema import Rollout
 from comas.engines.allocator import EXPANDABLE, VARIABLES
 from comas.engines.cluster.actors import UpdateCalls
 from comas.engines.rollout import vllm_options, weight_transfer
-from comas.engines.rollout.cpu.shared_weights import (
-    SharedMemoryWeightSender,
-    mapped_weights,
-    num_bytes,
-)
+from comas.engines.rollout.cpu.shared_weights import send_in_memory
 from comas.engines.rollout.cpu.weight_receiver import check_layers
 from comas.engines.rollout.engine import RolloutEngine
 from comas.engines.rollout.vllm_options import (
@@ -184,37 +180,24 @@ WEIGHTS = {
     "b": torch.tensor([[4.0], [5.0]]),
     "c": torch.tensor(6.0, dtype=torch.bfloat16),
 }
-METADATA = [(name, weight.dtype, tuple(weight.shape)) for name, weight in WEIGHTS.items()]
-
-
-def passing_weights() -> Iterator[tuple[str, torch.Tensor]]:
-    """Each weight's memory is overwritten when the next is requested."""
-    for name, weight in WEIGHTS.items():
-        passing = weight.clone()
-        yield name, passing
-        passing.fill_(-1)
 
 
 def test_the_first_rank_writes_every_weight_where_the_engines_read_it():
-    assert num_bytes(METADATA) == 3 * 64  # of 12, 8 and 2 bytes: a cache line for each
     engines, others, read = Mock(), Mock(), []
 
-    def map_weights(info: dict[str, Any]) -> None:
+    def load(info: dict[str, Any]) -> None:
         assert stat.S_IMODE(os.stat(info["path"]).st_mode) == 0o600
-        read.append(mapped_weights(info["path"], info["metadata"]))
+        read.append(torch.load(info["path"], mmap=True))
 
-    engines.init_weight_transfer_engine.side_effect = map_weights
-    create = partial(SharedMemoryWeightSender, named_weights=passing_weights, metadata=METADATA)
-    senders = [create(client=engines, is_first=True), create(client=others, is_first=False)]
-    for _ in range(2):
-        for sender in senders:
-            sender.send_weights()
-        for name, weight in WEIGHTS.items():
-            torch.testing.assert_close(read[0][name], weight, rtol=0, atol=0)
-            read[0][name].zero_()
-    names = call.update_weights({"names": ["a", "b", "c"]})
-    update = [call.start_weight_update(), names, call.finish_weight_update()]
-    assert engines.mock_calls[1:] == 2 * update
+    engines.update_weights.side_effect = load
+    send_in_memory(engines, WEIGHTS.items(), is_first=True)
+    send_in_memory(others, WEIGHTS.items(), is_first=False)
+    [found] = read
+    assert found.keys() == WEIGHTS.keys()
+    for name, weight in WEIGHTS.items():
+        torch.testing.assert_close(found[name], weight, rtol=0, atol=0)
+    names = [made[0] for made in engines.mock_calls]
+    assert names == ["start_weight_update", "update_weights", "finish_weight_update"]
     assert not others.mock_calls
 
 

@@ -245,23 +245,22 @@ class PolicyActor:
                 self._send = lambda policies: None
             return
         [trainer] = self._trainer.trainers.values()
+        workers_each = self.config.rollout.tensor_parallel
+        client, is_first = UpdateCalls(engines, workers_each=workers_each), self.rank == 0
         if self.backend == "shared_memory":
-            from comas.engines.rollout.cpu.shared_weights import SharedMemoryWeightSender
+            from comas.engines.rollout.cpu.shared_weights import send_in_memory
 
-            shared = SharedMemoryWeightSender(
-                client=UpdateCalls(engines),
-                named_weights=trainer.named_weights,
-                metadata=trainer.weight_metadata(),
-                is_first=self.rank == 0,
+            if is_first:
+                client.init_weight_transfer_engine({})
+            self._send = lambda policies: send_in_memory(
+                client, trainer.named_weights(), is_first=is_first
             )
-            self._send = lambda policies: shared.send_weights()
             return
         from comas.engines.rollout.weight_transfer import PolicyWeights, create_weight_sender
 
-        workers_each = self.config.rollout.tensor_parallel
         send = create_weight_sender(
             self.backend,
-            client=UpdateCalls(engines, workers_each=workers_each),
+            client=client,
             source=PolicyWeights(trainer.named_weights, trainer.weight_metadata),
             rank=self.rank,
             num_workers=len(engines) * workers_each,

@@ -131,7 +131,6 @@ def engine_arguments(
             max_num_seqs=rollout.max_num_seqs,
             kv_cache_mib=rollout.cpu_kv_cache_mib // rollout.tensor_parallel,  # of each worker
         )
-        arguments["worker_extension_cls"] = "comas.engines.rollout.cpu.worker.CpuWorker"
         # vLLM caches recurrent states between prefill chunks, and here prompts are prefilled whole.
         arguments["enable_prefix_caching"] = not is_recurrent
     return arguments | rollout.vllm_options
@@ -157,5 +156,5 @@ def cpu_options(*, max_model_len: int, max_num_seqs: int, kv_cache_mib: int) -> 
         # ("CPU Generator does not use offset"), so every prompt is prefilled whole.
         "enable_chunked_prefill": False,
         "max_num_batched_tokens": max(max_model_len, max_num_seqs, _CPU_PREFILL_TOKENS),
-        "worker_extension_cls": "comas.engines.rollout.cpu.amx.AmxWorker",
+        "worker_extension_cls": "comas.engines.rollout.cpu.worker.CpuWorker",
     }

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+import torch
 from torch import nn
 from vllm.distributed.weight_transfer import WeightTransferEngine
 from vllm.distributed.weight_transfer.base import WeightTransferInitInfo, WeightTransferUpdateInfo
@@ -17,23 +18,19 @@ from vllm.model_executor.model_loader.reload.layerwise import (
     initialize_layerwise_reload,
 )
 
-from comas.engines.rollout.cpu.shared_weights import WeightMetadata, mapped_weights
 from comas.utils.processes import return_free_memory
 
 
 @dataclass
 class SharedMemoryInitInfo(WeightTransferInitInfo):
-    """The shared memory and its parameters."""
-
-    path: str
-    metadata: list[WeightMetadata]
+    """Nothing is agreed on beforehand."""
 
 
 @dataclass
 class SharedMemoryUpdateInfo(WeightTransferUpdateInfo):
-    """The Hugging Face names of the written parameters."""
+    """Where the weights are."""
 
-    names: list[str]
+    path: str
 
 
 def check_layers(model: nn.Module) -> None:
@@ -62,9 +59,8 @@ class SharedMemoryWeightTransferEngine(
     update_info_cls = SharedMemoryUpdateInfo
 
     def init_transfer_engine(self, init_info: SharedMemoryInitInfo) -> None:
-        """Map the weights. Raises ValueError when a layer cannot be updated."""
+        """Raise ValueError when a layer cannot be updated."""
         check_layers(self.model)
-        self._shared = mapped_weights(init_info.path, init_info.metadata)
         layers = list(self.model.modules())
         self._heads = [layer for layer in layers if isinstance(layer, ParallelLMHead)]
         if not self._heads:  # vLLM 0.26: some tied heads are the embeddings themselves
@@ -76,9 +72,9 @@ class SharedMemoryWeightTransferEngine(
         initialize_layerwise_reload(self.model)
 
     def receive_weights(self, update_info: SharedMemoryUpdateInfo) -> None:
-        """Pass a chunk to the model's own loader, which handles fused and tied parameters."""
-        weights = ((name, self._shared[name]) for name in update_info.names)
-        self._missing -= self.model.load_weights(weights)
+        """Pass the weights to the model's own loader, which handles fused and tied parameters."""
+        weights = torch.load(update_info.path, mmap=True)
+        self._missing -= self.model.load_weights(weights.items())
 
     def finish_weight_update(self) -> None:
         """Pack the loaded weights. Raises ValueError when a parameter was not loaded, or only in
