@@ -15,7 +15,6 @@ from tables import cases
 
 from comas.commands.serve import ServedAgents
 from comas.interaction.door import (
-    MAX_BODY_BYTES,
     Asked,
     Choice,
     Door,
@@ -82,16 +81,12 @@ def chat(text: str, **body: Any) -> dict[str, Any]:
     return {"model": "agent_0", "messages": [{"role": "user", "content": text}]} | body
 
 
-def test_a_completion_has_each_choice_its_log_probs_and_what_was_used(parrot):
+def test_a_completion_has_each_choice_and_what_was_used(parrot):
     _, client, *_ = parrot
-    said = client.chat.completions.create(**chat("71", n=2, logprobs=True))
+    said = client.chat.completions.create(**chat("71", n=2))
     assert [choice.message.content for choice in said.choices] == ["71", "71"]
     assert (said.id, said.choices[1].index, said.choices[0].finish_reason) == ("r0.s0", 1, "stop")
-    tokens = said.choices[0].logprobs.content
-    assert [(t.token, t.logprob) for t in tokens] == [("token_id:7", -0.5), ("token_id:9", -0.25)]
     assert said.usage.prompt_tokens == 2 and said.usage.total_tokens == 2 + 2 * 2
-    ids = client.chat.completions.create(**chat("71"), extra_body={"return_token_ids": True})
-    assert ids.prompt_token_ids == [5, 8] and ids.choices[0].token_ids == [7, 9]
 
 
 def test_a_streamed_completion_is_the_same(parrot):
@@ -197,19 +192,16 @@ def test_contents_may_be_parts_and_calls_become_what_agents_write(parrot):
     ]
 
 
-def test_the_role_of_a_turn_stands_in_the_metadata_or_in_a_header(parrot):
+def test_the_role_of_a_turn_stands_in_the_metadata(parrot):
     guest, client, *_ = parrot
     client.chat.completions.create(**chat("x", metadata={"role": "plan"}))
-    client.chat.completions.create(**chat("x"), extra_headers={"X-Comas-Role": "check"})
     client.chat.completions.create(**chat("x"))
-    assert [asked.role for asked in guest.asked[-3:]] == ["plan", "check", None]
+    assert [asked.role for asked in guest.asked[-2:]] == ["plan", None]
 
 
-def test_the_key_may_stand_in_the_address_or_be_the_api_key(parrot):
-    _, client, url, key = parrot
+def test_the_models_of_a_guest_are_listed(parrot):
+    _, client, *_ = parrot
     assert [model.id for model in client.models.list()] == ["agent_0", "agent_1"]
-    bare = url.replace(f"/{key}", "")
-    assert client.with_options(base_url=bare, api_key=key).models.list().data
 
 
 def test_agents_that_are_served_answer_within_the_limits_of_a_request():
@@ -252,7 +244,6 @@ REFUSED: dict[str, tuple[Any, int, str]] = {
     "no tokens": (chat("x", max_tokens=0), 400, "max_"),
     "a form": (chat("x", response_format={"type": "json_object"}), 400, "response_format"),
     "depth": (b'{"model":' + b"[" * 10**5, 400, ""),
-    "a long body": (b" " * (MAX_BODY_BYTES + 1), 413, "at most"),
     "an unknown model": (chat("x", model="gpt-5"), 404, "name one of agent_0, agent_1"),
 }
 
@@ -270,10 +261,10 @@ def test_a_request_that_cannot_be_answered_is_refused_in_the_protocols_form(parr
 
 def test_whoever_has_no_key_is_refused_before_the_body_is_read(parrot):
     _, client, url, key = parrot
-    for other in (url.replace(key, "x" * len(key)), url.replace(f"/{key}", "")):
-        with pytest.raises(openai.AuthenticationError, match="no discussion has this key"):
-            client.with_options(base_url=other).chat.completions.create(**chat("x"))
-        lengthy = httpx.post(f"{other}/chat/completions", content=b" ", trust_env=False)
-        assert lengthy.status_code == 401
+    other = url.replace(key, "x" * len(key))
+    with pytest.raises(openai.AuthenticationError, match="no discussion has this key"):
+        client.with_options(base_url=other).chat.completions.create(**chat("x"))
+    lengthy = httpx.post(f"{other}/chat/completions", content=b" ", trust_env=False)
+    assert lengthy.status_code == 401
     unknown = httpx.post(f"{url}/embeddings", json={}, trust_env=False)
     assert unknown.status_code == 404 and unknown.json()["error"]["code"] == "not_found"

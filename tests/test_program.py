@@ -24,7 +24,6 @@ from comas.commands.discuss import discuss, parser
 from comas.config.schema import Interaction
 from comas.data import QuestionSet
 from comas.interaction import program_runs as programs
-from comas.interaction.door import MAX_IN_FLIGHT, the_door
 from comas.interaction.held import HeldDiscussion
 from comas.interaction.program_runs import PROGRAMS, ProgramError, read_result
 from comas.interaction.schedules import run_discussions
@@ -343,21 +342,6 @@ def test_a_program_harms_its_own_discussion_and_what_it_wrote_stands(monkeypatch
         assert len(harmed.turns) == 20
 
 
-def test_no_more_requests_are_answered_at_a_time_than_a_key_may_have(monkeypatch):
-    at_once = most = 0
-
-    async def generate(request: Request) -> Generation:
-        nonlocal at_once, most
-        at_once += 1
-        most = max(most, at_once)
-        await asyncio.sleep(0.2)
-        at_once -= 1
-        return Generation((1,), (2,), "x", (-0.1,), "stop", 0)
-
-    hold(monkeypatch, lambda question, base_url: flood(base_url), generate, timeout_s=60.0)
-    assert 1 < most <= MAX_IN_FLIGHT
-
-
 def test_a_request_that_is_not_answered_when_the_program_ends_is_cancelled(monkeypatch):
     cancelled, asked = [], threading.Event()
 
@@ -407,8 +391,6 @@ def test_a_program_sees_no_answer_and_a_key_ends_with_its_discussion(monkeypatch
     assert question.columns == {} and "SECRET" not in str(question)
     with pytest.raises(HTTPError, match="401"):
         ask(url, "x")
-    with pytest.raises(HTTPError, match="401"):
-        ask(f"{the_door().url}/v1", "x")
 
 
 # ---------------------------------------------------------------- commands
@@ -418,9 +400,9 @@ import json, os, sys, urllib.request
 question = sys.stdin.read()
 def ask(text):
     body = {"model": "agent_1", "messages": [{"role": "user", "content": text}]}
+    body["metadata"] = {"role": "solution"}
     request = urllib.request.Request(
-        os.environ["OPENAI_BASE_URL"] + "/chat/completions", json.dumps(body).encode(),
-        {"Authorization": "Bearer " + os.environ["OPENAI_API_KEY"], "X-Comas-Role": "solution"},
+        os.environ["OPENAI_BASE_URL"] + "/chat/completions", json.dumps(body).encode()
     )
     said = json.load(urllib.request.build_opener(urllib.request.ProxyHandler({})).open(request))
     return said["choices"][0]["message"]["content"]

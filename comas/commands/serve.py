@@ -94,5 +94,5 @@ async def _serve(
         door, guest = Door(options.port), ServedAgents(client)
         with door.open(guest, options.key) as key:
             log.info("serving %s as %s", target.title, ", ".join(guest.models))
-            log.info("OPENAI_BASE_URL=%s/v1 OPENAI_API_KEY=%s", door.url, key)
+            log.info("OPENAI_BASE_URL=%s/%s/v1", door.url, key)
             await asyncio.Event().wait()
