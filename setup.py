@@ -9,8 +9,7 @@ from setuptools.command.build_py import build_py
 
 HERE = Path(__file__).parent
 NOT_RESOLVED = {"vllm", "openrlhf"}
-"""Of vllm there is a build for CUDA and one for CPUs; of OpenRLHF see the head of
-requirements.txt."""
+"""Of vllm there is a build for CUDA and one for CPUs; OpenRLHF is for tests alone."""
 
 
 def dependencies() -> list[str]:

@@ -11,6 +11,7 @@ from comas.policy_optimization.advantages import (
     AdvantageEstimator,
     AdvantageInputs,
     centered,
+    grpo,
     standardized,
     whiten,
     within_groups,
@@ -73,13 +74,8 @@ dr_mas = AdvantageEstimator(_dr_mas, ("question_id", "role", "agent_index"), kl_
 rounds and copies, as a common mean would give agents with unusual rewards large gradients."""
 
 
-def _at_grpo(inputs: AdvantageInputs) -> torch.Tensor:
-    """(r - mean(group)) / (std(group) + 1e-9)."""
-    return inputs.on_every_token(within_groups(inputs.rewards, inputs.groups, standardized))
-
-
 at_grpo = AdvantageEstimator(
-    _at_grpo, ("question_id", "round_index", "role", "agent_index"), kl_loss="k3"
+    grpo, ("question_id", "round_index", "role", "agent_index"), kl_loss="k3"
 )
 """AT-GRPO of Stronger-MAS (arXiv 2510.11062): GRPO in groups of similar prompts. The paper samples
 K responses to each prompt; here they come from the copies of a discussion, whose histories differ

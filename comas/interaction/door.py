@@ -266,7 +266,7 @@ def _application(guests: Guests) -> Any:
 
 
 def _parse(body: bytes) -> Asked:
-    """Read a request. Raises RefusalError where it is none, or asks for what there is not."""
+    """Parse a request. Raises RefusalError if it is invalid, or asks for something unsupported."""
     try:
         asked = Asked.model_validate_json(body)
     except (ValueError, RecursionError) as error:

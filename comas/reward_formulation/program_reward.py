@@ -7,12 +7,8 @@ from comas.types import Discussion, RewardedDiscussion, Rewards
 
 
 def program_reward(discussions: Sequence[Discussion]) -> Rewards:
-    """Reward each turn as its program did; None if the program returned nothing for it."""
-    outcomes = map(outcome_of, discussions)
-    rewards = [{} if outcome is None else outcome.rewards for outcome in outcomes]
+    """Pay each turn what its program returned for it; None, where that is nothing."""
+    ended = [(discussion, outcome_of(discussion)) for discussion in discussions]
     return Rewards(
-        [
-            RewardedDiscussion(discussion, tuple(paid.get(t.turn_id) for t in discussion.turns))
-            for discussion, paid in zip(discussions, rewards, strict=True)
-        ]
+        [RewardedDiscussion.by_turn(d, outcome.rewards if outcome else {}) for d, outcome in ended]
     )
