@@ -113,6 +113,8 @@ class Chat(NamedTuple):
     num_followed: int = 0
     max_tokens: int | None = None
     stop: Sequence[str] = ()
+    tools: Sequence[ToolDescription] = ()
+    """Tools that the agent may call, described by its chat template or else in the prompt."""
 
 
 class Request(NamedTuple):
@@ -126,10 +128,7 @@ class Request(NamedTuple):
     seed: int
     """Sampling seed, below 2^63."""
     temperature: float | None = None
-    """Sampling temperature; None for ``rollout.temperature``. 0 is greedy, with log-probs at
-    temperature 1."""
-    tools: Sequence[ToolDescription] = ()
-    """Tools that the agent may call, described by its chat template or else in the prompt."""
+    """None for ``rollout.temperature``. 0 is greedy, with log-probs at temperature 1."""
     chat: Chat | None = None
     """Chat to answer in place of ``prompt``, which then only describes it."""
     adapter: int | None = None

@@ -8,7 +8,7 @@ from typing import Any
 
 from comas.config.plugins import blaming_plugins
 from comas.preflight.machine import settle_isolation
-from comas.types import Chat, Message, ToolDescription
+from comas.types import Chat, Message
 from comas.utils.chat import ChatEncoder, template_error
 from comas.utils.client import RequestOptions, with_system_prompt
 from comas.utils.interrupts import run
@@ -160,9 +160,7 @@ class _Rehearsal:
         self.chats.append((speaker % self.num_models, messages))
         return label + REPLY
 
-    async def answer(
-        self, chat: Chat, *, label: str, speaker: int, tools: Sequence[ToolDescription] = ()
-    ) -> Call:
+    async def answer(self, chat: Chat, *, label: str, speaker: int) -> Call:
         said = await self(chat.messages, label=label, speaker=speaker)
         return Call(label, speaker, tuple(chat.messages), said, "stop", 0, 0)
 

@@ -5,8 +5,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from comas.types import Chat, Message, ToolDescription
-from comas.utils.client import Client, Endpoint, RefusedPromptError, RequestError, RequestOptions
+from comas.types import Chat, Message
+from comas.utils.client import Client, RequestOptions
 from comas.utils.concurrency import run_all
 from comas.utils.files import write_text
 from comas.utils.progress import progress_bar
@@ -145,16 +145,14 @@ class _Transcript:
     async def __call__(self, messages: Sequence[Message], *, label: str, speaker: int = 0) -> str:
         return (await self.answer(Chat(messages), label=label, speaker=speaker)).response
 
-    async def answer(
-        self, chat: Chat, *, label: str, speaker: int, tools: Sequence[ToolDescription] = ()
-    ) -> Call:
+    async def answer(self, chat: Chat, *, label: str, speaker: int) -> Call:
         reply = await self.client.complete(
             chat.messages,
             model_index=speaker % self.num_models,
             seed=request_seed(self.seed, task_id=self.task_id, label=label),
             max_tokens=chat.max_tokens,
             stop=chat.stop,
-            tools=tools,
+            tools=chat.tools,
         )
         assert label not in self.calls, f"two calls of one task are labelled {label!r}"
         call = self.calls[label] = Call(label, speaker, tuple(chat.messages), **vars(reply))

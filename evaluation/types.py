@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from comas.types import ROLE_LETTERS, Chat, Message, ToolDescription
+from comas.types import ROLE_LETTERS, Chat, Message
 from comas.verification.forms import AnswerForm
 
 ROLE_OF_LETTER = {letter: role for role, letter in ROLE_LETTERS.items()}
@@ -72,9 +72,7 @@ class Ask(Protocol):
         """Return the reply's text. Raises RequestError when all retries fail."""
         ...
 
-    async def answer(
-        self, chat: Chat, *, label: str, speaker: int, tools: Sequence[ToolDescription] = ()
-    ) -> Call:
+    async def answer(self, chat: Chat, *, label: str, speaker: int) -> Call:
         """Do the same within the limits of ``chat``, and return the whole reply."""
         ...
 

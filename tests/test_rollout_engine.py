@@ -41,7 +41,7 @@ from comas.engines.rollout.vllm_options import (
     engine_environment,
 )
 from comas.engines.rollout.weight_transfer import create_weight_sender, trainer_init_info
-from comas.types import Generation
+from comas.types import Chat, Generation, Message
 from comas.utils.chat import ChatEncoder
 from comas.utils.thinking import ThinkingMarks
 
@@ -58,6 +58,7 @@ ROLLOUT = Rollout(
 
 
 TOKENIZER = byte_tokenizer()
+QUESTION: list[Message] = [{"role": "user", "content": "1 + 1?"}]
 
 
 class IdleEngine(RolloutEngine):
@@ -78,7 +79,9 @@ class IdleEngine(RolloutEngine):
         ids = [*TOKENIZER.encode(text, add_special_tokens=False), END_OF_TURN]
         logprobs = SimpleNamespace(logprobs=[-1.0] * len(ids))
         completion = SimpleNamespace(token_ids=ids, logprobs=logprobs, finish_reason=finish_reason)
-        return self._answers({1: SimpleNamespace(outputs=[completion])})[1]  # type: ignore
+        prompt = self.asked["1"]["prompt"]["prompt_token_ids"]
+        output = SimpleNamespace(outputs=[completion], prompt_token_ids=prompt)
+        return self._answers({1: output})[1]  # type: ignore
 
 
 def test_the_system_prompt_comes_before_every_prompt_and_none_leaves_no_trace():
@@ -119,13 +122,13 @@ def test_a_response_ends_with_its_first_call_whatever_is_made_up_after_it(though
     said = rf"{thought}{call} gives 4. So \boxed{{4}}<tool_call></tool_call>"
     engine.ask()
     assert engine.say(said, finish_reason).response_text == said.removeprefix(thought)
-    engine.ask(tools=[{"function": {"name": "f"}}])
+    engine.ask(chat=Chat(QUESTION, tools=[{"function": {"name": "f"}}]))
     cut = engine.say(said, finish_reason)
     assert (cut.response_text, cut.finish_reason) == (call, "stop")
     assert TOKENIZER.decode(list(cut.response_token_ids)) == thought + call
     assert len(cut.rollout_logprobs) == len(thought + call)
     assert cut.num_thinking_tokens == len(thought)
-    engine.ask(tools=[{"function": {"name": "f"}}])
+    engine.ask(chat=Chat(QUESTION, tools=[{"function": {"name": "f"}}]))
     assert engine.say(f"{call}\n", finish_reason).finish_reason == finish_reason  # nothing follows
 
 

@@ -224,7 +224,8 @@ class DiscussionGuest:
             at, earlier = 0, _Answer(None, (), asked.offered)
         limit = min(asked.max_tokens or self._tokens_left, self._tokens_left)
         words = [message.in_words() for message in asked.messages]
-        return Chat(words, earlier.token_ids, at, limit, tuple(asked.stop)), earlier
+        chat = Chat(words, earlier.token_ids, at, limit, tuple(asked.stop), asked.offered)
+        return chat, earlier
 
     def _request(self, agent: int, role: str, number: int, asked: Asked, chat: Chat) -> Request:
         discussion = self._discussion
@@ -236,7 +237,6 @@ class DiscussionGuest:
             (discussion.discussion_id, name),
             role,
             sampling_seed(discussion.seed_text, self.models[agent], number, *own_seed),
-            tools=asked.offered,
             chat=chat,
         )
 

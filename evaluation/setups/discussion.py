@@ -42,7 +42,7 @@ async def answer(
             if chat is None:
                 text = await ask([user(request.prompt)], label=label, speaker=speaker)
             else:
-                call = await ask.answer(chat, label=label, speaker=speaker, tools=request.tools)
+                call = await ask.answer(chat, label=label, speaker=speaker)
                 text, ended = call.response, "length" if call.finish_reason == "length" else "stop"
         except RefusedPromptError:
             return None

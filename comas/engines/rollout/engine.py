@@ -5,13 +5,11 @@ from __future__ import annotations
 import asyncio
 from array import array
 from collections.abc import Callable, Collection, Mapping, Sequence
-from itertools import groupby
-from operator import attrgetter
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import torch
 from jinja2 import TemplateError
-from vllm import CompletionOutput, EngineArgs, RequestOutput, SamplingParams
+from vllm import EngineArgs, RequestOutput, SamplingParams
 from vllm.inputs import tokens_input
 from vllm.sampling_params import RequestOutputKind
 from vllm.v1.engine.llm_engine import LLMEngine
@@ -23,15 +21,10 @@ from comas.engines.rollout.engine_thread import EngineThread, RolloutEngineError
 from comas.engines.rollout.vllm_options import Adapters, WeightTransfer, engine_arguments
 from comas.engines.rollout.workers import end_together
 from comas.interaction.tool_calls import first_call
-from comas.types import Chat, Device, Generation, Request, ToolDescription
+from comas.types import Chat, Device, Generation, Request
 from comas.utils.chat import CALL_END, ChatEncoder, chat_messages
 from comas.utils.concurrency import run_all
 from comas.utils.model_folder import adapted_layers, folder_of, has_recurrent_layers, load_tokenizer
-
-
-class _Asked(NamedTuple):
-    request: Request
-    prompt: list[int]
 
 
 class RolloutEngine:
@@ -61,7 +54,7 @@ class RolloutEngine:
         self._weight_transfer = weight_transfer
         self._seed = seed
         self._adapters = adapters
-        self._asked: dict[int, _Asked] = {}  # the requests in flight
+        self._asked: dict[int, Request] = {}  # in flight
         self._conversation = asyncio.Lock()
         # None ends a conversation.
         self._results = asyncio.Queue[list[RequestOutput] | RolloutEngineError | None]()
@@ -189,10 +182,10 @@ class RolloutEngine:
         fitting = {}
         for (key, request), prompt in zip(requests.items(), prompts, strict=True):
             if 0 < len(prompt) <= self._rollout.max_prompt_tokens:
-                fitting[key] = _Asked(request, prompt)
-        self._asked |= fitting
-        self._thread.add({str(key): self._engine_request(asked) for key, asked in fitting.items()})
-        return list(requests.keys() - fitting.keys())
+                fitting[str(key)] = self._engine_request(request, prompt)
+                self._asked[key] = request
+        self._thread.add(fitting)
+        return list(requests.keys() - self._asked.keys())
 
     def _response_limit(self, request: Request) -> int:
         limit = for_agent(self._rollout.max_response_tokens, request.agent_index)
@@ -204,8 +197,8 @@ class RolloutEngine:
         if in_flight:
             self._thread.abort([str(key) for key in in_flight])
 
-    def _engine_request(self, asked: _Asked) -> dict[str, Any]:
-        request, temperature = asked.request, asked.request.temperature
+    def _engine_request(self, request: Request, prompt: list[int]) -> dict[str, Any]:
+        temperature = request.temperature
         if temperature is None:
             temperature = for_agent(self._rollout.temperature, request.agent_index)
         max_tokens = self._response_limit(request)
@@ -216,33 +209,31 @@ class RolloutEngine:
             min_tokens=min(self._rollout.min_response_tokens, max_tokens),
         )
         return {
-            "prompt": tokens_input(asked.prompt),
+            "prompt": tokens_input(prompt),
             "params": params,
             "lora_request": None if request.adapter is None else adapter_request(request.adapter),
         }
 
     def _answers(self, outputs: dict[int, RequestOutput]) -> Answers:
-        completions = [output.outputs[0] for output in outputs.values()]
-        texts = self._chats.decode([completion.token_ids for completion in completions])
+        texts = self._chats.decode([each.outputs[0].token_ids for each in outputs.values()])
         return {
-            key: self._as_generation(completion, text, self._asked.pop(key))
-            for key, completion, text in zip(outputs, completions, texts, strict=True)
+            key: self._as_generation(output, text, self._asked.pop(key))
+            for (key, output), text in zip(outputs.items(), texts, strict=True)
         }
 
     def _encode(self, requests: Collection[Request]) -> list[list[int]]:
         """Return the token ids of every prompt, as a chat of one user message, or of its ``chat``;
         empty if the chat template refuses it."""
         system_prompt = self._rollout.system_prompt
-        encoded: list[list[int]] = []
-        for (tools, chat), those in groupby(requests, key=attrgetter("tools", "chat")):
-            if chat is None:
-                prompts = [chat_messages(r.prompt, system_prompt=system_prompt) for r in those]
-                encoded += self._chats.encode(prompts, tools=tools)
-            else:
-                encoded += [self._encode_chat(chat, tools)] * len(list(those))
-        return encoded
+        prompts = [
+            chat_messages(request.prompt, system_prompt=system_prompt)
+            for request in requests
+            if request.chat is None
+        ]
+        encoded = iter(self._chats.encode(prompts))
+        return [next(encoded) if r.chat is None else self._encode_chat(r.chat) for r in requests]
 
-    def _encode_chat(self, chat: Chat, tools: Sequence[ToolDescription]) -> list[int]:
+    def _encode_chat(self, chat: Chat) -> list[int]:
         messages, system_prompt = chat.messages, self._rollout.system_prompt
         try:
             if chat.follows:
@@ -250,20 +241,21 @@ class RolloutEngine:
                 return [*chat.follows, *self._chats.encode_following(chat.follows, new)]
             if system_prompt is not None and messages[0]["role"] != "system":
                 messages = [{"role": "system", "content": system_prompt}, *messages]
-            return self._chats.encode([messages], tools=tools)[0]
+            return self._chats.encode([messages], tools=chat.tools)[0]
         except TemplateError:
             return []
 
-    def _as_generation(self, completion: CompletionOutput, text: str, asked: _Asked) -> Generation:
+    def _as_generation(self, output: RequestOutput, text: str, request: Request) -> Generation:
+        [completion] = output.outputs
         assert completion.finish_reason in ("stop", "length"), completion.finish_reason
         assert len(completion.logprobs.logprobs) == len(completion.token_ids)
         token_ids, finish_reason = completion.token_ids, completion.finish_reason
-        if num_kept := self._num_up_to_end(asked.request, token_ids, text):
+        if num_kept := self._num_up_to_end(request.chat, token_ids, text):
             token_ids, finish_reason = token_ids[:num_kept], "stop"
             [text] = self._chats.decode([token_ids])
         thinking, answer = self._chats.split(text)
         return Generation(
-            prompt_token_ids=array("i", asked.prompt),
+            prompt_token_ids=array("i", output.prompt_token_ids),
             response_token_ids=array("i", token_ids),
             response_text=answer,
             rollout_logprobs=array("d", completion.logprobs.logprobs[: len(token_ids)]),
@@ -274,20 +266,17 @@ class RolloutEngine:
             num_thinking_tokens=self._chats.num_thinking_tokens(token_ids, text),
         )
 
-    def _num_up_to_end(self, request: Request, token_ids: Sequence[int], text: str) -> int | None:
-        """Return the number of tokens up to the first tool call or, in a chat, stop sequence; None
-        if a response has none, or nothing follows it."""
-        stops = () if request.chat is None else request.chat.stop
-        if found := [stop for stop in stops if stop in text]:
+    def _num_up_to_end(self, chat: Chat | None, token_ids: Sequence[int], text: str) -> int | None:
+        """Return how many tokens of an answer to a chat there are up to its first stop sequence, or
+        up to its first tool call, after which an agent would invent the tool's answer; None if it
+        has none, or nothing follows."""
+        if chat is None:
+            return None
+        if found := [stop for stop in chat.stop if stop in text]:
             first = min(found, key=text.index)
             return self._chats.num_tokens_up_to(first, token_ids, count=1)
-        return self._num_up_to_call(token_ids, text) if request.tools else None
-
-    def _num_up_to_call(self, token_ids: Sequence[int], text: str) -> int | None:
-        """Return the number of tokens up to the end of the first tool call, after which an agent
-        would invent the tool's answer; None if nothing follows the call."""
         answer = self._chats.split(text).answer
-        call = first_call(answer)
+        call = first_call(answer) if chat.tools else None
         if call is None or not (following := answer[call.end :]).strip():
             return None
         count = text.count(CALL_END) - following.count(CALL_END)
