@@ -8,17 +8,15 @@ import signal
 import socket
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 import ray
-from ray._private.services import canonicalize_bootstrap_address
 from ray._raylet import Config as RayConfig  # type: ignore[attr-defined]
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from comas.engines.cluster.placement import Node
 from comas.engines.cluster.supervision import LostEngineError
-from comas.utils.temporary import outer_folder
 
 HEAD_TIMEOUT_S = 5.0
 """Limit for connecting to the head of a cluster. (Ray itself tries for minutes.)"""
@@ -42,8 +40,7 @@ def connect(address: str | None, **settings: Any) -> None:
     # Trap: Ray passes it to a shell unquoted. In a folder with a space no worker ever starts.
     options["runtime_env"] = {"py_executable": shlex.quote(sys.executable)}
     try:
-        with nullcontext() if address is None else _looking_where_ray_starts():
-            ray.init(address=address or "local", **options)
+        ray.init(address=address or "local", **options)
     except SystemExit as exit_of_ray:
         # Ray turns SIGTERM into an immediate exit; the caller decides what it means.
         raise KeyboardInterrupt from exit_of_ray
@@ -56,19 +53,6 @@ def connect(address: str | None, **settings: Any) -> None:
         raise LostEngineError(f"Ray did not start: {error}") from error
     finally:
         signal.signal(signal.SIGTERM, on_terminate)
-
-
-@contextmanager
-def _looking_where_ray_starts() -> Iterator[None]:
-    """Set RAY_TMPDIR to the folder in which `ray start` records the cluster "auto". Trap: it must
-    be unset afterwards, or a Ray that this process starts would write there."""
-    is_ours = "RAY_TMPDIR" not in os.environ
-    os.environ.setdefault("RAY_TMPDIR", str(outer_folder()))
-    try:
-        yield
-    finally:
-        if is_ours:
-            del os.environ["RAY_TMPDIR"]
 
 
 def leave() -> None:
@@ -107,14 +91,13 @@ def joined(address: str) -> Iterator[None]:
     try:
         if "://" in address:
             raise ValueError("a Ray client cannot hold engines")
-        with _looking_where_ray_starts():
-            host, _, port = canonicalize_bootstrap_address(address).rpartition(":")
+        host, _, port = address.rpartition(":")
         socket.create_connection((host, int(port)), timeout=HEAD_TIMEOUT_S).close()
         connect(address)
     except (OSError, RuntimeError, ValueError) as error:
         raise ValueError(
-            f"RAY_ADDRESS={address}: {error}. Give the address of a "
-            "running Ray cluster, on a machine that belongs to it (`ray start`), or auto"
+            f"RAY_ADDRESS={address}: {error}. Give the address of a running Ray cluster, such as "
+            "10.0.0.1:6379, on a machine that belongs to it (`ray start`)"
         ) from error
     try:
         yield
