@@ -38,10 +38,10 @@ class Parrot:
     def __init__(self) -> None:
         self.asked: list[Asked] = []
 
-    async def complete(self, asked: Asked) -> list[Choice]:
+    async def complete(self, asked: Asked) -> Choice:
         self.asked.append(asked)
         said = Generation((5, 8), (7, 9), asked.messages[-1].content, (-0.5, -0.25), "stop", 3)
-        return [choice_of(f"r{number}.s0", said, asked) for number in range(asked.n)]
+        return choice_of("r0.s0", said, asked)
 
 
 @contextmanager
@@ -81,12 +81,12 @@ def chat(text: str, **body: Any) -> dict[str, Any]:
     return {"model": "agent_0", "messages": [{"role": "user", "content": text}]} | body
 
 
-def test_a_completion_has_each_choice_and_what_was_used(parrot):
+def test_a_completion_has_its_answer_and_what_was_used(parrot):
     _, client, *_ = parrot
-    said = client.chat.completions.create(**chat("71", n=2))
-    assert [choice.message.content for choice in said.choices] == ["71", "71"]
-    assert (said.id, said.choices[1].index, said.choices[0].finish_reason) == ("r0.s0", 1, "stop")
-    assert said.usage.prompt_tokens == 2 and said.usage.total_tokens == 2 + 2 * 2
+    said = client.chat.completions.create(**chat("71"))
+    [choice] = said.choices
+    assert (said.id, choice.message.content, choice.finish_reason) == ("r0.s0", "71", "stop")
+    assert said.usage.prompt_tokens == 2 and said.usage.total_tokens == 2 + 2
 
 
 def test_a_streamed_completion_is_the_same(parrot):
@@ -208,20 +208,19 @@ def test_agents_that_are_served_answer_within_the_limits_of_a_request():
     def model(body: dict[str, Any]) -> str:
         return f"{body['model']}: {body['messages'][-1]['content'][-4:]}"
 
-    async def complete(base_url: str, **body: Any) -> list[Choice]:
+    async def complete(base_url: str, **body: Any) -> Choice:
         models = [Endpoint(base_url, f"served_{i}") for i in range(2)]
         async with Client(models, RequestOptions(num_retries=0, max_tokens=99)) as client:
             return await ServedAgents(client).complete(Asked(**chat("Why?", **body)))
 
-    asked = {"model": "agent_1", "n": 2, "seed": 5, "max_completion_tokens": 7, "stop": "END"}
+    asked = {"model": "agent_1", "seed": 5, "max_completion_tokens": 7, "stop": "END"}
     with ScriptedServer(model) as server:
-        choices = asyncio.run(complete(server.base_url, **asked, tools=[ADD], temperature=0))
-        assert [choice.message["content"] for choice in choices] == ["served_1: Why?"] * 2
-        bodies = sorted(server.requests, key=lambda body: body["seed"])
-    assert [body["seed"] for body in bodies] == [5, 6]
-    sent = {name: bodies[0][name] for name in ("max_tokens", "stop", "temperature")}
-    assert sent == {"max_tokens": 7, "stop": ["END"], "temperature": 0}
-    assert bodies[0]["messages"][0]["content"].startswith("You may call one of these tools")
+        choice = asyncio.run(complete(server.base_url, **asked, tools=[ADD], temperature=0))
+        assert choice.message["content"] == "served_1: Why?"
+        [body] = server.requests
+    sent = {name: body[name] for name in ("max_tokens", "stop", "temperature", "seed")}
+    assert sent == {"max_tokens": 7, "stop": ["END"], "temperature": 0, "seed": 5}
+    assert body["messages"][0]["content"].startswith("You may call one of these tools")
     for code, said in ((400, "too long"), (500, "no answer")):
         refuses = ScriptedServer(model, fault_of=lambda *_, c=code, s=said: status(c, s))
         with refuses as server, pytest.raises(RefusalError, match=said) as refused:
@@ -240,7 +239,7 @@ REFUSED: dict[str, tuple[Any, int, str]] = {
         400,
         "cannot be read",
     ),
-    "too many choices": (chat("x", n=65), 400, "n: "),
+    "two choices": (chat("x", n=2), 400, "n: Input should be 1"),
     "no tokens": (chat("x", max_tokens=0), 400, "max_"),
     "a form": (chat("x", response_format={"type": "json_object"}), 400, "response_format"),
     "depth": (b'{"model":' + b"[" * 10**5, 400, ""),

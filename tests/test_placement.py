@@ -3,18 +3,13 @@
 from typing import Any
 
 import pytest
-from tables import cases
 
 from comas.config.schema import Cluster, Config, Policy, Rollout
 from comas.engines.cluster.placement import (
-    NODE_LABEL,
-    Node,
     PolicyPlacement,
     Slot,
     check_gpus,
     gpus_in_all,
-    label_selectors,
-    num_host_threads,
     plan_policy,
 )
 
@@ -28,10 +23,6 @@ def planned(
         cluster=Cluster(**cluster),
     )
     return plan_policy(config, device="cuda")
-
-
-def node(*, gpus: int, cpus: int) -> Node:
-    return Node("id", "10.0.0.1", num_cpus=cpus, num_gpus=gpus)
 
 
 def places(slots: tuple[Slot, ...]) -> list[list[int]]:
@@ -79,23 +70,3 @@ def test_too_few_gpus_is_an_error_with_the_numbers(node_gpus, room):
     said = f"4 policies need 2 GPUs each on one node .*room for {room} policies"
     with pytest.raises(ValueError, match=said):
         check_gpus(planned(), num_policies=4, node_gpus=node_gpus)
-
-
-@cases(
-    "nodes, num_policies, per_gpu, threads",
-    ([node(gpus=8, cpus=128)], 4, 1, 16),  # 8 ranks
-    ([node(gpus=8, cpus=128)], 1, 1, 64),  # 2 ranks
-    ([node(gpus=4, cpus=32), node(gpus=4, cpus=64)], 4, 1, 8),  # 4 ranks on each node
-    ([node(gpus=2, cpus=1)], 1, 1, 1),
-    ([node(gpus=8, cpus=96), node(gpus=0, cpus=2)], 4, 1, 12),  # no rank runs where no GPU is
-    ([node(gpus=2, cpus=32)], 2, 2, 8),  # 4 ranks on the same GPUs
-)
-def test_ranks_have_equal_parts_of_their_nodes_cores(nodes, num_policies, per_gpu, threads):
-    placement = planned(policies_per_gpu=per_gpu)
-    assert num_host_threads(placement, num_policies=num_policies, nodes=nodes) == threads
-
-
-def test_policies_on_cpus_take_turns_on_the_nodes_and_those_on_gpus_are_left_to_ray():
-    on_cpus = label_selectors(3, holders=["a", "b"], device="cpu")
-    assert on_cpus == [{NODE_LABEL: "a"}, {NODE_LABEL: "b"}, {NODE_LABEL: "a"}]
-    assert label_selectors(2, holders=["a", "b"], device="cuda") == [{}, {}]

@@ -168,13 +168,15 @@ def test_a_chat_that_goes_on_keeps_the_ids_and_one_that_was_changed_begins_anew(
     assert held.outcome.num_rewritten == 2
 
 
+def ask_thrice(base_url: str, agent: int) -> None:
+    for _ in range(3):
+        ask(base_url, "One", agent=agent)
+
+
 def test_a_repeat_is_equal_digit_by_digit_and_a_clients_seed_changes_it(monkeypatch):
     def solver(seed: int | None) -> Callable[..., None]:
         def solve(question: Question, base_url: str) -> None:
-            askers = [
-                threading.Thread(target=ask, args=(base_url, "One"), kwargs={"agent": a, "n": 3})
-                for a in range(2)
-            ]
+            askers = [threading.Thread(target=ask_thrice, args=(base_url, a)) for a in range(2)]
             for asker in askers:
                 asker.start()
             for asker in askers:

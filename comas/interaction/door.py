@@ -30,8 +30,6 @@ from comas.utils.chat import CALL_END, CALL_START
 from comas.utils.files import errors_in_words
 
 HOST = "127.0.0.1"
-MAX_CHOICES = 64
-"""Of one request."""
 SPEAKERS = {"developer": "system", "function": "tool"}
 """Role of a message -> the role that it is read as."""
 
@@ -83,7 +81,7 @@ class Asked(BaseModel):
 
     model: str
     messages: list[AskedMessage] = Field(min_length=1)
-    n: int = Field(1, ge=1, le=MAX_CHOICES)
+    n: Literal[1] = 1
     max_tokens: int | None = Field(
         None, ge=1, validation_alias=AliasChoices("max_completion_tokens", "max_tokens")
     )
@@ -163,7 +161,7 @@ class Guest(Protocol):
         """The names that requests may give as ``model``."""
         ...
 
-    async def complete(self, asked: Asked) -> list[Choice]:
+    async def complete(self, asked: Asked) -> Choice:
         """Answer a request. Raises RefusalError."""
         ...
 
@@ -251,10 +249,12 @@ def _application(guests: Guests) -> Any:
             said = f"no model {asked.model!r}; name one of {', '.join(guest.models)}"
             raise RefusalError(404, "model_not_found", said)
         asking = asyncio.run_coroutine_threadsafe(guest.complete(asked), loop)
-        choices = await asyncio.wrap_future(asking)
+        choice = await asyncio.wrap_future(asking)
         if asked.stream:
-            return StreamingResponse(_events(asked, choices), media_type="text/event-stream")
-        return JSONResponse(_completion(asked, choices))
+            return StreamingResponse(_events(asked, choice), media_type="text/event-stream")
+        said = {"index": 0, "message": choice.message, "finish_reason": choice.finish_reason}
+        head = _head(asked, choice, "chat.completion")
+        return JSONResponse(head | {"choices": [said], "usage": _usage(choice)})
 
     return Starlette(
         routes=[
@@ -279,43 +279,32 @@ def _parse(body: bytes) -> Asked:
     return asked
 
 
-def _usage(choices: Sequence[Choice]) -> dict[str, int] | None:
-    """Count tokens; None if only the texts of answers are known, as for served models."""
-    prompt = len(choices[0].generation.prompt_token_ids)
-    response = sum(len(choice.generation.response_token_ids) for choice in choices)
+def _usage(choice: Choice) -> dict[str, int] | None:
+    """Count tokens; None if only the texts of answers are known, as of models that are served."""
+    generation = choice.generation
+    prompt, response = len(generation.prompt_token_ids), len(generation.response_token_ids)
     counts = {"prompt_tokens": prompt, "completion_tokens": response}
     return counts | {"total_tokens": prompt + response} if prompt else None
 
 
-def _head(asked: Asked, choices: Sequence[Choice], kind: str) -> dict[str, Any]:
+def _head(asked: Asked, choice: Choice, kind: str) -> dict[str, Any]:
     made = {"object": kind, "created": int(time.time()), "model": asked.model}
-    return {"id": choices[0].name, **made}
+    return {"id": choice.name, **made}
 
 
-def _completion(asked: Asked, choices: Sequence[Choice]) -> dict[str, Any]:
-    said = [
-        {"index": index, "message": choice.message, "finish_reason": choice.finish_reason}
-        for index, choice in enumerate(choices)
-    ]
-    return _head(asked, choices, "chat.completion") | {"choices": said, "usage": _usage(choices)}
-
-
-async def _events(asked: Asked, choices: Sequence[Choice]) -> AsyncIterator[str]:
-    """Yield the completion as server-sent events, each answer in one piece."""
-    pieces: list[dict[str, Any]] = []
-    for index, choice in enumerate(choices):
-        message = {**choice.message}
-        calls = message.pop("tool_calls", [])
-        # AutoGen reads no tool call in a piece that has content.
-        deltas = [{"tool_calls": [{"index": i} | call]} for i, call in enumerate(calls)]
-        pieces += [
-            {"index": index, "delta": delta, "finish_reason": None} for delta in (message, *deltas)
-        ]
-        pieces.append({"index": index, "delta": {}, "finish_reason": choice.finish_reason})
-    chunks: list[dict[str, Any]] = [{"choices": [piece]} for piece in pieces]
+async def _events(asked: Asked, choice: Choice) -> AsyncIterator[str]:
+    """The completion as server-sent events, the answer in one piece: it is whole when it comes."""
+    message = {**choice.message}
+    calls = message.pop("tool_calls", [])
+    # AutoGen reads no tool call in a piece that has content.
+    deltas = [message, *({"tool_calls": [{"index": i} | call]} for i, call in enumerate(calls)), {}]
+    chunks: list[dict[str, Any]] = []
+    for delta in deltas:
+        ended = None if delta else choice.finish_reason
+        chunks.append({"choices": [{"index": 0, "delta": delta, "finish_reason": ended}]})
     if asked.stream_options.get("include_usage"):
-        chunks.append({"choices": [], "usage": _usage(choices)})
-    head = _head(asked, choices, "chat.completion.chunk")
+        chunks.append({"choices": [], "usage": _usage(choice)})
+    head = _head(asked, choice, "chat.completion.chunk")
     for chunk in chunks:
         yield f"data: {json.dumps(head | chunk)}\n\n"
     yield "data: [DONE]\n\n"

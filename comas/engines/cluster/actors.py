@@ -5,7 +5,6 @@ Engines are imported in the actors' processes only; the driver calls their metho
 
 from __future__ import annotations
 
-import gc
 import os
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -107,11 +106,8 @@ class RolloutActor:
         sharded engine (otherwise Ray assigns one)."""
         if gpus is not None:
             os.environ[VISIBLE_GPUS] = gpus
-        gc.disable()  # collections would take a sixth of the import time
         from comas.engines.rollout.engine import RolloutEngine
 
-        gc.freeze()  # later collections skip the imported modules
-        gc.enable()
         self._engine = RolloutEngine(
             model,
             rollout=rollout,
@@ -144,25 +140,27 @@ class UpdateCalls:
         self._workers_each = workers_each
 
     def init_weight_transfer_engine(self, init_info: dict[str, Any]) -> None:
-        infos = [init_info] * len(self._engines)
-        if "rank_offset" in init_info:
-            # For NCCL, vLLM counts ranks within one engine only; each engine needs its own offset.
-            first, each = init_info["rank_offset"], self._workers_each
-            infos = [info | {"rank_offset": first + i * each} for i, info in enumerate(infos)]
-        self._call_all("init_weight_transfer_engine", [{"init_info": info} for info in infos])
+        calls = []
+        for index, engine in enumerate(self._engines):
+            info = {**init_info}
+            if "rank_offset" in info:
+                # For NCCL, vLLM counts ranks within one engine; each needs an offset of its own.
+                info["rank_offset"] += index * self._workers_each
+            named = {"init_info": info}
+            calls.append(engine.call.remote("update", "init_weight_transfer_engine", **named))
+        ray.get(calls)
 
     def start_weight_update(self) -> None:
         self._call_all("start_weight_update")
 
     def update_weights(self, update_info: dict[str, Any]) -> None:
-        self._call_all("update_weights", [{"update_info": update_info}] * len(self._engines))
+        self._call_all("update_weights", update_info=update_info)
 
     def finish_weight_update(self) -> None:
         self._call_all("finish_weight_update")
 
-    def _call_all(self, method: str, arguments: Sequence[dict[str, Any]] | None = None) -> None:
-        each = zip(self._engines, arguments or [{}] * len(self._engines), strict=True)
-        ray.get([engine.call.remote("update", method, **named) for engine, named in each])
+    def _call_all(self, method: str, **named: Any) -> None:
+        ray.get([engine.call.remote("update", method, **named) for engine in self._engines])
 
 
 def send_adapters(
@@ -205,11 +203,8 @@ class PolicyActor:
 
     def start(self, rendezvous: Path) -> ProcessLocation:
         """Meet the other ranks at ``rendezvous``, load the model, return this rank's location."""
-        gc.disable()  # see RolloutActor
         from comas.engines.policy.family import FamilyTrainer
 
-        gc.freeze()
-        gc.enable()
         adopt_texts(self.plugin_texts)
         self._trainer = FamilyTrainer(
             self.model,

@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import replace
+from itertools import cycle, islice
 from typing import Any
 
 import psutil
@@ -37,8 +38,6 @@ from comas.engines.cluster.placement import (
     Slot,
     check_gpus,
     family_in_words,
-    label_selectors,
-    num_host_threads,
     plan_policy,
 )
 from comas.engines.cluster.supervision import LostEngineError, wait_for_all
@@ -58,6 +57,8 @@ MARK = "COMAS_LAUNCH"
 """Environment variable that marks the processes of a Ray that we started."""
 ESSENTIAL = ("gcs_server", "raylet")
 """Processes of Ray without which it does not answer, or ends connected processes after a minute."""
+NODE_LABEL = "ray.io/node-id"
+"""Ray's own label of every node."""
 SHOWN_LINES = 10
 """Log lines shown of a lost engine."""
 
@@ -120,9 +121,9 @@ class Launch:
         config = self._config
         trained = config.trained_families
         remote = ray.remote(PolicyActor)
-        threads = config.cluster.cpu_threads or num_host_threads(
-            self._placement, num_policies=len(trained), nodes=self._nodes
-        )
+        shares = [node.num_cpus // node.num_gpus for node in self._nodes if node.num_gpus]
+        per_gpu = min(shares, default=1) // self._placement.policies_per_group
+        threads = config.cluster.cpu_threads or max(1, per_gpu)
         # On GPUs a rank also imports vLLM, to send its weights.
         environment = process_environment(self._device, threads=threads) | QUIET_VLLM
         optimizations = {
@@ -215,17 +216,19 @@ class Launch:
         check_gpus(self._placement, num_policies=len(self._config.families), node_gpus=node_gpus)
 
     def _placement_groups(self) -> list[PlacementGroup]:
-        selectors = label_selectors(
-            self._placement.num_groups(len(self._config.families)),
-            holders=[node.node_id for node in self._nodes if node.num_cpus],
-            device=self._device,
-        )
+        """Create a group for each policy, or for those that share GPUs. Ray chooses the nodes of
+        groups with GPUs; those on CPUs, which ask it for almost nothing, take turns on the nodes.
+        """
+        labels: list[dict[str, str]] = [{}]
+        if self._device == "cpu":
+            labels = [{NODE_LABEL: node.node_id} for node in self._nodes if node.num_cpus]
         bundles = list(self._placement.bundles)
+        num_groups = self._placement.num_groups(len(self._config.families))
         return [
             ray.util.placement_group(
-                bundles, strategy="STRICT_PACK", bundle_label_selector=[labels] * len(bundles)
+                bundles, strategy="STRICT_PACK", bundle_label_selector=[label] * len(bundles)
             )
-            for labels in selectors
+            for label in islice(cycle(labels), num_groups)
         ]
 
     def _gpus_of(self, family: tuple[int, ...], slot: Slot) -> str | None:

@@ -18,9 +18,6 @@ CPU_SHARE = 0.01
 SHARED_GPU_SHARE = 0.45
 """Share of a GPU for each of the rollout engine and the policy rank that share it."""
 
-NODE_LABEL = "ray.io/node-id"
-"""Ray's own label of every node."""
-
 
 class Node(NamedTuple):
     """A node of the Ray cluster."""
@@ -110,36 +107,6 @@ def plan_policy(config: Config, *, device: Device) -> PolicyPlacement:
 def family_in_words(family: Sequence[int]) -> str:
     """``(0,) -> "policy 0"``, ``(0, 2) -> "policies 0, 2"``"""
     return f"{'policy' if len(family) == 1 else 'policies'} {', '.join(map(str, family))}"
-
-
-def label_selectors(
-    num_groups: int, *, holders: Sequence[str], device: Device
-) -> list[dict[str, str]]:
-    """Return the node labels that each placement group requires.
-
-    For groups with GPUs Ray chooses the nodes. Groups on CPUs, which ask Ray for almost nothing,
-    take turns on ``holders``, the ids of the nodes with CPUs.
-    """
-    if device == "cuda":
-        return [{}] * num_groups
-    return [{NODE_LABEL: holders[group % len(holders)]} for group in range(num_groups)]
-
-
-def num_host_threads(
-    placement: PolicyPlacement, *, num_policies: int, nodes: Sequence[Node]
-) -> int:
-    """Return the threads of a policy rank on the host (for an offloaded optimiser, for example).
-
-    All ranks of a node update at once and divide its cores; the smallest share of any node counts,
-    at least 1.
-    """
-    shares = []
-    for node in nodes:
-        room = node.num_gpus // max(placement.num_gpus, 1) * placement.policies_per_group
-        num_ranks = min(num_policies, room) * len(placement.policy_slots)
-        if num_ranks:
-            shares.append(node.num_cpus // num_ranks)
-    return max(1, min(shares, default=1))
 
 
 def check_gpus(placement: PolicyPlacement, *, num_policies: int, node_gpus: Sequence[int]) -> None:
