@@ -128,7 +128,8 @@ class Request(NamedTuple):
     seed: int
     """Sampling seed, below 2^63."""
     temperature: float | None = None
-    """None for ``rollout.temperature``. 0 is greedy, with log-probs at temperature 1."""
+    """Sampling temperature; None for ``rollout.temperature``. 0 is greedy, with log-probs at
+    temperature 1."""
     chat: Chat | None = None
     """Chat to answer in place of ``prompt``, which then only describes it."""
     adapter: int | None = None

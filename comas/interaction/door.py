@@ -252,9 +252,9 @@ def _application(guests: Guests) -> Any:
         choice = await asyncio.wrap_future(asking)
         if asked.stream:
             return StreamingResponse(_events(asked, choice), media_type="text/event-stream")
-        said = {"index": 0, "message": choice.message, "finish_reason": choice.finish_reason}
+        answer = {"index": 0, "message": choice.message, "finish_reason": choice.finish_reason}
         head = _head(asked, choice, "chat.completion")
-        return JSONResponse(head | {"choices": [said], "usage": _usage(choice)})
+        return JSONResponse(head | {"choices": [answer], "usage": _usage(choice)})
 
     return Starlette(
         routes=[
@@ -280,7 +280,7 @@ def _parse(body: bytes) -> Asked:
 
 
 def _usage(choice: Choice) -> dict[str, int] | None:
-    """Count tokens; None if only the texts of answers are known, as of models that are served."""
+    """Count tokens; None if only the texts of answers are known, as for served models."""
     generation = choice.generation
     prompt, response = len(generation.prompt_token_ids), len(generation.response_token_ids)
     counts = {"prompt_tokens": prompt, "completion_tokens": response}
@@ -293,7 +293,7 @@ def _head(asked: Asked, choice: Choice, kind: str) -> dict[str, Any]:
 
 
 async def _events(asked: Asked, choice: Choice) -> AsyncIterator[str]:
-    """The completion as server-sent events, the answer in one piece: it is whole when it comes."""
+    """Yield the completion as server-sent events, with the answer in one piece."""
     message = {**choice.message}
     calls = message.pop("tool_calls", [])
     # AutoGen reads no tool call in a piece that has content.

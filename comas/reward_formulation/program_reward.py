@@ -7,7 +7,7 @@ from comas.types import Discussion, RewardedDiscussion, Rewards
 
 
 def program_reward(discussions: Sequence[Discussion]) -> Rewards:
-    """Pay each turn what its program returned for it; None, where that is nothing."""
+    """Reward each turn as its program did; None if the program returned nothing for it."""
     ended = [(discussion, outcome_of(discussion)) for discussion in discussions]
     return Rewards(
         [RewardedDiscussion.by_turn(d, outcome.rewards if outcome else {}) for d, outcome in ended]

@@ -267,9 +267,9 @@ class RolloutEngine:
         )
 
     def _num_up_to_end(self, chat: Chat | None, token_ids: Sequence[int], text: str) -> int | None:
-        """Return how many tokens of an answer to a chat there are up to its first stop sequence, or
-        up to its first tool call, after which an agent would invent the tool's answer; None if it
-        has none, or nothing follows."""
+        """Return the number of tokens up to a chat's first stop sequence, or the end of the first
+        tool call, after which an agent would invent the tool's answer; None if a response has
+        none, or nothing follows it."""
         if chat is None:
             return None
         if found := [stop for stop in chat.stop if stop in text]:
