@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from comas.types import Chat, Message
-from comas.utils.client import Client, RequestOptions
+from comas.utils.client import Client, Endpoint, RefusedPromptError, RequestError, RequestOptions
 from comas.utils.concurrency import run_all
 from comas.utils.files import write_text
 from comas.utils.progress import progress_bar

@@ -10,7 +10,7 @@ from tempfile import TemporaryDirectory
 
 from comas.interaction.door import Asked, Choice, Door, RefusalError, choice_of
 from comas.types import Generation
-from comas.utils.client import MAX_SEED, Client, RequestOptions
+from comas.utils.client import MAX_SEED, Client, RefusedPromptError, RequestError, RequestOptions
 from comas.utils.interrupts import run
 from comas.utils.invocation import CommandParser
 from comas.utils.terminal import command
