@@ -7,7 +7,6 @@ import os
 import socket
 import subprocess
 import sys
-import sysconfig
 import threading
 from collections.abc import Mapping
 from pathlib import Path
@@ -35,8 +34,6 @@ def output():
     return said.getvalue(), failed
 """
 _OUTPUT = f"said, failed = output()\n__output__ = [str(said)[-{MAX_OUTPUT_CHARS}:], bool(failed)]"
-_PRELOAD_S = 100.0
-"""Time to start a server that imports a module."""
 
 HOW_TO_GET_NAMESPACES = (
     "Allow unprivileged user namespaces (in a container: run it with CAP_SYS_ADMIN, or with a "
@@ -86,13 +83,9 @@ class Sandbox:
         *,
         isolated: bool = True,
         isolation: Isolation = "allow_degraded",
-        preload: Path | None = None,
     ) -> None:
-        """``isolated=False`` uses no namespaces, the fallback under ``allow_degraded``.
-        ``preload``: a module of ours that programs may import, with all installed packages.
-        """
+        """``isolated=False`` uses no namespaces, the fallback under ``allow_degraded``."""
         self._limits = limits or Limits()
-        self._preload = preload
         self._isolated = isolated
         self._isolation = isolation
         self._server: _Server | None = None
@@ -175,9 +168,9 @@ class Sandbox:
         except RuntimeError as error:
             system_call_filter = b""
             missing = missing | {"seccomp": str(error)}
-        server = _Server(mode, system_call_filter.hex(), preload=self._preload)
+        server = _Server(mode, system_call_filter.hex())
         try:
-            hello = server.receive(timeout_s=_GRACE_S if self._preload is None else _PRELOAD_S)
+            hello = server.receive(timeout_s=_GRACE_S)
             if "error" in hello:
                 raise SandboxError(hello["error"])
             reply = server.ask("", "", False, self._limits)
@@ -199,14 +192,12 @@ class Sandbox:
 class _Server:
     """The server's process, and the socket that connects us (``inside/__main__.py``)."""
 
-    def __init__(self, mode: str, system_call_filter: str, *, preload: Path | None) -> None:
-        preloaded = [] if preload is None else [str(preload), sysconfig.get_path("purelib")]
-        arguments = [mode, system_call_filter, *preloaded]
+    def __init__(self, mode: str, system_call_filter: str) -> None:
         self._socket, theirs = socket.socketpair()
         with theirs:
             self.process = subprocess.Popen(
                 # Not -I, which would ignore the hash seed that makes verdicts reproducible.
-                [sys.executable, "-s", "-S", "-P", "-B", "-m", "inside", *arguments],
+                [sys.executable, "-s", "-S", "-P", "-B", "-m", "inside", mode, system_call_filter],
                 stdin=theirs.fileno(),
                 stdout=subprocess.DEVNULL,
                 # One thread, since a process with several cannot be forked safely.
