@@ -13,8 +13,8 @@ from comas.utils.files import PARTIAL, explaining_errors
 
 
 def cluster_machine(config: Config, address: str) -> Machine:
-    """Return the resources to plan with on the Ray cluster at ``address``: of any node with
-    engines the least, but the most GPUs, since they share a host's memory.
+    """Return the resources to plan with on the Ray cluster at ``address``: the least that a node
+    with engines has, but the most GPUs, since they share a host's memory.
 
     Raises ValueError if "cuda" is wanted and no node has a GPU, the cluster cannot be joined, or
     its nodes do not share the folder ``saves``.

@@ -42,8 +42,8 @@ def locate(name: str, *, saves: Path, seed: int, found_before: Mapping[str, str]
 
 
 def find_location(config: Config, name: str, *, embedded: Collection[str]) -> str:
-    """Return the location of a name. Raises ValueError if it looks like those that are
-    ``embedded``, and is none."""
+    """Return the location of a name. Raises ValueError if it begins like embedded names, but is not
+    among ``embedded``."""
     if name.startswith(QUICKSTART_PREFIX) and name not in embedded:
         raise ValueError(f"{name} is not embedded; choose one of {', '.join(embedded)}")
     before = read_inputs(Path(config.resume)) if config.resume else {}

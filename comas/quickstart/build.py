@@ -70,7 +70,7 @@ def build_society(root: Path, *, seed: int, variants: Collection[str] = ()) -> P
 
 
 def society_folder(root: Path, *, seed: int) -> Path:
-    """The folder of the society that today's recipe builds."""
+    """Return the folder of the society that today's recipe builds."""
     return root / "quickstart" / fingerprint(recipe_sources(), seed=seed)
 
 

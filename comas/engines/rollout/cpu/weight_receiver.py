@@ -23,12 +23,12 @@ from comas.utils.processes import return_free_memory
 
 @dataclass
 class SharedMemoryInitInfo(WeightTransferInitInfo):
-    """Nothing is agreed on beforehand."""
+    """Empty, since an update needs no preparation."""
 
 
 @dataclass
 class SharedMemoryUpdateInfo(WeightTransferUpdateInfo):
-    """Where the weights are."""
+    """The file that holds the weights."""
 
     path: str
 
