@@ -58,8 +58,8 @@ class FoundModel:
 
 
 def find_model(config: Config, name: str) -> FoundModel:
-    """Return the model of this name. Raises ValueError that names it unless it is a Hugging Face
-    folder or hub name with a usable tokenizer; that of an embedded model needs no check.
+    """Return the model of this name. Raises ValueError, with the name, unless it is a Hugging Face
+    folder or hub name with a usable tokenizer (embedded models are not checked).
 
     The chat template must have a place for ``rollout.system_prompt``, accept the variables of each
     policy, and use marks that no message can imitate.

@@ -1,7 +1,7 @@
 """``comas train --trial``: measures on the real engines what a run would learn from and cost.
 
 It makes a step as ``comas/train.py`` does, but writes no run directory, checkpoint or model. Gold
-answers serve to measure, and rewards that ask for them.
+answers are used to measure, and by rewards that ask for them.
 """
 
 import math

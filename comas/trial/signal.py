@@ -249,6 +249,6 @@ def right_share(found: Mapping[str, Source]) -> float:
 
 
 def share(holds: Iterable[bool]) -> str:
-    """Return the share that holds as text, "-" if there is nothing to count."""
+    """Return the share of true values as text, "-" if there is nothing to count."""
     known = list(holds)
     return f"{fmean(known):.0%}" if known else "-"
