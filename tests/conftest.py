@@ -28,6 +28,7 @@ hypothesis.settings.register_profile("comas", deadline=None, max_examples=25)
 hypothesis.settings.load_profile("comas")
 
 STACK_FIXTURES = {"society", "servers"}
+LONGEST = ("test_agents", "test_world")
 ENGINE_PROGRAMS = ("gcs_server", "raylet", "evaluation.server_process", "-m comas ")
 
 
@@ -53,14 +54,6 @@ def one_thread() -> None:
 def ctrl_c() -> None:
     """Receive SIGINT, which a shell's background jobs ignore."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
-
-
-@pytest.fixture
-def session_that_can_close() -> Iterator[None]:
-    """Receive SIGHUP, even under nohup."""
-    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
-    yield
-    signal.signal(signal.SIGHUP, before)
 
 
 @pytest.fixture(scope="session")
@@ -98,9 +91,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if STACK_FIXTURES & set(getattr(item, "fixturenames", ())):
             item.add_marker(pytest.mark.stack)
-    # Long tests first, so that the two workers end at about the same time.
+    # Long files first, so that the two workers end at about the same time.
     long = {item.path for item in items if item.get_closest_marker("stack")}
-    items.sort(key=lambda item: item.path not in long)
+    items.sort(key=lambda item: (item.path.stem not in LONGEST, item.path not in long))
 
 
 @pytest.hookimpl(wrapper=True)

@@ -10,14 +10,18 @@ import os
 import subprocess
 import sys
 import tempfile
-import traceback
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import torch
+from model_types import save_model_type, tiny_config
+from safetensors.torch import load_file, save_file
+
 from comas.config.schema import Optimization, Policy, ReinforcePP, Rollout
-from comas.engines.policy.deepspeed_options import process_environment
+from comas.engines.policy.loading import load_response_model
+from comas.engines.policy.trainer import PolicyTrainer
 from comas.engines.rollout.vllm_options import engine_arguments, engine_environment
+from comas.policy_optimization.batching import assemble, rollout_logprobs
 from comas.types import TrainingSample
 from comas.utils.model_folder import has_recurrent_layers, without_weights
 
@@ -41,29 +45,29 @@ ROLLOUT = Rollout(
 )
 PROMPTS = [[*range(3 + i, 60 + 20 * i)] for i in range(3)]
 """Longer than the sliding windows."""
-LONGEST = 70
-"""Characters of a refusal."""
 
 
-def in_short(error: BaseException, work: Path) -> str:
-    """The beginning of an error, without paths."""
+def in_short(error: Exception, work: Path) -> str:
+    """Return the beginning of an error, without paths."""
     said = " ".join(str(error).split()).replace(f"{work}/base ", "").replace("|", "/")
     said = f"{type(error).__name__}: {said}"
-    return said if len(said) <= LONGEST else f"{said[:LONGEST]}..."
+    return said if len(said) <= 70 else f"{said[:70]}..."
 
 
-def update(model_type: str, work: Path) -> dict[str, Any]:
-    """Train a model for two steps; writes ``work/base``, ``work/trained`` and ``work/sent``."""
-    from model_types import save_model_type, tiny_config
-    from safetensors.torch import save_file
+def samples_of(said: list[tuple[list[int], list[float]]]) -> list[TrainingSample]:
+    place = (0, "q", "d", "r0.s0", 0, "solution")
+    return [
+        TrainingSample(*place, prompt, ids, logprobs, i / 3)
+        for i, (prompt, (ids, logprobs)) in enumerate(zip(PROMPTS, said, strict=True))
+    ]
 
-    from comas.engines.policy.trainer import PolicyTrainer
 
+def train(model_type: str, work: Path) -> str:
+    """Train a model for two steps; write ``base``, ``trained`` and ``sent``; return how."""
     tiny_config(model_type).save_pretrained(work / "config")
     without_weights(str(work / "config"))
-    base = save_model_type(work / "base", model_type)
     trainer = PolicyTrainer(
-        str(base),
+        str(save_model_type(work / "base", model_type)),
         policy=POLICY,
         algorithm=ReinforcePP(kl_coef=0.1),
         optimization=Optimization(learning_rate=1e-3, warmup_steps=0),
@@ -76,17 +80,15 @@ def update(model_type: str, work: Path) -> dict[str, Any]:
         rendezvous=work.parent / "rendezvous",
         seed=0,
     )
-    samples = [
-        TrainingSample(*(0, f"q{i}", "d", f"r0.s{i}", 0, "solution"), p, r, [-5.0] * len(r), i / 3)
-        for i, (p, r) in enumerate((p, list(reversed(p))[: 10 + i]) for i, p in enumerate(PROMPTS))
-    ]
+    responses = [p[: -11 - i : -1] for i, p in enumerate(PROMPTS)]
+    samples = samples_of([(response, [-5.0] * len(response)) for response in responses])
     before = trainer._logprobs(trainer._engine, samples)[0]
     stats = [trainer.update(samples, step=step) for step in range(2)]
     moved = (trainer._logprobs(trainer._engine, samples)[0] - before).abs().max().item()
     assert all(each.num_optimizer_steps == 1 for each in stats) and moved > 1e-3, (stats, moved)
     trainer.save_model(work / "trained")
     save_file({name: w.clone() for name, w in trainer.named_weights()}, work / "sent")
-    return {"update": "padded" if trainer._engine.module.pads else "packed"}
+    return "padded" if trainer._engine.module.pads else "packed"
 
 
 class Calls:
@@ -95,152 +97,85 @@ class Calls:
     def __init__(self, llm: Any) -> None:
         self._llm = llm
 
-    def __getattr__(self, name: str) -> Callable[..., None]:
+    def __getattr__(self, name: str) -> Any:
         keys = {"init_weight_transfer_engine": "init_info", "update_weights": "update_info"}
         return lambda *a: self._llm.collective_rpc(name, kwargs={keys[name]: a[0]} if a else {})
 
 
-def serve(model_type: str, work: Path) -> dict[str, Any]:
-    """Sample by vLLM before the update and after it; writes ``work/before`` and ``work/after``."""
-    from safetensors.torch import load_file
-    from vllm import LLM
-    from vllm.distributed import cleanup_dist_env_and_memory
+def serve(work: Path) -> None:
+    """Sample by vLLM before the update and after it, or note why not, in ``said.json``. Runs in a
+    process of its own, as vLLM changes classes of transformers."""
+    from vllm import LLM, SamplingParams
 
     from comas.engines.rollout.cpu.shared_weights import send_in_memory
 
-    llm = LLM(
-        **engine_arguments(
-            str(work / "base"),
-            rollout=ROLLOUT,
-            device="cpu",
-            weight_transfer="shared_memory",
-            seed=0,
-            is_recurrent=has_recurrent_layers(work / "base"),
-        )
-    )
+    def sampled() -> list[tuple[list[int], list[float]]]:
+        asked = {"temperature": 1.0, "max_tokens": 64, "logprobs": 0, "ignore_eos": True}
+        params = [SamplingParams(seed=i, **asked) for i in range(len(PROMPTS))]
+        prompts = [{"prompt_token_ids": prompt} for prompt in PROMPTS]
+        outputs = [output.outputs[0] for output in llm.generate(prompts, params)]
+        return [
+            ([*o.token_ids], [lp[t].logprob for t, lp in zip(o.token_ids, o.logprobs, strict=True)])
+            for o in outputs
+        ]
+
+    said: dict[str, Any] = {}
+    options = {"device": "cpu", "weight_transfer": "shared_memory", "seed": 0}
+    options["is_recurrent"] = has_recurrent_layers(work / "base")
     try:
-        sample(llm, work / "before")
+        llm = LLM(**engine_arguments(str(work / "base"), rollout=ROLLOUT, **options))
+        said["before"] = sampled()
         sent = load_file(work / "sent")
         Calls(llm).init_weight_transfer_engine({})
         send_in_memory(Calls(llm), sent.items(), is_first=True)
         llm.reset_prefix_cache()
-        sample(llm, work / "after")
-    finally:
-        llm.llm_engine.engine_core.shutdown()
-        del llm
-        cleanup_dist_env_and_memory()
-    return {}
+        said["after"] = sampled()
+    except Exception as error:  # each model may fail in its own way, and is reported
+        said["refused"] = f"rollout: {in_short(error, work)}"
+    (work / "said.json").write_text(json.dumps(said))
 
 
-def sample(llm: Any, path: Path) -> None:
-    """Write the tokens that ``llm`` samples after each prompt, and their log-probs."""
-    from vllm import SamplingParams
-    from vllm.inputs import TokensPrompt
-
-    params = [
-        SamplingParams(temperature=1.0, seed=i, max_tokens=64, logprobs=0, ignore_eos=True)
-        for i in range(len(PROMPTS))
-    ]
-    outputs = llm.generate([TokensPrompt(prompt_token_ids=p) for p in PROMPTS], params)
-    said = []
-    for output in outputs:
-        ids = list(output.outputs[0].token_ids)
-        pairs = zip(output.outputs[0].logprobs, ids, strict=True)
-        said.append((ids, [each[token].logprob for each, token in pairs]))
-    path.write_text(json.dumps(said))
-
-
-def compare(_: str, work: Path) -> dict[str, Any]:
-    """Return the largest differences between the policy's and vLLM's log-probs of vLLM's samples.
-    (Not in vLLM's process, which changes classes of transformers.)"""
-    import torch
-
-    from comas.engines.policy.loading import load_response_model
-    from comas.policy_optimization.batching import assemble, rollout_logprobs
-
-    found = {}
+def row_of(model_type: str, work: Path) -> dict[str, Any]:
+    """Return how a type was trained, the largest differences to vLLM's log-probs, and a refusal."""
+    work.mkdir()
+    row: dict[str, Any] = {}
+    try:
+        row["trained"] = train(model_type, work)
+    except Exception as error:  # as above
+        return {"trained": "no", "refused": f"policy: {in_short(error, work)}"}
+    environment = os.environ | engine_environment("cpu")
+    subprocess.run([sys.executable, __file__, "--serve", work], env=environment, check=False)
+    said = json.loads((work / "said.json").read_text())
     for name, folder in (("before", "base"), ("after", "trained")):
-        if not (work / name).exists():
-            continue
-        place = (0, "q", "d", "r0.s0", 0, "solution")
-        said = json.loads((work / name).read_text())
-        samples = [
-            TrainingSample(*place, prompt, ids, logprobs, 0.0)
-            for prompt, (ids, logprobs) in zip(PROMPTS, said, strict=True)
-        ]
-        model = load_response_model(
-            work / folder, POLICY, max_model_len=ROLLOUT.max_model_len
-        ).eval()
-        with torch.no_grad():
-            exact, _entropies = model(assemble(samples, device=torch.device("cpu")))
-        found[name] = (exact - rollout_logprobs(samples)).abs().max().item()
-    return found
-
-
-PHASES = {"update": update, "serve": serve, "compare": compare}
-
-
-def run_phase(phase: str, types: list[str], work: Path) -> None:
-    """Run a phase for all types, and write the results after each."""
-    found_path = work / "found.json"
-    found = json.loads(found_path.read_text()) if found_path.exists() else {}
-    for model_type in types:
-        row = found.setdefault(model_type, {})
-        if phase != "update" and "update" not in row:
-            continue
-        try:
-            row |= PHASES[phase](model_type, work / model_type)
-        except Exception as error:  # each model may fail in its own way, and is reported
-            traceback.print_exc()
-            side = "rollout" if phase == "serve" else "policy"
-            row[f"refused by the {side}"] = in_short(error, work / model_type)
-        print(model_type, row, flush=True)
-        found_path.write_text(json.dumps(found))
-
-
-def report(found: dict[str, dict[str, Any]]) -> str:
-    """The table, in Markdown."""
-    lines = [
-        "# Types of models",
-        "",
-        "Written by `python tests/model_matrix.py`, which says what the columns mean.",
-        "",
-        "| model type | trained | before | after | refused |",
-        "|---|---|---|---|---|",
-    ]
-    for model_type, row in found.items():
-        numbers = (f"{row[key]:.0e}" if key in row else "" for key in ("before", "after"))
-        refusals = [
-            f"{k.removeprefix('refused by the ')}: {v}" for k, v in row.items() if "refused" in k
-        ]
-        cells = [model_type, row.get("update", "no"), *numbers, "; ".join(refusals)]
-        lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join(lines) + "\n"
+        if name in said:
+            samples, length = samples_of(said[name]), ROLLOUT.max_model_len
+            model = load_response_model(work / folder, POLICY, max_model_len=length).eval()
+            with torch.no_grad():
+                exact, _entropies = model(assemble(samples, device=torch.device("cpu")))
+            row[name] = (exact - rollout_logprobs(samples)).abs().max().item()
+    return row | {"refused": said.get("refused", "")}
 
 
 def main(types: list[str]) -> int:
     """Return 1 if log-probs differ by more than the limit."""
     with tempfile.TemporaryDirectory() as folder:
-        work = Path(folder)
-        for phase, environment in (
-            ("update", process_environment("cpu", threads=1)),
-            ("serve", engine_environment("cpu")),
-            ("compare", {}),
-        ):
-            command = [sys.executable, __file__, f"--{phase}", str(work), *types]
-            subprocess.run(command, env=os.environ | environment, check=False)
-        found = json.loads((work / "found.json").read_text())
-    text = report(found)
+        rows = {name: row_of(name, Path(folder) / name) for name in types}
+    text = "# Types of models\n\nWritten by `python tests/model_matrix.py`, which says what the "
+    text += "columns mean.\n\n| model type | trained | before | after | refused |\n"
+    text += "|---|---|---|---|---|\n"
+    for name, row in rows.items():
+        numbers = [f"{row[key]:.0e}" if key in row else "" for key in ("before", "after")]
+        text += f"| {' | '.join([name, row['trained'], *numbers, row['refused']])} |\n"
     if types == TYPES.split():
         REPORT.write_text(text)
     print(text)
-    numbers = [row[key] for row in found.values() for key in ("before", "after") if key in row]
-    return int(max(numbers) > LIMIT)
+    return int(
+        max(row.get(key, 0.0) for row in rows.values() for key in ("before", "after")) > LIMIT
+    )
 
 
 if __name__ == "__main__":
-    if sys.argv[1:] and sys.argv[1].startswith("--"):
-        phase, work, *asked = sys.argv[1:]
-        run_phase(phase.removeprefix("--"), asked, Path(work))
+    if sys.argv[1:2] == ["--serve"]:
+        serve(Path(sys.argv[2]))
     else:
         sys.exit(main(sys.argv[1:] or TYPES.split()))

@@ -1,4 +1,4 @@
-"""Cases on real vLLM engines; test_rollout_engine.py runs them in a process of their own.
+"""Cases on real vLLM engines; test_rollout.py runs them in a process of their own.
 
 vLLM changes process-wide state of torch, and reads its environment when the process starts. To run
 them alone, set the variables of ``engine_environment("cpu")`` first.

@@ -137,17 +137,6 @@ def test_a_message_keeps_its_text_whatever_it_spells(style):
     check()
 
 
-def test_a_spelt_mark_is_encoded_letter_by_letter_and_nothing_else_is():
-    tokenizer = untouched("qwen")
-    said = [{"role": "user", "content": "answer<|im_end|>answer"}]
-    answer = tokenizer.tokenize("answer")
-    asked = [*answer, *"<|im_end|>", *answer, "<|im_end|>"]
-    [token_ids] = encoder("qwen").encode([said])
-    tokens = tokenizer.convert_ids_to_tokens(token_ids)
-    start = tokens.index(answer[0], 2)
-    assert len(answer) < len("answer") and tokens[start : start + len(asked)] == asked
-
-
 @cases("style, text, spells")
 def test_what_tells_turns_apart_is_found(style, text, spells):
     assert encoder(style).spells_mark(text) == spells

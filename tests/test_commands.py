@@ -1,8 +1,6 @@
 """Commands and their scripts: options, help, exit; and the harness of benchmarks."""
 
-import ast
 import os
-import re
 import shutil
 import subprocess
 import sys
@@ -73,23 +71,6 @@ def test_without_a_checkout_messages_name_the_command(monkeypatch, tmp_path):
         find_target("saves/gone", weights="trained")
 
 
-def test_every_message_that_names_a_script_or_page_says_where_it_is():
-    """Except docstrings, and studies, which only a checkout has."""
-    named = re.compile(r"scripts/\w+\.sh|data/README|\bREADME\.md,")
-    for file in (*REPOSITORY.glob("comas/**/*.py"), *REPOSITORY.glob("evaluation/**/*.py")):
-        if file.parent.name == "reproduction" or file.name == "invocation.py":
-            continue
-        tree = ast.parse(file.read_text())
-        calls = [n for n in ast.walk(tree) if isinstance(n, ast.Call)]
-        wrapped = [n for n in calls if getattr(n.func, "id", "") == "of_checkout"]
-        said = {id(inner) for n in wrapped for inner in ast.walk(n)}
-        said |= {id(n.value) for n in ast.walk(tree) if isinstance(n, ast.Expr)}  # docstrings
-        texts = [n for n in ast.walk(tree) if isinstance(n, ast.Constant) and id(n) not in said]
-        assert [n.value for n in texts if named.search(str(n.value))] == [], file
-    shown = [*REPOSITORY.glob("comas/help/*.txt"), *REPOSITORY.glob("comas/**/*.js")]
-    assert [file for file in shown if named.search(file.read_text())] == []
-
-
 def test_training_says_which_packages_a_wheel_cannot_bring(monkeypatch, capsys):
     monkeypatch.setattr("comas.commands.find_spec", lambda name: None)
     assert start(["train", "configs/quickstart.yaml"]) == 1
@@ -116,13 +97,6 @@ def test_a_script_hands_an_unknown_option_on_or_shows_its_usage(script, tmp_path
         assert done.returncode == 2 and done.stderr.startswith("usage: ")
 
 
-WAITS = case_file("commands")["WAITS"]
-
-LEAVES = case_file("commands")["LEAVES"]
-
-ANSWERS = case_file("commands")["ANSWERS"]
-
-
 @cases(
     "words",
     *(["-m", "comas.commands", name] for name in ("train", "check-data")),
@@ -137,57 +111,9 @@ def test_ctrl_c_during_imports_ends_a_command_with_a_line(words, tmp_path):
     assert (ended.returncode, ended.stdout, ended.stderr) == (130, "", "interrupted\n")
 
 
-@pytest.mark.usefixtures("session_that_can_close")
-def test_a_closed_session_ends_a_command_as_ctrl_c_does_but_not_under_nohup():
-    def said(*before: str) -> str:
-        return run_to_end(*before, sys.executable, "-c", WAITS, check=True).stdout
-
-    assert said() == "interrupted\n"
-    assert said("nohup") == "went on\n"
-
-
-def test_a_command_leaves_when_all_is_done_and_clears_no_modules():
-    left = run_to_end(sys.executable, "-c", LEAVES)
-    assert (left.returncode, left.stdout, left.stderr) == (3, "said worked\ntidied\n", "")
-
-
-HELP = "-m comas.commands --help"
-NO_TEMPORARY = "error: no temporary file can be written (No usable temporary directory found"
-
-
-@cases(
-    "ending, program, status, out, err",
-    ("", "ulimit -f 0; -c", 1, "", NO_TEMPORARY),
-    ("", f"ulimit -f 0; {HELP}", 1, "", NO_TEMPORARY),
-    ("", "-c", 0, "child\nanswer", "told\n"),
-    (">/dev/full", "-c", 1, "", "told\n"),
-    (">/dev/full", HELP, 0, "", ""),  # argparse does not mind
-)
-def test_a_disk_or_an_output_that_is_full_causes_no_traceback(ending, program, status, out, err):
-    *limit, program = program.split("; ")
-    what = f"-c '{ANSWERS}'" if program == "-c" else program
-    line = "; ".join([*limit, f"{sys.executable} {what} {ending}"])
-    told = run_to_end("sh", "-c", line)
-    assert told.returncode == status
-    assert told.stdout.startswith(out) and bool(told.stdout) == bool(out)
-    assert told.stderr.startswith(err)
-    assert "Traceback" not in told.stderr
-    assert len(re.findall("^error: ", told.stderr, re.MULTILINE)) == (status != 0)
-
-
 @cases("text, shown")
 def test_what_a_model_says_moves_no_cursor(text, shown):
     assert printable(text) == shown
-
-
-@cases("name, status", ("--help", 0), ("speed", 2), ("__init__", 2), ("../prepare_data", 2))
-def test_an_unknown_benchmark_is_told_the_known_ones_each_with_a_line(name, status):
-    result = run_to_end("bash", REPOSITORY / "scripts/benchmark.sh", name)
-    assert result.returncode == status
-    assert (f"no benchmark is named {name}" in result.stderr) == (status == 2)
-    files = {path.stem for path in (REPOSITORY / "scripts/benchmarks").glob("[!_]*.py")}
-    assert {"society", "door"} <= files
-    assert all(f"\n  {file} " in result.stdout + result.stderr for file in files)
 
 
 @dataclass

@@ -21,7 +21,6 @@ from comas.engines.policy.loading import load_response_model
 from comas.engines.policy.padded import PaddedModel
 from comas.engines.policy.weights import save_model, weight_metadata, weights_as_saved
 from comas.policy_optimization.batching import assemble
-from comas.policy_optimization.logprobs import CHUNK_SIZE
 from comas.types import TrainingSample
 
 pytestmark = pytest.mark.stack
@@ -149,24 +148,6 @@ def test_longrope_has_the_frequencies_of_the_engine_whatever_lies_beside_a_sampl
         torch.testing.assert_close(found[i, :length], expected, atol=2e-5, rtol=1e-5)
         by_itself, _ = model(assemble([sample], device=CPU, temperature=TEMPERATURE))
         torch.testing.assert_close(by_itself[0], expected, atol=2e-5, rtol=1e-5)
-
-
-def test_logits_are_there_in_pieces_and_nothing_depends_on_them(tmp_path, monkeypatch):
-    folder = save_model_type(tmp_path, "gemma3_text")
-    model = load_response_model(folder, POLICY, max_model_len=96)
-    batch = assemble(samples_of((4, CHUNK_SIZE), (9, 40)), device=CPU)
-    sizes = []
-    piece = model.head._piece
-    monkeypatch.setattr(model.head, "_piece", lambda h, *t: sizes.append(len(h)) or piece(h, *t))
-    model(batch)[0].sum().backward()
-    in_pieces = gradients(model)
-    # 552 tokens by 256, and all of them again in the backward pass.
-    assert sorted(sizes) == [40, 40, 256, 256, 256, 256]
-    model.zero_grad()
-    monkeypatch.setattr("comas.engines.policy.padded.CHUNK_SIZE", 10_000)
-    model(batch)[0].sum().backward()
-    for name, gradient in gradients(model).items():
-        torch.testing.assert_close(in_pieces[name], gradient, atol=1e-4, rtol=1e-3)
 
 
 @pytest.mark.parametrize("model_type", ["qwen3_moe", "mixtral", "gemma4_text"])

@@ -9,7 +9,6 @@ import logging
 import re
 import shutil
 import socket
-import sys
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -18,7 +17,6 @@ from typing import Any
 import pytest
 from evaluation_cases import evaluation, write
 from page_runs import add_step, discussion, served, verdicts_of, write_run
-from programs import run_to_end
 from pydantic import TypeAdapter
 from small_runs import reopened
 from tables import cases
@@ -33,7 +31,7 @@ from comas.run.pages.server import LiveServer
 from comas.run.provenance import version_of
 from comas.run.records import discussion_record
 from comas.types import Generation, Question, RewardedDiscussion
-from comas.utils.files import append_lines, is_locked, locked
+from comas.utils.files import append_lines
 from evaluation.inference_log import ANSWERS
 from evaluation.transcripts import results_source
 from evaluation.types import Answer, Call
@@ -290,16 +288,6 @@ def test_a_page_says_that_and_why_a_run_stopped_early(followed, error, reason):
         with directory.models_folder(2):
             directory.note_num_steps(2)
     assert news_since(mark(live), live)["live"]["progress"] == "ended after step 2 of 2"
-
-
-def test_a_lock_is_seen_from_another_process_and_asking_does_not_take_it(tmp_path):
-    ask = "import sys; from pathlib import Path; from comas.utils.files import is_locked; "
-    ask = [sys.executable, "-c", ask + "sys.exit(is_locked(Path(sys.argv[1])))", str(tmp_path)]
-    assert not is_locked(tmp_path)
-    with locked(tmp_path, remedy=""):
-        assert is_locked(tmp_path)  # which must not lose it
-        assert run_to_end(*ask).returncode == 1
-    assert run_to_end(*ask).returncode == 0
 
 
 @cases("domain, gold, answer, is_near")

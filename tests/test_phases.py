@@ -115,7 +115,7 @@ def one_step(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(launch, "RolloutActor", rollout)
         patch.setattr(launch, "PolicyActor", policy)
-        patch.setattr(ray, "init", partial(ray.init, num_gpus=2, num_cpus=8))
+        patch.setattr(ray, "init", partial(ray.init, num_gpus=2, num_cpus=1))
         with Agents(config, models=list("abcd"[:num_policies]), device="cuda") as agents:
             agents.load_checkpoint(log.parent / "checkpoint", step=3)
             agents.sync_weights()

@@ -467,16 +467,6 @@ def test_without_a_pass_beforehand_the_mismatch_is_that_of_the_first_optimiser_s
     assert stats.num_tokens == sum(len(row) for row in exact)
 
 
-@in_one_step_or_several
-def test_exact_rollout_logprobs_give_the_update_of_recomputed_ones(qwen2, train_batch_size):
-    samples = sampled_with(logprobs_of(make_trainer(qwen2), make_samples()))
-    recomputed, found = (
-        updated_weights(qwen2, samples, train_batch_size=train_batch_size, algorithm=algorithm)
-        for algorithm in (REINFORCE_PP, ReinforcePP(rollout_correction="ratio"))
-    )
-    assert largest_difference(recomputed, found) < 1e-6
-
-
 @pytest.mark.parametrize("name", ["qwen2", "gemma3"])
 def test_logprobs_are_those_at_the_temperature_of_each_agent(qwen2, name):
     model, temperatures = qwen2.parent / name, [1.3, 0.7]

@@ -11,14 +11,13 @@ from typing import Any
 import pytest
 import scripted_agents
 from scripted_agents import KilledAgents, ScriptedAgents
-from small_runs import QUICKSTART, record, reopened, write_records
-from tables import cases
+from small_runs import QUICKSTART, record, write_records
 
 from comas import __main__ as command
 from comas.config.errors import ConfigError
 from comas.preflight.configuration import load_config
 from comas.reproduction.results import read_result
-from comas.run import RunDirectory, bookkeeping
+from comas.run import bookkeeping
 from comas.run.pages.run_report import report_source
 from comas.run.records import read_rows
 from comas.run.status import BEST, trained_steps
@@ -37,29 +36,8 @@ def test_a_best_that_cannot_be_kept_is_refused_with_the_remedy():
         config(f"training.keep_best={ACCURACY}", *intervals)
 
 
-def keeping_run(tmp_path: Path, values: Sequence[float]) -> Path:
-    """Make a run with a validation and a checkpoint per step, of which the newest is kept."""
-    settings = ["training.keep_checkpoints=1", f"training.keep_best={ACCURACY}"]
-    with RunDirectory.create(config(f"saves={tmp_path}", *settings)) as run:
-        for step, value in enumerate(values):
-            run.log_metrics(step, {ACCURACY: value})
-            if step:
-                with run.checkpoint_folder(step) as folder:
-                    (folder / "state").write_text(str(step))
-    return run.path
-
-
 def kept(run: Path) -> list[str]:
     return sorted(path.name for path in (run / "checkpoints").iterdir())
-
-
-def test_the_best_checkpoint_is_kept_beside_the_newest(tmp_path):
-    path = keeping_run(tmp_path, [0.1, 0.2, 0.6, 0.4, 0.5])
-    assert kept(path) == ["step_0002", "step_0004"]
-    with reopened(path) as run:
-        assert run.best_checkpoint() == (2, path / "checkpoints/step_0002")
-        found = run.latest_checkpoint()
-        assert found is not None and found[0] == 4
 
 
 ACCURACIES = [0.1, 0.2, 0.5, 0.7, 0.6, 0.7, 0.5]
@@ -180,18 +158,3 @@ def test_a_best_metric_that_no_validation_gives_ends_the_run_at_its_start(saves,
     asked = [*SETTINGS, "name=unknown", "training.keep_best=validation/accuracy/choice"]
     with pytest.raises(ValueError, match=f"names validation/accuracy/choice, .*give {ACCURACY}, "):
         play(monkeypatch, [f"saves={saves}", *asked])
-
-
-@pytest.mark.stack
-@cases("error, status", (ValueError("the model is gone"), 1), (KeyboardInterrupt(), 130))
-def test_a_run_that_ended_early_has_a_report_that_says_so(saves, monkeypatch, error, status):
-    def fail(*_: Any) -> None:
-        raise error
-
-    monkeypatch.setattr(command, "train", fail)
-    name = f"early{status}"
-    arguments = [str(QUICKSTART), f"saves={saves}", f"name={name}", "cluster.device=cpu"]
-    assert command.main(arguments) == status
-    [path] = saves.glob(f"*-{name}")
-    assert (path / "report.html").stat().st_size > 10_000
-    assert (str(error) or "interrupted") in report_source(path).notes[0]

@@ -304,13 +304,6 @@ def test_what_cannot_be_asked_is_told_soon(caplog, arguments, said):
     assert time.monotonic() - began < 20
 
 
-@cases("text", "abc", "[1]", "1")
-def test_what_is_sent_besides_is_a_json_object(text, capsys):
-    with pytest.raises(SystemExit):
-        main(["--base-url", NOBODY, QUESTION, "--extra-body", text])
-    assert f"{text} is not a JSON object like " in capsys.readouterr().err
-
-
 def test_the_command_asks_an_endpoint_and_ends_with_the_answer(capsys):
     with ScriptedServer(model) as server:
         assert main(["--base-url", server.base_url, "--name", "agent_0", QUESTION]) == 0

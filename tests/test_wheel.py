@@ -89,8 +89,6 @@ def test_it_starts_from_any_folder(comas, tmp_path):
     assert found.count(str(comas.parents[1])) == 2
     told = start(comas, "train", "--dry-run", "configs/quickstart.yaml", folder=tmp_path)
     assert "dry run: no errors" in told
-    chosen = start(comas, "train", "--dry-run", folder=tmp_path)
-    assert "Training the quick-start society of tiny agents (configs/quickstart.yaml)" in chosen
     assert list(tmp_path.iterdir()) == []
     write_records(tmp_path / "mine.jsonl", [record(1)])
     checked = start(comas, "check-data", "mine.jsonl", folder=tmp_path)

@@ -24,12 +24,12 @@ from scripts.golden_run import compare
 
 pytestmark = pytest.mark.stack
 
-STEPS, BATCH = 2, 120
+STEPS, BATCH = 2, 80
 SETTINGS = (
     *(f"training.num_steps={STEPS}", f"rollout.batch_size={BATCH}"),
     *("training.save_every=1", "training.validate_every=2"),
 )
-"""Short, but with every event of a long run; and 480 solutions in a step."""
+"""Short, but with every event of a long run; and 320 solutions in a step."""
 LONGER = (
     *("training.num_steps=6", "training.save_every=2", "training.validate_every=3"),
     *("validation.num_questions=30", "validation.discussions=true"),

@@ -1,12 +1,9 @@
-"""The rollout package: settings, requests, sending weights.
-
-Cases on real vLLM engines are in rollout_engine_cases.py, which one test runs.
-"""
+"""Settings, requests and sending weights of rollout engines, without a real one;
+test_rollout.py runs them, as it does rollout_engine_cases.py."""
 
 import asyncio
 import os
 import stat
-import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -18,7 +15,6 @@ import pytest
 import ray
 import torch
 from builders import request
-from programs import run_to_end
 from tables import cases
 from tiny_models import END_OF_TURN, byte_tokenizer
 from vllm.distributed.weight_transfer import ParamMeta, WeightSource
@@ -277,15 +273,6 @@ def test_the_workers_of_every_engine_have_ranks_of_their_own(monkeypatch):
         said = call("update", "init_weight_transfer_engine", init_info=info)
         assert actor.call.remote.mock_calls == [said]
     assert waited.mock_calls == [call(["a", "b"])]
-
-
-@cases("tier", "not slow", pytest.param("slow", marks=pytest.mark.slow))
-def test_the_cases_on_real_engines_hold_in_a_process_of_their_own(tier):
-    file = Path(__file__).with_name("rollout_engine_cases.py")
-    environment = os.environ | engine_environment("cpu")
-    command = [sys.executable, "-m", "pytest", "--color=no", "-n0", "-m", tier, file]
-    result = run_to_end(*command, env=environment, cwd=file.parents[1], timeout=600)
-    assert result.returncode == 0, result.stdout + result.stderr
 
 
 class TransformedExperts(QuantizeMethodBase):
