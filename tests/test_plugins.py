@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from builders import discussion, turn
+import torch
+from builders import discussion, sample, turn
 from programs import run_to_end
 from ray.exceptions import RayTaskError
 from small_runs import QUICKSTART, REPOSITORY, rows_of, save_checkpoint, tiny_settings, written
@@ -19,12 +20,15 @@ from comas import __main__ as command
 from comas.__main__ import main
 from comas.config import ConfigError
 from comas.config.plugins import PluginError, Registry, adopt_texts, digest_of
-from comas.config.schema import Config
+from comas.config.schema import Config, Custom
 from comas.data import QuestionSet
 from comas.engines.cluster.supervision import EngineError
 from comas.interaction.criticism import CRITICISMS
 from comas.interaction.schedules import SCHEDULES
 from comas.policy_optimization import ADVANTAGE_ESTIMATORS
+from comas.policy_optimization.advantages import compute_advantages
+from comas.policy_optimization.batching import StepTotals
+from comas.policy_optimization.losses import Targets, policy_loss
 from comas.preflight.checks import errors_of
 from comas.preflight.configuration import load_config
 from comas.preflight.plugins import PLUGIN_KEYS, check_plugins, user_sources
@@ -186,6 +190,27 @@ def test_what_ends_or_misreturns_is_told_before_a_run(tmp_path, key, definition,
     [error] = plugin_errors("algorithm.name=custom", f"{key}={name}")
     assert key.partition(".")[0] in error or "other.py, line" in error
     assert said in error
+
+
+@pytest.mark.parametrize("returned", ["None", "inputs.advantages", "inputs.logprobs.sum()"])
+def test_a_loss_returns_one_value_for_each_token(tmp_path, returned):
+    path = written(tmp_path / "mine.py", f"def x(inputs):\n    return {returned}\n")
+    mask, row = torch.ones(2, 3, dtype=torch.bool), torch.zeros(2, 1)
+    targets = Targets(mask, row, row, None, None, row)
+    algorithm, totals = Custom(loss=f"{path}:x"), StepTotals(6, 2, 3, 1)
+    with pytest.raises(ValueError, match=r"algorithm\.loss=.* one loss for each token, \[2, 3\]"):
+        policy_loss(row.expand(2, 3), targets=targets, totals=totals, algorithm=algorithm)
+
+
+@pytest.mark.parametrize("returned", ["None", "inputs.rewards", "inputs.rewards[:, None]"])
+def test_an_estimator_returns_one_advantage_for_each_token(tmp_path, returned):
+    path = written(tmp_path / "mine.py", f"def x(inputs):\n    return {returned}\n")
+    mask, algorithm = torch.ones(2, 3, dtype=torch.bool), Custom(estimator=f"{path}:x")
+    said = r"algorithm\.estimator=.* one advantage for each token, \[2, 3\]"
+    with pytest.raises(ValueError, match=said):
+        compute_advantages(
+            [sample()] * 2, mask=mask, log_ratios=0.0 * mask, algorithm=algorithm, memory={}
+        )
 
 
 def test_workers_judge_with_the_text_that_this_process_has_read(tmp_path):

@@ -79,10 +79,7 @@ def teach(cold_start: ColdStart, *, device: torch.device) -> None:
 
 def learn(model: ResponseModel, lessons: Sequence[Lesson], *, seed: int) -> Iterator[float]:
     """Train on all lessons for ``NUM_EPOCHS``, shuffled; yields each step's loss, minus the mean
-    log-prob of its response tokens.
-
-    Raises RuntimeError when it is not finite.
-    """
+    log-prob of its response tokens. Raises RuntimeError when it is not finite."""
     language_model = model.language_model
     settings = recipe(language_model.config.get_text_config().hidden_size)
     rng = Random(seed)

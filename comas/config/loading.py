@@ -46,10 +46,8 @@ def load(
 ) -> Schema:
     """Read ``path``, after the files that it is based on, and ``overrides`` (``section.key=value``,
     values in YAML), then ``check`` the result. Later settings win; naming another type of a section
-    drops earlier settings of keys that this type does not have.
-
-    Raises ConfigError with all errors at once.
-    """
+    drops earlier settings of keys that this type does not have. Raises ConfigError with all errors
+    at once."""
     config, errors = read(schema, path, overrides, check=check)
     if errors:
         raise ConfigError(errors)
