@@ -33,8 +33,9 @@ _EITHER = re.compile(r"(?!.*\b(?:not?|wait)\b)[^.?!\d]*\bor\b[^.?!\d]*", re.DOTA
 
 class _Box(NamedTuple):
     start: int
-    content_start: int
-    content_end: int
+    end: int
+    """End of its content."""
+    content: str
 
 
 def last_boxed(response: str) -> str | None:
@@ -44,21 +45,21 @@ def last_boxed(response: str) -> str | None:
     ``\fbox{...}`` and ``\boxed 5`` are boxes too.
     """
     boxes = _filled(response)
-    return _content(response, boxes[-1]) if boxes else None
+    return boxes[-1].content if boxes else None
 
 
 def last_plainly_boxed(response: str) -> str | None:
     r"""Return the content of the last ``\boxed{...}``, None if it is empty or missing: the rule
     that published results and data sets were made with."""
     boxes = _boxes(response, _PLAIN_TOKEN)
-    return _content(response, boxes[-1]) or None if boxes else None
+    return boxes[-1].content or None if boxes else None
 
 
 def last_boxed_list(response: str) -> str | None:
     r"""Do what ``last_boxed`` does, but read boxes joined by a comma, "and" or "or" as one list:
     ``"so \boxed{2} or \boxed{5}"`` gives ``"2 or 5"``."""
     boxes = _joined(response)
-    contents = dict.fromkeys(_content(response, box) for box in boxes)
+    contents = dict.fromkeys(box.content for box in boxes)
     return (" or " if _is_choice(response, boxes) else ", ").join(contents) or None
 
 
@@ -66,7 +67,7 @@ def last_alternatives(response: str) -> list[str]:
     r"""Return the boxes of ``last_boxed_list`` if joined by "or", else empty: ``\boxed{1/2} or
     \boxed{0.5}`` may be one answer in two forms."""
     boxes = _joined(response)
-    return [_content(response, box) for box in boxes] if _is_choice(response, boxes) else []
+    return [box.content for box in boxes] if _is_choice(response, boxes) else []
 
 
 def _joined(response: str) -> list[_Box]:
@@ -78,13 +79,13 @@ def _joined(response: str) -> list[_Box]:
 
 
 def _is_choice(response: str, boxes: list[_Box]) -> bool:
-    joints = (response[a.content_end : b.start] for a, b in pairwise(boxes))
+    joints = (response[a.end : b.start] for a, b in pairwise(boxes))
     return any(re.search(r"or\b|/|\\vee", joint, re.IGNORECASE) for joint in joints)
 
 
 def _filled(response: str) -> list[_Box]:
     """Return all boxes except empty ones."""
-    return [box for box in _boxes(response) if not _PLACEHOLDER.fullmatch(_content(response, box))]
+    return [box for box in _boxes(response) if not _PLACEHOLDER.fullmatch(box.content)]
 
 
 def _boxes(response: str, token_pattern: re.Pattern[str] = _TOKEN) -> list[_Box]:
@@ -93,23 +94,20 @@ def _boxes(response: str, token_pattern: re.Pattern[str] = _TOKEN) -> list[_Box]
     opened: list[re.Match[str]] = []
     for token in token_pattern.finditer(response):
         if token["bare"]:
-            end = token.start("bare") + len(token["bare"].rstrip(" .,;:\t"))
-            boxes.append(_Box(token.start(), token.start("bare"), end))
+            content = token["bare"].rstrip(" .,;:\t")
+            boxes.append(_Box(token.start(), token.start("bare") + len(content), content.strip()))
         elif token["box"] or token["open"]:
             opened.append(token)
         elif token["close"] and opened:
             opening = opened.pop()
             is_innermost = not boxes or boxes[-1].start < opening.start()
             if opening["box"] and is_innermost:
-                boxes.append(_Box(opening.start(), opening.end(), token.start()))
+                content = response[opening.end() : token.start()].strip()
+                boxes.append(_Box(opening.start(), token.start(), content))
     return boxes
 
 
-def _content(response: str, box: _Box) -> str:
-    return response[box.content_start : box.content_end].strip()
-
-
 def _are_joined(response: str, box: _Box, following: _Box) -> bool:
-    between = response[box.content_end + 1 : following.start]
+    between = response[box.end + 1 : following.start]
     is_short = len(between) <= _MAX_JOINT_CHARS
     return is_short and any(joint.fullmatch(between) for joint in (_JOINT, _EITHER))
