@@ -309,7 +309,7 @@ def is_balanced(text: str) -> bool:
 
 
 def _depths(text: str, *, braces: bool = True) -> list[int]:
-    """The number of brackets around each character; ``braces=False`` does not count braces."""
+    """Return the number of brackets around each character; ``braces=False`` ignores braces."""
     depths = [0] * (len(text) + 1)
     depth = position = 0
     for token in _BRACKET.finditer(text):

@@ -211,7 +211,7 @@ def _prepare_worker(isolation: Isolation, plugin_texts: Mapping[str, str]) -> No
 
 
 def _die_with_forkserver() -> None:
-    """End with the forkserver, even within an item. It ends when its alive pipe is closed, which
-    Python gives to every worker and not only to the pool's owner."""
+    """End with the forkserver, even within an item. Closes this worker's copy of the pipe by which
+    the pool's owner keeps the forkserver alive."""
     os.close(forkserver._forkserver._forkserver_alive_fd)  # type: ignore[attr-defined]
     end_with_parent()
