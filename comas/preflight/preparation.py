@@ -166,20 +166,18 @@ def _find_machine(config: Config, checks: Checks) -> Machine:
     in_all = gpus_in_all(plan_policy(config, device="cuda"), len(config.families))
     if (address := cluster_address()) is not None:
         find = partial(cluster_machine, config, address)
-        found = checks.find(f"Ray at {address}", "", find, show=_on_each_node)
+        found = checks.find(
+            f"Ray at {address}",
+            "",
+            find,
+            show=lambda node: f"{node.num_gpus} GPUs, {in_words(node.host_bytes)} on a node",
+        )
         return found or imagined_machine(in_all)
     num_gpus = count_gpus()
     device = choose_device(config.cluster.device, num_gpus=num_gpus)
     checks += check_device(config, device, num_gpus=num_gpus)
     is_imagined = device == "cuda" and num_gpus == 0
     return imagined_machine(in_all) if is_imagined else describe_machine(device)
-
-
-def _on_each_node(machine: Machine) -> str:
-    """``8 GPUs of 79.0 GiB and 1000.0 GiB of memory on a node``"""
-    gpus = f"{machine.num_gpus} GPUs of {in_words(machine.gpu_bytes)} and "
-    host = f"{in_words(machine.host_bytes)} of memory on a node"
-    return host if machine.device == "cpu" else f"{gpus}{host}"
 
 
 def check_device(config: Config, device: Device, *, num_gpus: int) -> list[Check]:
