@@ -51,10 +51,6 @@ class ColdStart:
     def is_done(self) -> bool:
         return Path(self.folder).is_dir()
 
-    @property
-    def longest(self) -> int:
-        return max(len(prompt) + len(response) for prompt, response in self.lessons)
-
     def __str__(self) -> str:
         if self.is_done:
             return f"taught before: {Path(self.folder).name}"
