@@ -15,10 +15,10 @@ from comas.config import config_as_yaml, load
 from comas.config.errors import ConfigError
 from comas.preflight.configuration import load_config
 from comas.reproduction import __main__ as reproduction
-from comas.reproduction.figure import figure
-from comas.reproduction.intervals import interval
 from comas.reproduction.report import (
     comparison_table,
+    figure,
+    interval,
     rises_more,
     share_table,
     shares_of_gain,

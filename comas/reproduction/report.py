@@ -1,20 +1,33 @@
-"""The report of a study: what changed in each experiment, compared with a reference."""
+"""The report of a study: what changed in each experiment, compared with a reference.
+
+Runs with the same seed begin with the same agents and questions, so they are compared seed by
+seed. Only an interval that excludes zero is a finding.
+"""
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
+from math import ceil, inf, sqrt
 from pathlib import Path
 from statistics import fmean, stdev
+from typing import NamedTuple
+from xml.sax.saxutils import escape
 
-from comas.reproduction.figure import figure
-from comas.reproduction.intervals import Interval, interval
+from scipy.special import stdtrit
+
 from comas.reproduction.results import Record, Results, paired_runs
 from comas.reproduction.study import Study
 from comas.run.metrics.meanings import as_regex, meanings
 from comas.utils.files import write_text
 
 REPORT, FIGURE = "report.md", "figure.svg"
+CONFIDENCE = 0.95
+DIGITS = 9
+"""Differences are rounded to these, so that floating-point errors do not tell equal ones apart."""
+LEFT, WIDTH, ROW, TOP = 190, 420, 22, 34
+"""Pixels: space for names, width of the axis, height of a row, space above the first."""
+GRID = 10
 LEGEND = """\
 Means over seeds ± their standard deviation, at the beginning and at the end of a run; and how much
 more a metric rose than in {reference} with the same seed, with the 95 % interval of the mean
@@ -23,6 +36,37 @@ LEGEND_OF_SHARES = """\
 The rise as a share of that under {bound} with the same seed, in percent: the mean over seeds, its
 95 % interval (Student's t), and an interval that holds for all experiments at once (Bonferroni).
 Experiments are left out if {bound} gains nothing with one of their seeds."""
+
+
+class Interval(NamedTuple):
+    mean: float
+    low: float
+    high: float
+
+    @property
+    def excludes_zero(self) -> bool:
+        """True if the interval excludes zero. One without width does not count: differences are
+        multiples of one question in a few hundred, and may be equal by chance."""
+        return self.low < self.high and (self.low > 0 or self.high < 0)
+
+    def __str__(self) -> str:
+        return f"{self.mean:+.1f} [{self.low:+.1f}, {self.high:+.1f}]"
+
+
+def interval(differences: Sequence[float], *, num_comparisons: int = 1) -> Interval:
+    """Return the two-sided 95 % interval of the mean (Student's t), infinite for one difference.
+    ``num_comparisons`` widens it so that all of them hold at once (Bonferroni).
+
+    Example: 1, 2, 3 have the mean 2, the standard deviation 1 and t(0.975, 2) = 4.303, so the
+    interval is 2 ± 4.303 / sqrt(3): -0.484 to 4.484.
+    """
+    differences = [round(each, DIGITS) + 0.0 for each in differences]  # + 0.0: -0.0 becomes 0.0
+    mean, num = fmean(differences), len(differences)
+    if num < 2:
+        return Interval(mean, -inf, inf)
+    quantile = float(stdtrit(num - 1, 1 - (1 - CONFIDENCE) / 2 / num_comparisons))
+    half = quantile * stdev(differences) / sqrt(num)
+    return Interval(mean, mean - half, mean + half)
 
 
 def write_report(study: Study, results: Results, records: Sequence[Record], target: Path) -> Path:
@@ -183,3 +227,45 @@ def _origin(study: Study, results: Results, records: Sequence[Record]) -> str:
         + (f" Of seed {', '.join(apart)} only runs on one machine are compared." if apart else "")
         + (f" **Not finished: {'; '.join(missing)}.**" if missing else "")
     )
+
+
+def figure(values: Mapping[str, Sequence[float]], *, title: str) -> str:
+    """Return an SVG image with a row per experiment: a dot for each of its ``values`` (percent), a
+    vertical line at the mean, and a horizontal one for the 95 % interval (Student's t).
+
+    The axis spans multiples of ``GRID`` around all dots; intervals may exceed it.
+
+    Example: if the values are 42 and 88, 40 is at ``LEFT`` and 90 at ``LEFT + WIDTH`` pixels.
+    """
+    every = [value for each in values.values() for value in each]
+    low = int(min(every) // GRID) * GRID
+    high = max(low + GRID, ceil(max(every) / GRID) * GRID)
+    height = TOP + ROW * len(values) + 10
+
+    def x(value: float) -> float:
+        return round(LEFT + WIDTH * (min(max(value, low), high) - low) / (high - low), 1)
+
+    def line(ends: Sequence[float], ys: Sequence[int], color: str) -> str:
+        return (
+            f'<line x1="{x(ends[0])}" x2="{x(ends[-1])}" y1="{ys[0]}" y2="{ys[-1]}" '
+            f'stroke="{color}" stroke-width="2"/>'
+        )
+
+    parts = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {LEFT + WIDTH + 30} {height}" '
+        'font-family="sans-serif" font-size="12">',
+        '<rect width="100%" height="100%" fill="white"/>',
+        f'<text x="8" y="14" font-weight="bold">{escape(title)}</text>',
+    ]
+    for tick in range(low, high + 1, GRID):
+        parts.append(line([tick], [TOP, height - 6], "#eee"))
+        parts.append(f'<text x="{x(tick)}" y="{TOP - 4}" text-anchor="middle">{tick}</text>')
+    for number, (name, each) in enumerate(values.items()):
+        y = TOP + ROW * number + ROW // 2
+        parts.append(f'<text x="{LEFT - 8}" y="{y + 4}" text-anchor="end">{escape(name)}</text>')
+        mean, *ends = interval(each)
+        if len(each) > 1:
+            parts.append(line(ends, [y], "#15c"))
+        parts.append(line([mean], [y - 6, y + 6], "#15c"))
+        parts += [f'<circle cx="{x(v)}" cy="{y}" r="3" fill="#e62" opacity="0.6"/>' for v in each]
+    return "\n".join([*parts, "</svg>"]) + "\n"

@@ -103,18 +103,14 @@ def _check(run: PlannedRun) -> None:
         if new != "null" or key not in SETTLED
     ]
     origin, _ = seals.read_origin(folder, None)
+    # Of the user's own plug-ins and prompts; a run records the commit of the package.
     changed += [
         f"{name}: {old} -> {new}"
         for name, (old, new) in (seals.edits(folder, origin) if origin else {}).items()
-        if _is_users_own(Path(name))
+        if Path(name).is_absolute() and not Path(name).is_relative_to(REPOSITORY / "comas")
     ]
     if changed:
         raise ValueError(f"{folder} was made with other settings ({'; '.join(changed)}); {remedy}")
-
-
-def _is_users_own(path: Path) -> bool:
-    """True for plug-ins and prompts outside of the package, whose commit a run records."""
-    return path.is_absolute() and not path.is_relative_to(REPOSITORY / "comas")
 
 
 def make_runs(runs: Sequence[PlannedRun], *, metric: str) -> None:

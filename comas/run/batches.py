@@ -80,12 +80,13 @@ class Batches:
         self._sample = sample
         self._lead = lead
         self._num_steps = num_steps
-        after, folder = checkpoint or (0, None)
-        self._waiting = deque(
-            Batch(**vars(saved), wait_for_verdicts=verify(_discussions(saved.rewards)))
-            for saved in _read_ahead(folder)
-        )
-        self._last = after + len(self._waiting)
+        self._waiting: deque[Batch] = deque()
+        self._last, folder = checkpoint or (0, None)
+        if folder is not None and (folder / AHEAD).exists():
+            for saved in read_json(folder / AHEAD, _SAVED, remedy="Resume an earlier one"):
+                verdicts = verify([item.discussion for item in saved.rewards.discussions])
+                self._waiting.append(Batch(**vars(saved), wait_for_verdicts=verdicts))
+        self._last += len(self._waiting)
 
     def take(self, step: int) -> Batch:
         self._sample_up_to(step, done=step - 1)
@@ -110,16 +111,6 @@ class Batches:
             self._waiting.append(Batch(self._last, done, *self._sample(self._last)))
 
 
-def _read_ahead(folder: Path | None) -> list[_Saved]:
-    if folder is None or not (folder / AHEAD).exists():
-        return []
-    return read_json(folder / AHEAD, _SAVED, remedy="Resume an earlier one")
-
-
 def _in_json(value: object) -> list[Any] | str:
     """Encode an array as a list, and other values in a question's columns as text."""
     return list(value) if isinstance(value, array) else str(value)
-
-
-def _discussions(rewards: Rewards) -> list[Discussion]:
-    return [item.discussion for item in rewards.discussions]

@@ -100,7 +100,7 @@ class RequestOptions:
     concurrency: int = 32
     """Maximum number of requests in flight, over all tasks and models."""
     timeout_s: float = 600.0
-    """Time limit per attempt at a reply."""
+    """How long a server may be silent during an attempt at a reply."""
     num_retries: int = 6
     """Retries after a lost connection, a timeout, or a status of 408, 409, 429 or 5xx. The openai
     client waits half a second at first, then longer, or as Retry-After says."""

@@ -72,12 +72,6 @@ def end_processes(*, variable: str, value: str) -> None:
     _kill(slow)
 
 
-def end_process(pid: int) -> None:
-    """Kill one process, if it still exists."""
-    with suppress(psutil.NoSuchProcess):
-        _kill([psutil.Process(pid)])
-
-
 def _started_with(variable: str, value: str) -> Iterator[psutil.Process]:
     """Yield other processes with this variable, except this one's own resource tracker."""
     for process in psutil.process_iter(["environ", "ppid"]):
