@@ -80,7 +80,6 @@ def grade_folder(
         benchmark=folder.parent.name,
         setup=folder.name,
         seeds=tuple(seeds),
-        num_tasks=len(tasks),
         num_asked=len(asked),
         num_done=len(judged),
         num_failures=len(failures & asked.keys() - judged.keys()),

@@ -99,7 +99,6 @@ class Evaluation:
     benchmark: str
     setup: str
     seeds: tuple[int, ...]
-    num_tasks: int
     num_asked: int
     """Tasks times seeds, the denominator of accuracy."""
     num_done: int

@@ -38,7 +38,6 @@ def evaluation(
         benchmark=name,
         setup=setup,
         seeds=seeds,
-        num_tasks=num_tasks,
         num_asked=len(answers),
         num_done=sum(answer.strict is not None for answer in answers),
         num_failures=num_failures,

@@ -19,6 +19,8 @@ UNREADABLE = "unreadable"
 """Sign in place of a missing score."""
 
 DISCUSSIONS = "discussions"
+MAX_FEATURED = 5
+"""Discussions in which rewards and verdicts disagree that a report shows."""
 NEAR = f"within {RELATIVE_TOLERANCE * 100:g} %"
 """Sign of a solution that is correct only within the tolerance for decimal numbers."""
 
@@ -98,7 +100,7 @@ def thread_of(record: Record, *, step: int, is_scored: bool = True) -> Thread:
     )
 
 
-def disagreements(run: Path, *, limit: int = 5) -> list[Thread]:
+def disagreements(run: Path) -> list[Thread]:
     """Return the latest discussions in which the reward of a solution contradicts its verdict, at
     most one per question."""
     found: dict[str, Thread] = {}
@@ -106,9 +108,9 @@ def disagreements(run: Path, *, limit: int = 5) -> list[Thread]:
         for thread in read_threads(step, path):
             if any(map(_is_contradicted, thread.turns)):
                 found.setdefault(thread.question_key, thread)
-        if len(found) >= limit:
+        if len(found) >= MAX_FEATURED:
             break
-    return list(found.values())[:limit]
+    return list(found.values())[:MAX_FEATURED]
 
 
 def _is_contradicted(turn: PageTurn) -> bool:

@@ -20,7 +20,7 @@ from comas.run.pages.page import Details, PageSource, PageTable, write_page
 from comas.run.provenance import PACKAGES, commit_of, read_processes, version_of
 from comas.run.records import LOG, METRICS, VALIDATIONS, Row, read_rows, read_warnings
 from comas.run.seals import CONFIG
-from comas.run.status import end_of
+from comas.run.status import best_step, end_of
 from comas.utils.files import from_here, read_lines
 from comas.utils.invocation import start_of
 
@@ -53,13 +53,16 @@ def report_source(run: Path) -> PageSource:
             f"{run} is not a run directory, as it has no metrics.jsonl. Try saves/latest"
         )
     rows, config = rounded_rows(run), kept_config(run)
-    worth_a_look = disagreements(run)
+    worth_a_look, metric = disagreements(run), config.training.keep_best
+    result = result_in_words(rows, num_questions=partial(num_questions, run))
+    if metric is not None and (best := best_step(rows, metric)) is not None:
+        result += f" {metric} was best after step {best}."
     return PageSource(
         name=run.resolve().name,
         path=str(from_here(run)),
         threads=worth_a_look,
         rows=rows,
-        result=result_in_words(rows, num_questions=partial(num_questions, run)),
+        result=result,
         notes=notes_on(run, rows),
         tables=[settings_table(config), versions_table(run)],
         featured=[thread.id for thread in worth_a_look],
