@@ -14,11 +14,7 @@ list_benchmarks() {
 # Of the benchmark that is named, or of all.
 usage() {
   if [[ -n "$name" ]]; then
-    local files=("$benchmarks/$name.py")
-    if grep -q '(Repeated)' "${files[@]}"; then
-      files+=("$benchmarks/_turns.py")
-    fi
-    print_help "${files[@]}"
+    print_help "$benchmarks/$name.py"
     return
   fi
   cat <<'USAGE'

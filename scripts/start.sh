@@ -46,7 +46,7 @@ print_help() {
   awk '
     NR == 1 { sub(/^"""/, ""); in_text = 1 }
     in_text { in_text = !sub(/"""$/, ""); if (in_text || $0) print; next }
-    /^class (Arguments|Repeated)[(:]/ {
+    /^class Arguments[(:]/ {
       if (!num_classes++) print "\nKeys and their defaults:"
       in_keys = 1
       is_new = 0

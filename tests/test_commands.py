@@ -10,6 +10,7 @@ from pkgutil import resolve_name
 
 import pytest
 from programs import run_to_end
+from scripts.benchmarks._turns import Report, take_turns
 from small_runs import REPOSITORY
 from tables import case_file, cases
 
@@ -17,7 +18,6 @@ from comas.commands import MAINS, start
 from comas.utils.invocation import SCRIPTS, help_of, of_checkout, start_of
 from comas.utils.terminal import printable
 from evaluation.models import find_target
-from scripts.benchmarks._turns import Report, take_turns
 from scripts.command import read_arguments
 
 OTHER_MAINS = case_file("commands")["OTHER_MAINS"]
