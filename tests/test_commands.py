@@ -5,12 +5,10 @@ import shutil
 import subprocess
 import sys
 from dataclasses import dataclass
-from functools import partial
 from pkgutil import resolve_name
 
 import pytest
 from programs import run_to_end
-from scripts.benchmarks._turns import Report, take_turns
 from small_runs import REPOSITORY
 from tables import case_file, cases
 
@@ -138,23 +136,3 @@ def test_a_benchmark_reads_its_keys_and_names_them_where_one_is_wrong(monkeypatc
         read("--help")
     said = "Measures nothing.\nKeys and their defaults:\n  num=3\n  path=None\n"
     assert capsys.readouterr().out == said
-
-
-@cases("at_least, status, verdict", (2.0, 0, "reached"), (2.1, 1, "MISSED"))
-def test_ways_take_turns_and_a_missed_mark_of_their_ratio_is_the_exit_status(
-    capsys, at_least, status, verdict
-):
-    seconds, taken = iter((2.0, 1.0, 4.0, 6.0, 9.0, 3.0)), []
-    ways = {name: partial(taken.append, name) for name in ("one", "other")}
-    turns = take_turns(ways, repeats=3, measure=lambda way: way() or {"seconds": next(seconds)})
-    assert taken == ["one", "other", "other", "one", "one", "other"]
-    report = Report()
-    report.add("Two ways", turns)
-    report.add_ratio(turns, "one", "other", at_least=at_least)
-    assert report.end() == status
-    heading, _, one, other, ratio = capsys.readouterr().out.splitlines()
-    assert heading == "Two ways; median of 3"
-    assert one.split() == ["one", "6"] and other.split() == ["other", "3"]
-    # Ratios 2, 1.5 and 3; not 6 / 3.
-    told = f"2.00 x (1.50 to 3.00) (at least {at_least:g}: {verdict})"
-    assert ratio == f"one : other, seconds: {told}"
