@@ -109,6 +109,7 @@ def test_a_response_ends_where_an_engine_stops(tmp_path, said, end):
     assert encoder.encode_response("71")[2:] == [end]
 
 
+@pytest.mark.stack
 def test_two_prompts_are_answered_greedily_as_was_shown():
     model = random_model("untied", seed=0)
     model.set_attn_implementation(PACKED)

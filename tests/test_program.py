@@ -314,7 +314,17 @@ HOSTILE: dict[str, tuple[Callable[[str], Any], str]] = {
 }
 
 
-@pytest.mark.parametrize("harm", HOSTILE)
+SECONDS = pytest.mark.stack
+"""Of what waits for seconds, which is no quick test."""
+
+
+@pytest.mark.parametrize(
+    "harm",
+    [
+        pytest.param(harm, marks=[SECONDS] * ("within" in fault))
+        for harm, (_, fault) in HOSTILE.items()
+    ],
+)
 def test_a_program_harms_its_own_discussion_and_what_it_wrote_stands(monkeypatch, caplog, harm):
     do, fault = HOSTILE[harm]
 
@@ -436,7 +446,9 @@ def test_a_command_has_the_question_and_its_key_and_not_the_runs_environment(mon
     [
         ("ask('x'); raise SystemExit('no more')", "it ended with status 1: no more"),
         ("ask('x'); os.kill(os.getpid(), 9)", "it ended with status -9: it says nothing"),
-        ("ask('x'); import time; time.sleep(60)", "it did not end within 2 s"),
+        pytest.param(
+            "ask('x'); import time; time.sleep(60)", "it did not end within 2 s", marks=SECONDS
+        ),
         ("ask('x')\nwhile True: print('flood' * 1000)", "it printed more than"),
         ("ask('x'); print('{\"agent_1\": Infinity}')", "rewards that are not finite"),
     ],

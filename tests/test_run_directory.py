@@ -147,6 +147,7 @@ def test_other_settings_need_a_word_and_are_kept_once_the_run_has_loaded(config,
 DIES = case_file("run_directory")["DIES"]
 
 
+@pytest.mark.stack
 def test_a_killed_run_frees_its_lock_and_loses_only_what_was_incomplete(config):
     command = [sys.executable, "-c", DIES, config.saves]
     with subprocess.Popen(

@@ -30,6 +30,7 @@ def results(folder: Path) -> list[str]:
     return sorted((folder / "inference.jsonl").read_text().splitlines())
 
 
+@pytest.mark.stack
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
 def test_a_run_that_ends_early_keeps_what_was_finished_and_asks_only_the_rest(tmp_path, number):
     with ScriptedServer(model, delay_s=0.02) as server:

@@ -188,6 +188,7 @@ def stand_in(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(server.subprocess, "Popen", start_stand_in)
 
 
+@pytest.mark.stack
 @pytest.mark.parametrize("number", [signal.SIGSTOP, signal.SIGKILL])
 def test_nothing_is_left_of_a_frozen_or_dead_server(model, stand_in, tmp_path, monkeypatch, number):
     monkeypatch.setattr(server, "GRACE_S", 0.2)
@@ -201,6 +202,7 @@ def test_nothing_is_left_of_a_frozen_or_dead_server(model, stand_in, tmp_path, m
     assert_gone([process, child])
 
 
+@pytest.mark.stack
 def test_what_a_server_that_is_killed_leaves_is_ended(tmp_path):
     (tmp_path / "two_processes.py").write_text(
         "import os, time\nif child := os.fork():\n    print(os.getpid(), child, flush=True)\n"
