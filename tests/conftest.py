@@ -1,8 +1,8 @@
 """Shared by all tests: their tiers, the quick-start society, and one thread for torch.
 
 Tiers (scripts/test.sh): quick tests have no marker; ``stack`` tests start engines, Ray, servers or
-many processes, or train a model; ``slow`` tests take over a minute. Using a fixture of
-``STACK_FIXTURES`` implies ``stack``.
+many processes, train a model or wait for seconds; ``slow`` tests take over a minute. Using a
+fixture of ``STACK_FIXTURES`` implies ``stack``.
 """
 
 import os

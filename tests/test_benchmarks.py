@@ -9,7 +9,6 @@ from tables import case_file, cases
 
 from comas.data.preparation import Item, LeftOut
 from comas.data.preparation.build import TRAINING_SETS
-from comas.verification import Verifier
 from comas.verification.verifiers import verify
 from evaluation.benchmarks import BENCHMARKS
 
@@ -122,13 +121,3 @@ def test_a_humaneval_program_and_its_test_may_use_what_the_prompt_defines(
     assert (
         verify("coding", f"```python\n{program}\n```", item("humaneval", **row).answer) == verdict
     )
-
-
-def test_the_reference_solutions_pass_and_others_do_not():
-    area = ROWS["humaneval"]["prompt"] + ROWS["humaneval"]["canonical_solution"]
-    golds = [item("humaneval").answer, item("mbpp").answer]
-    programs = [area, ROWS["mbpp"]["code"], "def area(r): return 1\ndef square(x): return 9"]
-    answers = [(f"```python\n{program}\n```", gold) for program in programs for gold in golds]
-    with Verifier(num_workers=2) as verifier:
-        verdicts = verifier.verify_batch([("coding", *answer) for answer in answers])
-    assert verdicts == ["correct", "wrong", "wrong", "correct", "wrong", "wrong"]

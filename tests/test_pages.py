@@ -1,6 +1,5 @@
 """The page of a run: its contents, live runs, and access to the server."""
 
-import argparse
 import base64
 import gzip
 import http.client
@@ -21,10 +20,8 @@ from pydantic import TypeAdapter
 from small_runs import reopened
 from tables import cases
 
-from comas.commands.view import read_source, steps_of
-from comas.run.pages import run_report
 from comas.run.pages.discussions import NEAR, disagreements, thread_of
-from comas.run.pages.live import LiveRun, duration, news_of, progress_in_words, seconds_left
+from comas.run.pages.live import LiveRun, news_of
 from comas.run.pages.page import PageSource, page_text
 from comas.run.pages.run_report import report_source, result_in_words, run_source
 from comas.run.pages.server import LiveServer
@@ -143,16 +140,6 @@ def test_a_page_shows_the_steps_that_are_asked_for_and_no_more_than_it_must(run,
     assert run_source(run).path == f"{run.parent.name}/{run.name}"
 
 
-def test_steps_are_ranges_that_take_no_room_and_do_not_run_backwards(tmp_path):
-    assert [step for step in range(14) if step in steps_of("1,10-12")] == [1, 10, 11, 12]
-    assert 299_999_999 in steps_of("2-300000000")
-    for text in ("5-1", "1-", "a"):
-        with pytest.raises(argparse.ArgumentTypeError, match="write steps like 1,10-12"):
-            steps_of(text)
-    with pytest.raises(ValueError, match=r"there is no folder /none [(]try saves/latest[)]$"):
-        read_source(Path("/none"), steps=None)
-
-
 def test_the_report_names_settings_versions_and_what_to_look_at(run):
     source = report_source(run)
     settings, versions = source.tables
@@ -166,13 +153,6 @@ def test_a_sentence_says_what_a_run_came_to_of_how_many_questions(measured, ques
     steps = enumerate(zip(*measured.values(), strict=True))
     rows = [{"step": 60 * i, **dict(zip(measured, of, strict=True))} for i, of in steps]
     assert result_in_words(rows, num_questions=lambda metric, step: questions) == said
-
-
-def test_the_questions_of_a_result_are_counted_where_its_answers_are_kept(run, tmp_path):
-    (run / "validations/step_0002.jsonl").write_text('{"question_id": "a"}\n' * 3)
-    for metric, count in (("validation/accuracy", 1), ("train/accuracy", 1)):
-        assert run_report.num_questions(run, metric, 2) == count
-    assert run_report.num_questions(run, "validation/accuracy", 1) == 0
 
 
 @cases("packages, version")
@@ -299,20 +279,6 @@ def test_a_verdict_that_comes_from_a_tolerance_says_so(domain, gold, answer, is_
     turns = [solution | {"response": text, "verdict": verdict}, *others]
     shown = thread_of(record | {"turns": turns}, step=1).turns
     assert [NEAR in turn.signs for turn in shown] == [is_near, False, False]
-
-
-def test_where_a_run_is_and_how_long_it_will_take_is_said():
-    rows: list[dict[str, Any]] = [{"step": 0, "time/validation_s": 4.0}]
-    rows += [{"step": step, "time/step_s": s} for step, s in ((1, 60.0), (2, 6), (3, 5))]
-    # 7 steps at the median of 6 s; of the validations after 5 and 10 both are to come: 42 + 8.
-    assert seconds_left(rows, num_steps=10, validate_every=5) == 50
-    assert seconds_left(rows, num_steps=3, validate_every=3) == 0
-    assert seconds_left(rows, num_steps=None, validate_every=5) is None
-    assert seconds_left(rows[:1], num_steps=10, validate_every=5) is None
-    rows = [{"step": 3, "time/step_s": 60.0}]
-    told = progress_in_words(rows, num_steps=10, validate_every=10, age_s=7.0)
-    assert told == "step 3 of 10, about 7 min left; step 3 ended 7 s ago"
-    assert [duration(s) for s in (5, 99, 840, 12600)] == ["5 s", "99 s", "14 min", "3.5 h"]
 
 
 @pytest.fixture

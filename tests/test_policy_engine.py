@@ -31,7 +31,6 @@ from comas.config.schema import Algorithm, Custom, Dpo, Grpo, Optimization, Poli
 from comas.engines.policy import engine as engine_module
 from comas.engines.policy import padded as padded_module
 from comas.engines.policy import trainer as trainer_module
-from comas.engines.policy.architecture import check_trainable, why_padded
 from comas.engines.policy.deepspeed_options import deepspeed_config
 from comas.engines.policy.optimizers import forget_host_buffers
 from comas.engines.policy.trainer import PolicyTrainer
@@ -588,45 +587,6 @@ def test_a_model_whose_files_lack_weights_is_refused(qwen2, tmp_path):
     save_file(weights, tmp_path / "part/model.safetensors", metadata={"format": "pt"})
     with pytest.raises(ValueError, match=r"lack 1 weights .* 'model.layers.1.mlp.up_proj.weight'"):
         make_trainer(tmp_path / "part")
-
-
-SHAPE = {"vocab_size": 16, "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2}
-SLIDING = {"layer_types": ["full_attention", "sliding_attention"], "sliding_window": 64}
-
-
-DYNAMIC = {"rope_type": "dynamic", "factor": 2.0, "rope_theta": 1e4, "max_trained_positions": 8}
-
-
-def modules_of(model_type: str, changes: dict[str, Any]) -> transformers.PreTrainedModel:
-    config = transformers.AutoConfig.for_model(model_type, **SHAPE, **changes)
-    with torch.device("meta"):
-        return transformers.AutoModelForCausalLM.from_config(config)
-
-
-@cases(
-    "model_type, changes, said",
-    ("bert", {}, "lets tokens attend to later ones"),
-    ("gemma3_text", {"use_bidirectional_attention": True}, "lets tokens"),
-    ("llama", {"rope_parameters": DYNAMIC}, "has max_trained_positions in its RoPE"),
-    ("phimoe", {}, "draws its experts at random"),
-    ("cohere2", {}, "has windows that are a token shorter"),
-)
-def test_a_model_that_does_not_generate_what_it_is_trained_on_is_refused(model_type, changes, said):
-    with pytest.raises(ValueError, match=rf" \({model_type}\) {said}"):
-        check_trainable(modules_of(model_type, changes))
-
-
-@cases(
-    "model_type, changes, said",
-    ("qwen2", {"final_logit_softcapping": 30.0}, "final_logit_softcapping = 30.0"),
-    ("llama", {"attention_dropout": 0.1}, "None"),
-    ("llama", {"sliding_window": 64}, "sliding_window = 64"),
-    ("qwen2", SLIDING, "layer_types = ['full_attention', 'sliding_attention']"),
-)
-def test_packing_is_for_plain_causal_attention_and_a_plain_head(model_type, changes, said):
-    model = modules_of(model_type, changes)
-    check_trainable(model)
-    assert str(why_padded(model)) == said
 
 
 @cases(

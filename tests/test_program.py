@@ -25,7 +25,7 @@ from comas.config.schema import Interaction
 from comas.data import QuestionSet
 from comas.interaction import program_runs as programs
 from comas.interaction.held import HeldDiscussion
-from comas.interaction.program_runs import PROGRAMS, ProgramError, read_result
+from comas.interaction.program_runs import PROGRAMS
 from comas.interaction.schedules import run_discussions
 from comas.preflight.configuration import load_config
 from comas.preflight.plugins import check_plugins, user_sources
@@ -210,25 +210,6 @@ def test_rewards_that_a_program_returns_are_paid_by_turn_then_agent_then_all(mon
         "r1.s0": 0.25,
         "r0.s1": -1.0,
     }
-
-
-@pytest.mark.parametrize(
-    ("returned", "read"),
-    [
-        (None, (None, {})),
-        ("71", ("71", {})),
-        (1, (None, {"*": 1.0})),
-        ({"agent_0": 1, "answer": 71}, ("71", {"agent_0": 1.0})),
-    ],
-)
-def test_what_a_program_returns_is_an_answer_or_rewards(returned, read):
-    assert read_result(returned) == read
-
-
-@pytest.mark.parametrize("returned", [{"agent_0": "x"}, float("nan"), [1], object(), {"a": None}])
-def test_what_is_neither_answer_nor_reward_is_an_error_of_the_program(returned):
-    with pytest.raises(ProgramError):
-        read_result(returned)
 
 
 def page_of(held: HeldDiscussion) -> Thread:
@@ -691,25 +672,3 @@ def test_a_question_is_discussed_by_the_program_of_a_run_and_its_turns_are_shown
     refuses = ScriptedServer(str, fault_of=lambda body, attempt: status(400))
     with refuses as server, pytest.raises(RequestError, match="status 400"):
         discussed(run, server.base_url)
-
-
-def test_a_question_that_is_interrupted_leaves_nothing_of_its_command(tmp_path):
-    pids = tmp_path / "pids"
-    text = (
-        "import subprocess, time\n"
-        "child = subprocess.Popen(['sleep', '60'], start_new_session=True)\n"
-        f"print(os.getpid(), child.pid, file=open({str(pids)!r}, 'w'), flush=True)\n"
-        "time.sleep(60)"
-    )
-    setup = program_of(finished_run(tmp_path, json.dumps({"command": command(tmp_path, text)})))
-
-    async def interrupted(server: ScriptedServer) -> None:
-        answering = asyncio.create_task(answered(setup, server))
-        while not (pids.is_file() and pids.read_text().endswith("\n")):
-            await asyncio.sleep(0.02)
-        answering.cancel()
-        await answering
-
-    with ScriptedServer(str) as server, pytest.raises(asyncio.CancelledError):
-        asyncio.run(interrupted(server))
-    assert not any(Path(f"/proc/{pid}/exe").exists() for pid in pids.read_text().split())
