@@ -337,7 +337,7 @@ def test_a_dpo_update_equals_plain_pytorch(qwen2, train_batch_size):
     assert (stats.num_samples, stats.num_optimizer_steps) == (10, 3 if train_batch_size else 1)
     assert stats.policy_loss == pytest.approx(math.log(2), abs=0.01)
     expected = plain_dpo(qwen2, make_candidates(), settings)
-    assert largest_difference(weights_of(trainer), expected) < 1e-5
+    assert largest_difference(weights_of(trainer), expected) < 2e-5  # 1.01e-5 on an AMD EPYC
 
 
 @stages_and_dtypes
