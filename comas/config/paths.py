@@ -10,7 +10,7 @@ REPOSITORY = _PACKAGE if (_PACKAGE / "configs").is_dir() else _PACKAGE.parent
 """The root of shipped files: the checkout, or in a wheel the package, which holds configs/."""
 STARTED_IN = "COMAS_STARTED_IN"
 """Environment variable in which a script keeps the user's folder before it changes directory."""
-NO_PATH = re.compile(r"\s*\Z|hub:|quickstart/")
+NO_PATH = re.compile(r"\s*\Z|hub:|quickstart/|reasoning_gym\Z")
 """Names of data and models that are not files of the user."""
 PREFIX = re.compile(r"(trl|verl|program):")
 """Prefix of a plug-in's path that says how to call it (comas/reward_formulation/foreign.py)."""

@@ -14,6 +14,7 @@ from pydantic_core import PydanticCustomError
 
 from comas.config.schema import Data
 from comas.config.schema.questions import COLUMNS
+from comas.data import reasoning_gym
 from comas.data.cells import has_column, spells_missing, text_of, value_at
 from comas.data.choices import gold_with_options, with_choices
 from comas.data.rows import DataError, Invalid, json_rows, read_rows, source_of
@@ -143,9 +144,11 @@ def sound_records(
 def read_questions(
     name: str | Path, rules: Data = RECORDS
 ) -> Iterator[tuple[str, Record | Invalid]]:
-    """Yield (location, record) of each row of a file or dataset on the hub, whose ids must differ.
-    Raises DataError if it cannot be read."""
+    """Yield (location, record) of each row of a file or dataset on the hub, or of each generated
+    question; ids must differ. Raises DataError if it cannot be read."""
     name = str(name)
+    if name == reasoning_gym.NAME:
+        return _validated(reasoning_gym.generated_rows(rules), RECORD)
     source = source_of(name)
     records = (
         (location, _as_record(row, f"{source}/{number}", source=source, rules=rules))

@@ -13,7 +13,7 @@ from comas.config.schema import Config, Data
 from comas.data import QuestionSet, fixed_subset, load_questions
 from comas.data.probe import ProbeItem, load_probe
 from comas.preflight.checks import Check, Checks
-from comas.preflight.locations import find_location, is_built, rules_of
+from comas.preflight.locations import find_location, held_out_rules, is_built, training_rules
 from comas.preflight.models import FoundModel, find_model, with_cold_starts
 from comas.quickstart.build import write_questions
 from comas.reward_formulation import REWARD_SCHEMES
@@ -86,7 +86,7 @@ def find_inputs(config: Config, checks: Checks) -> Inputs:
         train = checks.find(
             f"data.train {data.train}",
             f"{config.rollout.batch_size} questions or more",
-            lambda: _read_questions(config, place(data.train), rules_of(config, data.train)),
+            lambda: _read_questions(config, place(data.train), training_rules(config)),
             show=lambda found: str(len(found.questions)),
         )
         validation = checks.find(
@@ -134,6 +134,6 @@ def _read_questions(config: Config, file: str, rules: Data) -> QuestionSet:
 
 
 def _read_held_out(config: Config, file: str) -> QuestionSet:
-    found = _read_questions(config, file, rules_of(config, config.data.validation))
+    found = _read_questions(config, file, held_out_rules(config))
     asked = fixed_subset(found.questions, config.validation.num_questions)
     return QuestionSet(tuple(asked), found.answers)

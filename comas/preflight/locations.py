@@ -4,7 +4,7 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 
 from comas.config.schema import Config, Data
-from comas.data import RECORDS
+from comas.data import RECORDS, reasoning_gym
 from comas.quickstart import QUICKSTART_PREFIX
 from comas.quickstart.build import society_folder
 from comas.quickstart.world import VARIANTS
@@ -60,6 +60,16 @@ def variants_in(names: Collection[str]) -> list[str]:
     return [name for name in VARIANTS if f"{QUICKSTART_PREFIX}models/{name}" in names]
 
 
-def rules_of(config: Config, name: str) -> Data:
-    """Return how to read a file of questions: as ``data`` says, unless it is embedded."""
-    return RECORDS if name.startswith(QUICKSTART_PREFIX) else config.data
+def training_rules(config: Config) -> Data:
+    """Return how to read ``data.train``: as ``data`` says, unless it is embedded."""
+    if config.data.train.startswith(QUICKSTART_PREFIX):
+        return RECORDS
+    num_steps = config.training.num_steps
+    asked = None if num_steps is None else num_steps * config.rollout.batch_size
+    return reasoning_gym.endless_rules(config.data, num_questions=asked)
+
+
+def held_out_rules(config: Config) -> Data:
+    """Return how to read ``data.validation``: as ``data`` says, unless it is embedded."""
+    embedded = config.data.validation.startswith(QUICKSTART_PREFIX)
+    return RECORDS if embedded else reasoning_gym.held_out_rules(config.data)

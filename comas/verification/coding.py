@@ -15,9 +15,10 @@ import symtable
 import sys
 from contextvars import ContextVar
 from functools import cache, lru_cache
+from pathlib import Path
 
 from comas.verification.forms import Verdict
-from comas.verification.sandbox import Isolation, Sandbox
+from comas.verification.sandbox import Isolation, Limits, Sandbox
 
 _FENCE = re.compile(
     r"(?P<before>[ \t>]*(?:(?:[-*+]|\d{1,9}[.)])[ \t]+)*)(?P<marks>`{3,}|~{3,})(?P<info>[^`]*)"
@@ -178,8 +179,8 @@ def _free_names(code: str) -> set[str]:
 
 
 @cache
-def process_sandbox() -> Sandbox:
-    """Return this process's sandbox, which starts with its first program."""
-    sandbox = Sandbox(isolation=isolation.get())
+def process_sandbox(limits: Limits | None = None, *, preload: Path | None = None) -> Sandbox:
+    """Return this process's sandbox with these limits, which starts with its first program."""
+    sandbox = Sandbox(limits, isolation=isolation.get(), preload=preload)
     atexit.register(sandbox.close)
     return sandbox

@@ -8,7 +8,7 @@ from pydantic_core import to_jsonable_python
 
 AnswerForm = Literal["math", "science", "coding", "choice", "reasoning"]
 """Forms that questions ask for: a boxed expression, a boxed decimal number, a program, a letter, or
-any short boxed text."""
+the form of a reasoning_gym task."""
 
 ANSWER_FORMS: tuple[AnswerForm, ...] = get_args(AnswerForm)
 

@@ -15,6 +15,7 @@ from comas.verification.published import (
     verify_math_published,
     verify_science_published,
 )
+from comas.verification.reasoning_gym import verify_reasoning_gym
 from comas.verification.science import verify_science
 
 Verify = Callable[..., Verdict]
@@ -39,7 +40,7 @@ VERIFIERS: Registry[Verify] = Registry(
         "science": verify_science,
         "coding": verify_coding,
         "choice": verify_choice,
-        "reasoning": verify_math,
+        "reasoning": verify_reasoning_gym,
         "math_verify": verify_math_by_library,
     },
     group="comas.verifiers",
@@ -56,7 +57,7 @@ GRADERS: dict[Grader, Mapping[str, Verify]] = {
         "science": verify_science_published,
         "coding": verify_coding_published,
         "choice": verify_choice_published,
-        "reasoning": verify_math,  # there is no published grader
+        "reasoning": verify_reasoning_gym,  # there is no published grader
     },
     "math_verify": {
         **{form: VERIFIERS[form] for form in ANSWER_FORMS},
@@ -65,7 +66,7 @@ GRADERS: dict[Grader, Mapping[str, Verify]] = {
 }
 """grader -> form -> verifier."""
 
-SANDBOXED: frozenset[str] = frozenset({"coding"})
+SANDBOXED: frozenset[str] = frozenset({"coding", "reasoning"})
 """The forms whose verifiers run what a model writes."""
 
 CPU_LIMIT_S: dict[Grader, float] = {

@@ -15,5 +15,5 @@ from comas.config.schema.algorithm import (
 )
 from comas.config.schema.engines import Cluster, Lora, Policy, Rollout, for_agent
 from comas.config.schema.interaction import Interaction, Program, Reward, Society
-from comas.config.schema.questions import Data, Validation, Verification
+from comas.config.schema.questions import Data, ReasoningGym, Validation, Verification
 from comas.config.schema.run import Config, Logging, Training

@@ -1,6 +1,6 @@
 """The questions, and the verification of answers."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
 from comas.config.keys import key, one_of
@@ -24,12 +24,26 @@ in the answer, such as A to D or 1 to 4 in ARC (default: letters from A). Option
 
 
 @dataclass
+class ReasoningGym:
+    """Generated questions, if ``data.train`` or ``data.validation`` is reasoning_gym."""
+
+    tasks: dict[str, dict[str, Any]] = key(
+        {}, example={"chain_sum": {"max_terms": 3}, "countdown": {}}
+    )
+    """Task -> options of its generator, which may include a size and a seed; {} for the
+    defaults."""
+    size: int | None = key(500, ge=1)
+    """Training questions of each task; null: as many as ``training.num_steps`` need, all
+    different."""
+
+
+@dataclass
 class Data:
     """Questions with gold answers, which only verification sees."""
 
     train: str = key("data/train.jsonl", leads_to="file")
     """Training questions: a JSONL, JSON, CSV or Parquet file, a dataset on the hub such as
-    hub:openai/gsm8k/main/train (data/README.md)."""
+    hub:openai/gsm8k/main/train, or reasoning_gym (data/README.md)."""
     validation: str = key("data/validation.jsonl", leads_to="file")
     """Held-out questions, read in the same way."""
     probe: str | None = key(None, leads_to="file", example="quickstart/probe.jsonl")
@@ -44,6 +58,7 @@ class Data:
     """Domain of questions that do not name theirs; null: all have to."""
     answer_after: str | None = key(None, example="####")
     """The answer is the text after the last of these marks in its column; null: all of it."""
+    reasoning_gym: ReasoningGym = field(default_factory=ReasoningGym)
 
 
 @dataclass

@@ -13,7 +13,7 @@ from comas.config import load
 from comas.config.errors import ConfigError
 from comas.config.paths import PathError, names_file, whole
 from comas.config.schema import Config, Data
-from comas.data import DataError, Invalid, Record
+from comas.data import DataError, Invalid, Record, reasoning_gym
 from comas.data.preparation.record_set import is_decimal_number
 from comas.data.records import grouped, load_questions, read_questions
 from comas.interaction.prompts import SOLUTION, fill
@@ -24,9 +24,12 @@ from comas.utils.invocation import CommandParser, start_of
 from comas.utils.terminal import EXIT_ERROR, command
 from comas.verification import Verdict, Verifier
 from comas.verification.coding import examine_checker, wrong_programs
+from comas.verification.reasoning_gym import Gold
 
 NUM_SHOWN = 2
 """Questions shown as they will be asked."""
+NUM_OF_A_STREAM = 100
+"""Questions checked of an endless source."""
 
 
 class Report(NamedTuple):
@@ -52,32 +55,43 @@ def check_questions(name: str, rules: Data, *, verifier: Verifier) -> Report:
 def _errors_of_answers(records: dict[str, Record], verifier: Verifier) -> dict[str, str]:
     """Return location -> why its gold answer cannot judge a response."""
     errors: dict[str, str] = {}
+    asked: dict[str, tuple[str, str]] = {}
     for location, record in records.items():
         if error := _error_in_text(record.task, record.answer):
             errors[location] = error
-    asked = {location: one for location, one in records.items() if location not in errors}
-    items = [(one.task, said, one.gold) for one in asked.values() for said in _responses(one)]
+        elif responses := _responses(record):
+            asked[location] = responses
+    items = [
+        (records[location].task, response, records[location].gold)
+        for location, responses in asked.items()
+        for response in responses
+    ]
     verdicts = iter(verifier.verify_batch(items))
-    for location, record in asked.items():
+    for location in asked:
+        record = records[location]
         if error := _error_in_verdicts(record.task, record.gold, next(verdicts), next(verdicts)):
             errors[location] = error
     return errors
 
 
-def _responses(record: Record) -> tuple[str, str]:
+def _responses(record: Record) -> tuple[str, str] | None:
     """Return two responses to test the answer: one that boxes it, and an empty one; for coding, two
-    wrong programs."""
+    wrong programs. None if any answer may be right."""
     if record.task == "coding":
         return wrong_programs(record.answer)
-    return f"\\boxed{{{record.answer}}}", ""
+    is_task = record.task == "reasoning"
+    answer = Gold.read(record.answer).own_answer if is_task else record.answer
+    return None if answer is None else (f"\\boxed{{{answer}}}", "")
 
 
 def _error_in_text(domain: Domain, answer: str) -> str | None:
-    if domain == "coding":
-        try:
+    try:
+        if domain == "coding":
             examine_checker(answer)
-        except ValueError as error:
-            return str(error)
+        if domain == "reasoning":
+            Gold.read(answer)
+    except ValueError as error:
+        return str(error)
     if domain == "science" and not is_decimal_number(answer):
         return f"the answer {answer!r} is not a decimal number; leave its unit to the prompt"
     if domain == "math" and "\\boxed" in answer:
@@ -99,6 +113,8 @@ def _error_in_verdicts(domain: Domain, answer: str, verdict: Verdict, other: Ver
     # Even an unreadable answer equals itself; the empty response fails if the gold is unreadable.
     if verdict == "correct" and other != "failed":
         return None
+    if domain == "reasoning":
+        return f"the task's own answer in a box is judged {verdict}: agents could not get it right"
     because = f"\\boxed{{{answer}}} is judged {verdict}"
     if verdict == "correct":
         because = "nothing but the same letters would be correct"
@@ -122,10 +138,11 @@ def main(arguments: Sequence[str]) -> int:
     if not names:
         parser.error("name a FILE, or hub:OWNER/NAME/CONFIG/SPLIT: there are only settings")
     num_invalid = 0
+    rules = reasoning_gym.endless_rules(config.data, num_questions=NUM_OF_A_STREAM)
     with Verifier(chosen=config.verifiers) as verifier:
         for name in names:
             try:
-                report = check_questions(name, config.data, verifier=verifier)
+                report = check_questions(name, rules, verifier=verifier)
             except DataError as error:
                 sys.stdout.write(f"{error}\n")
                 num_invalid += 1
@@ -163,7 +180,10 @@ def _as_asked(record: Record, config: Config) -> Iterator[str]:
         yield f"  {message['role']}:"
         yield from _indented(message["content"])
     yield "  and its answer, which no agent sees:"
-    yield from _indented(record.answer)
+    answer = record.answer
+    if record.task == "reasoning":
+        answer = Gold.read(answer).own_answer or "(whatever the task's score_answer takes)"
+    yield from _indented(answer)
 
 
 def _indented(text: str) -> Iterator[str]:

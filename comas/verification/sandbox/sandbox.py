@@ -7,6 +7,7 @@ import os
 import socket
 import subprocess
 import sys
+import sysconfig
 import threading
 from collections.abc import Mapping
 from pathlib import Path
@@ -34,6 +35,8 @@ def output():
     return said.getvalue(), failed
 """
 _OUTPUT = f"said, failed = output()\n__output__ = [str(said)[-{MAX_OUTPUT_CHARS}:], bool(failed)]"
+_PRELOAD_S = 100.0
+"""Time to start a server that imports a module."""
 
 HOW_TO_GET_NAMESPACES = (
     "Allow unprivileged user namespaces (in a container: run it with CAP_SYS_ADMIN, or with a "
@@ -83,9 +86,13 @@ class Sandbox:
         *,
         isolated: bool = True,
         isolation: Isolation = "allow_degraded",
+        preload: Path | None = None,
     ) -> None:
-        """``isolated=False`` uses no namespaces, the fallback under ``allow_degraded``."""
+        """``isolated=False`` uses no namespaces, the fallback under ``allow_degraded``.
+        ``preload``: a module of ours that programs may import, with all installed packages.
+        """
         self._limits = limits or Limits()
+        self._preload = preload
         self._isolated = isolated
         self._isolation = isolation
         self._server: _Server | None = None
@@ -168,9 +175,9 @@ class Sandbox:
         except RuntimeError as error:
             system_call_filter = b""
             missing = missing | {"seccomp": str(error)}
-        server = _Server(mode, system_call_filter.hex())
+        server = _Server(mode, system_call_filter.hex(), preload=self._preload)
         try:
-            hello = server.receive(timeout_s=_GRACE_S)
+            hello = server.receive(timeout_s=_GRACE_S if self._preload is None else _PRELOAD_S)
             if "error" in hello:
                 raise SandboxError(hello["error"])
             reply = server.ask("", "", False, self._limits)
@@ -192,12 +199,14 @@ class Sandbox:
 class _Server:
     """The server's process, and the socket that connects us (``inside/__main__.py``)."""
 
-    def __init__(self, mode: str, system_call_filter: str) -> None:
+    def __init__(self, mode: str, system_call_filter: str, *, preload: Path | None) -> None:
+        preloaded = [] if preload is None else [str(preload), sysconfig.get_path("purelib")]
+        arguments = [mode, system_call_filter, *preloaded]
         self._socket, theirs = socket.socketpair()
         with theirs:
             self.process = subprocess.Popen(
                 # Not -I, which would ignore the hash seed that makes verdicts reproducible.
-                [sys.executable, "-s", "-S", "-P", "-B", "-m", "inside", mode, system_call_filter],
+                [sys.executable, "-s", "-S", "-P", "-B", "-m", "inside", *arguments],
                 stdin=theirs.fileno(),
                 stdout=subprocess.DEVNULL,
                 # One thread, since a process with several cannot be forked safely.

@@ -15,6 +15,7 @@ import select
 import socket
 import sys
 import time
+import types
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -37,15 +38,20 @@ caller = socket.socket(fileno=0)
 class Server:
     """Runs programs one after the other until its caller is gone."""
 
-    def __init__(self, mode: str, system_call_filter: str) -> None:
+    def __init__(self, mode: str, system_call_filter: str, *preloaded: str) -> None:
         """``mode``: isolated or bare. ``system_call_filter``: BPF in hexadecimal digits.
-        Raises OSError if the machine does not allow it."""
+        ``preloaded``: optionally, a file to import and the folder of the installed packages.
+
+        Raises OSError if the machine does not allow it, ImportError if a package is missing.
+        """
         self._is_isolated = mode == "isolated"
         self._filter = bytes.fromhex(system_call_filter)
         self.missing: dict[str, str] = {}
         # From here on, only Python's own read-only library is imported from.
         sys.path.remove(os.environ["PYTHONPATH"])
         sys.executable = os.path.realpath(sys.executable)  # programs do not see the virtual one
+        if preloaded:
+            _import_file(*preloaded)
         os.environ.clear()
         _preload()
         self.landlock: int | None = None
@@ -103,6 +109,15 @@ class Server:
             return None if is_abandoned else _reply(file.read())
 
 
+def _import_file(file: str, packages: str) -> None:
+    """Import a module from its file, with the installed packages in the path."""
+    sys.path.append(packages)
+    name = os.path.basename(file).removesuffix(".py")
+    module = sys.modules[name] = types.ModuleType(name)
+    with open(file) as source:
+        exec(compile(source.read(), file, "exec"), vars(module))
+
+
 def _preload() -> None:
     """Import ``PRELOADED``, and give every run the same random numbers."""
     register = os.register_at_fork
@@ -151,7 +166,7 @@ def answer(reply: dict[str, Any]) -> None:
 def main() -> None:
     try:
         server = Server(*sys.argv[1:])
-    except OSError as error:
+    except (OSError, ImportError) as error:
         answer({"error": str(error)})
         return
     answer({"missing": server.missing, "landlock": server.landlock})

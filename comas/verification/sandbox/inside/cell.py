@@ -164,7 +164,7 @@ def _import_from(library: int) -> None:
             f"read Python's library at {os.path.dirname(os.__file__)}; install Python where all "
             "users can read it, or run as another user"
         )
-    sys.path[:] = [place, f"{place}/lib-dynload"]
+    sys.path[:] = [place, f"{place}/lib-dynload", *namespaces.package_folders()]
 
 
 def _limit(limits: Limits) -> None:

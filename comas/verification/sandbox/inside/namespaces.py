@@ -12,10 +12,16 @@ MS_NOSUID, MS_NODEV, MS_BIND, MS_REC, MS_PRIVATE = 2, 4, 0x1000, 0x4000, 1 << 18
 MNT_DETACH = 2
 AT_FDCWD, AT_RECURSIVE, MOUNT_ATTR_RDONLY = -100, 0x8000, 1
 SYS_MOUNT_SETATTR = 442
+PACKAGES = "/packages"
+"""Second mount of the installed packages, if their own place is in /tmp."""
 
 
 def library_folders() -> list[str]:
-    return ["/usr", "/lib", "/lib64", os.path.realpath(sys.base_prefix)]
+    return ["/usr", "/lib", "/lib64", os.path.realpath(sys.base_prefix), *package_folders()]
+
+
+def package_folders() -> list[str]:
+    return [path for path in sys.path if os.path.basename(path) == "site-packages"]
 
 
 def isolate() -> None:
@@ -36,13 +42,18 @@ def mount_empty_tmp(disk_mib: int) -> None:
     system.call("unshare", system.CLONE_NEWNS)
     size = f"size={disk_mib}m,nr_inodes=1000,mode=1777"
     _mount("tmpfs", "/tmp", "tmpfs", MS_NOSUID | MS_NODEV, size)
+    for path in _packages_in_tmp():
+        os.makedirs(path)
+        _mount(PACKAGES, path, None, MS_BIND)
     os.chdir("/tmp")
 
 
 def _change_root() -> None:
     """Make a tmpfs the root, with the folders that Python needs mounted into it."""
-    python = os.path.realpath(sys.base_prefix)
-    root = "/mnt" if python.startswith("/tmp/") else "/tmp"
+    needed = [f"{path}/" for path in (os.path.realpath(sys.base_prefix), *package_folders())]
+    root = next(
+        d for d in ("/tmp", "/mnt", "/media") if not any(p.startswith(f"{d}/") for p in needed)
+    )
     _mount(None, "/", None, MS_REC | MS_PRIVATE)
     _mount("tmpfs", root, "tmpfs", MS_NOSUID | MS_NODEV, "size=1m,mode=755")
     os.mkdir(f"{root}/tmp")
@@ -50,6 +61,8 @@ def _change_root() -> None:
     os.symlink("/tmp", f"{root}/dev/shm")  # where multiprocessing keeps its locks
     for path in (*library_folders(), "/dev/null", "/dev/urandom"):
         _show(path, root)
+    for path in _packages_in_tmp():
+        _show(path, root, at=PACKAGES)
     os.chdir(root)
     system.call("pivot_root", b".", b".")
     system.call("umount2", b".", MNT_DETACH)  # the former root
@@ -59,9 +72,14 @@ def _change_root() -> None:
     system.call("syscall", SYS_MOUNT_SETATTR, AT_FDCWD, b"/", AT_RECURSIVE, attributes, size)
 
 
-def _show(path: str, root: str) -> None:
-    """Mount ``path`` under ``root``."""
-    place = root + path
+def _packages_in_tmp() -> list[str]:
+    """Return the folders of installed packages that an empty /tmp would hide."""
+    return [path for path in package_folders() if path.startswith("/tmp/")]
+
+
+def _show(path: str, root: str, *, at: str | None = None) -> None:
+    """Mount ``path`` under ``root``, at its own path or ``at`` another."""
+    place = root + (at or path)
     if os.path.exists(place) or not os.path.exists(path):
         return
     os.makedirs(os.path.dirname(place), exist_ok=True)
