@@ -17,7 +17,7 @@ from comas.engines.policy.deepspeed_options import deepspeed_config
 from comas.engines.rollout.vllm_options import engine_arguments
 from comas.preflight import configuration
 from comas.preflight.configuration import load_config
-from comas.preflight.conflicts import REFUSED_OF_VLLM
+from comas.preflight.engine_options import REFUSED_OF_VLLM, names_of_vllm
 from evaluation import config as evaluation_config
 
 
@@ -137,14 +137,15 @@ def test_options_are_set_whole_or_one_by_one_and_kept_with_the_run(tmp_path):
 
 
 @cases("override, said", *pairs("config", "an option"))
-def test_options_that_break_a_run_are_refused(override, said):
+def test_options_that_break_a_run_and_unknown_ones_are_refused(override, said):
     assert said in only_error(override)
 
 
 @pytest.mark.stack
-def test_each_refused_pattern_matches_an_argument_of_vllm():
+def test_the_arguments_of_vllm_are_read_and_each_refused_pattern_matches_one():
     from vllm import EngineArgs
 
-    names = {field.name for field in fields(EngineArgs)}
+    names = names_of_vllm()
+    assert names == {field.name for field in fields(EngineArgs)}
     patterns = " ".join(REFUSED_OF_VLLM).split()
     assert [each for each in patterns if not fnmatch.filter(names, each)] == []

@@ -4,65 +4,30 @@ What vLLM, DeepSpeed, transformers or a reader of files refuses early and clearl
 """
 
 import math
+import re
 from collections.abc import Iterator
-from fnmatch import fnmatchcase
 from operator import attrgetter
 from pathlib import Path
 
 from pydantic import ValidationError
 
 from comas.config.errors import Conflict
-from comas.config.keys import FOLDER_NAME, FOLDER_NAME_IN_WORDS, leaves
+from comas.config.keys import FOLDER_NAME, FOLDER_NAME_IN_WORDS
 from comas.config.paths import tried
 from comas.config.plugins import PluginError
 from comas.config.schema import Config, Dpo, PolicyGradient, Program
 from comas.interaction.criticism import CRITICISMS
 from comas.interaction.schedules import SCHEDULES, UNCRITICISED_SCHEDULES, roles_of
 from comas.interaction.wording import WordingError, quoted_in, wording_of
+from comas.preflight.engine_options import option_conflicts
 from comas.preflight.plugins import named_plugins
 from comas.reward_formulation import REWARD_SCHEMES
-
-REFUSED_OF_VLLM = {
-    "model dtype max_num_seqs": "society.models, rollout.dtype and rollout.max_num_seqs set it",
-    "seed": "every request has its own seed, made from the key seed",
-    "max_model_len": "rollout.max_prompt_tokens and rollout.max_response_tokens set it",
-    "gpu_memory_utilization kv_cache_memory_bytes": (
-        "rollout.cpu_kv_cache_mib sets it on a CPU, rollout.gpu_memory_utilization on a GPU"
-    ),
-    "weight_transfer_config enable_sleep_mode load_format worker_cls worker_extension_cls": (
-        "the run loads the weights, sends them after every update, and puts engines to sleep"
-    ),
-    "logprobs_mode logits_processors *generation_config quantization* kv_cache_dtype*": (
-        "the update would compute log-probs of another distribution"
-    ),
-    "hf_overrides revision trust_remote_code tokenizer*": (
-        "the update reads the model's folder as it is: change it there"
-    ),
-    "*lora*": "policy.lora sets it",
-    "distributed_executor_backend *_parallel_size data_parallel_*": (
-        "rollout.tensor_parallel sets the GPUs of an engine, rollout.engines_per_policy the engines"
-    ),
-}
-"""Patterns of arguments of vLLM's ``EngineArgs`` -> why a run refuses them."""
-REFUSED_OF_DEEPSPEED = {
-    "train_*batch_size* gradient_accumulation_steps": (
-        "the trainer marks the end of each optimiser step: optimization.train_batch_size, policy.*"
-    ),
-    "gradient_clipping": "optimization.max_grad_norm sets it",
-    "optimizer scheduler": "the keys of optimization set it",
-    "bf16.enabled fp16 amp torch_autocast": "policy.dtype sets it",
-    "zero_optimization.stage": "policy.zero_stage sets it",
-    "zero_optimization.offload_*": "policy.adam_offload sets it; weights are never offloaded",
-    "compression_training progressive_layer_drop hybrid_engine *_parallel*": (
-        "each rank updates the whole model, the same one that samples"
-    ),
-}
-"""Patterns of entries of DeepSpeed's configuration -> why a run refuses them."""
+from comas.run.metrics.meanings import as_regex, meanings
 
 
 def find_conflicts(config: Config) -> Iterator[Conflict]:
     """Yield all conflicts of ``config``."""
-    checks = (_names, _prompts, _policies, _updates, _interaction, _engines, _options)
+    checks = (_names, _prompts, _policies, _updates, _keep_best, _interaction, _engines, option_conflicts)
     for check in checks:
         yield from check(config)
 
@@ -171,6 +136,29 @@ def _updates(config: Config) -> Iterator[Conflict]:
                 f"{every} is no multiple of {common}",
                 f"set {key} to a multiple of {common}",
             )
+
+
+def _keep_best(config: Config) -> Iterator[Conflict]:
+    """A metric that the run's validations do not have, or of which lower is better."""
+    name = config.training.keep_best
+    if name is None:
+        return
+    agent, _, own = name.partition("/") if name.startswith("agent_") else ("", "", name)
+    whole = [f"agent_{index}" for index in range(config.society.num_agents)]
+    given = ["validation/" if agent else "validation/(?!discussion/)"]
+    given[0] += "(?!greedy/)" * (config.validation.temperature == 0)
+    given += ["validation/discussion/"] * config.validation.discussions
+    given += ["probe/"] * (config.data.probe is not None)
+    found = [each for each in meanings() if re.fullmatch(as_regex(each.pattern), name)]
+    if not found or not re.match("|".join(given), own) or (agent and agent not in whole):
+        said, remedy = "is no metric of this run's validations", "name one of"
+    elif found[0].better == "lower":
+        said, remedy = "is better the lower it is, and the highest is kept", "name another, such as"
+    else:
+        return
+    best = f"validation/{'greedy/' * (config.validation.temperature > 0)}accuracy"
+    remedy += f" {best}, agent_0/{best} (comas/run/metrics/metrics.md lists them)"
+    yield Conflict(("training.keep_best",), said, remedy)
 
 
 def _interaction(config: Config) -> Iterator[Conflict]:
@@ -287,19 +275,3 @@ def _engines(config: Config) -> Iterator[Conflict]:
             "set algorithm.rollout_correction to ratio, tis or icepop, or training.max_staleness "
             "to 0",
         )
-
-
-def _options(config: Config) -> Iterator[Conflict]:
-    """Find options of vLLM and DeepSpeed that would break a run; all others are passed on."""
-    for prefix, options, refused in (
-        ("rollout.vllm_options", config.rollout.vllm_options, REFUSED_OF_VLLM),
-        ("policy.deepspeed_options", config.policy.deepspeed_options, REFUSED_OF_DEEPSPEED),
-    ):
-        for leaf in leaves(options):
-            parts = leaf.split(".")
-            names = (parts[0], ".".join(parts[:2]))
-            for patterns, why in refused.items():
-                if any(fnmatchcase(name, each) for name in names for each in patterns.split()):
-                    said = f"cannot be set here: {why}"
-                    yield Conflict((f"{prefix}.{leaf}",), said, "leave it out")
-                    break
