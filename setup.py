@@ -9,7 +9,8 @@ from setuptools.command.build_py import build_py
 
 HERE = Path(__file__).parent
 NOT_RESOLVED = {"vllm", "openrlhf"}
-"""Of vllm there is a build for CUDA and one for CPUs; OpenRLHF is for tests alone."""
+"""Of vllm there is a build for CUDA and one for CPUs; of OpenRLHF see the head of
+requirements.txt."""
 
 
 def dependencies() -> list[str]:

@@ -8,11 +8,11 @@ import builders
 import pytest
 import torch
 from builders import QUESTION, discuss, discussion, speak, turn
-from openrlhf_import import openrlhf_module
 from tables import cases
 
 from comas.interaction.debate import draw_seen
 from comas.policy_optimization.batching import StepTotals
+from comas.policy_optimization.openrlhf_import import openrlhf_module
 from comas.policy_optimization.preferences import dpo_loss, preference_pairs
 from comas.policy_optimization.samples import collect_samples
 from comas.reward_formulation import REWARD_SCHEMES, offer_evidence

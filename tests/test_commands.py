@@ -72,7 +72,7 @@ def test_without_a_checkout_messages_name_the_command(monkeypatch, tmp_path):
 def test_training_says_which_packages_a_wheel_cannot_bring(monkeypatch, capsys):
     monkeypatch.setattr("comas.commands.find_spec", lambda name: None)
     assert start(["train", "configs/quickstart.yaml"]) == 1
-    assert "error: comas train needs vllm" in capsys.readouterr().err
+    assert "error: comas train needs openrlhf and vllm" in capsys.readouterr().err
 
 
 NOT_OURS = {"browser", "environment", "start", "slurm_example", "test", "test_pages", "benchmark"}

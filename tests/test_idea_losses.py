@@ -4,13 +4,13 @@ import math
 
 import pytest
 import torch
-from openrlhf_import import openrlhf_module
 from small_runs import REPOSITORY
 from tables import cases
 
 from comas.config.schema import Custom
 from comas.policy_optimization.batching import StepTotals
 from comas.policy_optimization.losses import Surrogate, Targets, policy_loss
+from comas.policy_optimization.openrlhf_import import openrlhf_module
 from comas.preflight.configuration import load_config
 
 MASK = torch.arange(5) < torch.tensor([5, 2, 3])[:, None]

@@ -10,7 +10,6 @@ import torch
 from builders import discussion, turn
 from hypothesis import given
 from hypothesis import strategies as st
-from openrlhf_import import openrlhf_module
 from tables import cases
 
 from comas.config.schema import Custom
@@ -29,6 +28,7 @@ from comas.policy_optimization.losses import (
     approximate_kl,
     policy_loss,
 )
+from comas.policy_optimization.openrlhf_import import openrlhf_module
 from comas.policy_optimization.samples import collect_samples
 from comas.types import Generation, RewardedDiscussion, TrainingSample
 

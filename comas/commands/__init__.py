@@ -21,7 +21,7 @@ MAINS = {
 }
 """Subcommand -> function, imported when called: vLLM and Ray take seconds."""
 
-NOT_INSTALLED_WITH_IT = ("vllm",)
+NOT_INSTALLED_WITH_IT = ("openrlhf", "vllm")
 """Packages that training needs and a wheel cannot require (see setup.py)."""
 
 

@@ -14,6 +14,7 @@ from comas.config.plugins import Registry, check_call
 from comas.config.schema import Algorithm, Dpo
 from comas.policy_optimization.advantages import ADVANTAGE_ESTIMATORS
 from comas.policy_optimization.batching import StepTotals
+from comas.policy_optimization.openrlhf_import import openrlhf_module
 from comas.policy_optimization.preferences import dpo_loss
 
 
@@ -168,12 +169,15 @@ def aggregate(
     losses: torch.Tensor, mask: torch.Tensor, *, aggregation: str, totals: StepTotals
 ) -> torch.Tensor:
     """Return a micro batch's share of the mean of ``losses`` [B, R] over the optimiser step."""
-    losses, number = losses * mask, totals.num_tokens
-    if aggregation == "sequence_mean":
-        losses, number = losses.sum(dim=1) / (mask.sum(dim=1) + 1e-8), totals.num_samples
-    elif aggregation == "constant_length":
-        number = totals.num_samples * totals.max_response_tokens
-    return losses.sum() / number * totals.num_ranks
+    longest = totals.num_samples * totals.max_response_tokens
+    return openrlhf_module("loss").aggregate_loss(
+        losses,
+        mask.to(losses.dtype),
+        token_level_loss=aggregation != "sequence_mean",
+        dp_size=totals.num_ranks,
+        batch_num_tokens=longest if aggregation == "constant_length" else totals.num_tokens,
+        global_batch_size=totals.num_samples,
+    )
 
 
 def log_ratios(
@@ -193,13 +197,9 @@ def approximate_kl(
 ) -> torch.Tensor:
     """Estimate KL(pi_theta || pi_ref) per token, clamped to [-10, 10], with r = log(pi_theta /
     pi_ref): k1 = r, k2 = r^2 / 2, k3 = exp(-r) - 1 + r (Schulman; DeepSeekMath uses k3)."""
-    kl = logprobs.float() - reference_logprobs.float()
-    if estimator == "k2":
-        kl = kl**2 / 2
-    elif estimator == "k3":
-        kl = kl.clamp(min=-10)  # below, the gradient of exp would overflow
-        kl = (-kl).exp() - 1 + kl
-    return kl.clamp(-10, 10)
+    return openrlhf_module("utils").compute_approx_kl(
+        logprobs, reference_logprobs, kl_estimator=estimator
+    )
 
 
 def needs_pass_beforehand(algorithm: Algorithm, *, num_optimizer_steps: int) -> bool:

@@ -27,7 +27,16 @@ from comas.run.metrics.meanings import as_regex, meanings
 
 def find_conflicts(config: Config) -> Iterator[Conflict]:
     """Yield all conflicts of ``config``."""
-    checks = (_names, _prompts, _policies, _updates, _keep_best, _interaction, _engines, option_conflicts)
+    checks = (
+        _names,
+        _prompts,
+        _policies,
+        _updates,
+        _keep_best,
+        _interaction,
+        _engines,
+        option_conflicts,
+    )
     for check in checks:
         yield from check(config)
 

@@ -18,7 +18,7 @@ from comas.utils.files import read_json, write_text
 
 SOURCE_FOLDER = Path(__file__).resolve().parents[2]
 FILE = "versions.json"
-PACKAGES = ("torch", "transformers", "vllm", "deepspeed", "ray")
+PACKAGES = ("torch", "transformers", "vllm", "deepspeed", "openrlhf", "ray")
 """Packages whose versions reports and model cards show."""
 GPUS = ["nvidia-smi", "--query-gpu=name,memory.total", "--format=csv,noheader"]
 _PROCESSES = TypeAdapter(list[dict[str, Any]])
