@@ -76,6 +76,12 @@ def test_too_few_opinions_give_no_number():
     assert (found.auc, found.untold) == (None, "nobody votes")
 
 
+def test_what_could_be_found_goes_by_the_number_of_pairs():
+    halves = opinions(*((str(i), 1.0, i < 48) for i in range(96)))
+    assert Source("x", halves).detectable == pytest.approx(0.666, abs=0.001)
+    assert Source("x", halves[:3]).detectable == 1.0
+
+
 @cases("text, outcome, value")
 def test_what_a_judge_says_is_a_value_from_0_to_1(text, outcome, value):
     assert value_said(text, outcome) == value

@@ -59,6 +59,17 @@ class Source:
     """Why the AUC is unknown, if it is."""
 
     @property
+    def detectable(self) -> float:
+        """The AUC that the 95 % interval tells from chance in 80 % of samples of so many solutions:
+        0.5 plus (1.96 + 0.84) standard errors of random values (Mann-Whitney).
+
+        Example: 48 right and 48 wrong: 0.5 + 2.8 * sqrt(97 / (12 * 48 * 48)) = 0.666.
+        """
+        num_right = sum(bool(of.is_right) for of in self.opinions)
+        pairs = num_right * (len(self.opinions) - num_right)
+        return min(0.5 + 2.8 * sqrt((len(self.opinions) + 1) / (12 * pairs)), 1.0) if pairs else 1.0
+
+    @property
     def sees(self) -> bool:
         """True if it certainly tells right from wrong."""
         return self.auc is not None and self.auc.low > 0.5

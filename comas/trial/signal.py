@@ -223,7 +223,8 @@ def sight(decides: Source | None) -> str:
         return "the reward is made of verdicts, which tell right from wrong"
     if decides.auc is None:
         return f"whether {decides.name} can tell right from wrong cannot be said: {decides.untold}"
-    says = "may or may not tell right from wrong: there are too few solutions to say"
+    found = f"so many solutions show an AUC of {decides.detectable:.2f} or more"
+    says = f"may or may not tell right from wrong ({found})"
     if decides.sees:
         says = "can tell right from wrong"
     elif decides.auc.high < 0.5:
