@@ -15,6 +15,7 @@ from tables import cases
 
 from comas.commands.serve import ServedAgents
 from comas.interaction.door import (
+    MAX_BODY_BYTES,
     Asked,
     Choice,
     Door,
@@ -38,10 +39,10 @@ class Parrot:
     def __init__(self) -> None:
         self.asked: list[Asked] = []
 
-    async def complete(self, asked: Asked) -> Choice:
+    async def complete(self, asked: Asked) -> list[Choice]:
         self.asked.append(asked)
         said = Generation((5, 8), (7, 9), asked.messages[-1].content, (-0.5, -0.25), "stop", 3)
-        return choice_of("r0.s0", said, asked)
+        return [choice_of(f"r{number}.s0", said, asked) for number in range(asked.n)]
 
 
 @contextmanager
@@ -81,12 +82,16 @@ def chat(text: str, **body: Any) -> dict[str, Any]:
     return {"model": "agent_0", "messages": [{"role": "user", "content": text}]} | body
 
 
-def test_a_completion_has_its_answer_and_what_was_used(parrot):
+def test_a_completion_has_each_choice_its_log_probs_and_what_was_used(parrot):
     _, client, *_ = parrot
-    said = client.chat.completions.create(**chat("71"))
-    [choice] = said.choices
-    assert (said.id, choice.message.content, choice.finish_reason) == ("r0.s0", "71", "stop")
-    assert said.usage.prompt_tokens == 2 and said.usage.total_tokens == 2 + 2
+    said = client.chat.completions.create(**chat("71", n=2, logprobs=True))
+    assert [choice.message.content for choice in said.choices] == ["71", "71"]
+    assert (said.id, said.choices[1].index, said.choices[0].finish_reason) == ("r0.s0", 1, "stop")
+    tokens = said.choices[0].logprobs.content
+    assert [(t.token, t.logprob) for t in tokens] == [("token_id:7", -0.5), ("token_id:9", -0.25)]
+    assert said.usage.prompt_tokens == 2 and said.usage.total_tokens == 2 + 2 * 2
+    ids = client.chat.completions.create(**chat("71"), extra_body={"return_token_ids": True})
+    assert ids.prompt_token_ids == [5, 8] and ids.choices[0].token_ids == [7, 9]
 
 
 def test_a_streamed_completion_is_the_same(parrot):
@@ -191,35 +196,39 @@ def test_contents_may_be_parts_and_calls_become_what_agents_write(parrot):
     ]
 
 
-def test_the_role_of_a_turn_stands_in_the_metadata(parrot):
+def test_the_role_of_a_turn_stands_in_the_metadata_or_in_a_header(parrot):
     guest, client, *_ = parrot
     client.chat.completions.create(**chat("x", metadata={"role": "plan"}))
+    client.chat.completions.create(**chat("x"), extra_headers={"X-Comas-Role": "check"})
     client.chat.completions.create(**chat("x"))
-    assert [asked.role for asked in guest.asked[-2:]] == ["plan", None]
+    assert [asked.role for asked in guest.asked[-3:]] == ["plan", "check", None]
 
 
-def test_the_models_of_a_guest_are_listed(parrot):
-    _, client, *_ = parrot
+def test_the_key_may_stand_in_the_address_or_be_the_api_key(parrot):
+    _, client, url, key = parrot
     assert [model.id for model in client.models.list()] == ["agent_0", "agent_1"]
+    bare = url.replace(f"/{key}", "")
+    assert client.with_options(base_url=bare, api_key=key).models.list().data
 
 
 def test_agents_that_are_served_answer_within_the_limits_of_a_request():
     def model(body: dict[str, Any]) -> str:
         return f"{body['model']}: {body['messages'][-1]['content'][-4:]}"
 
-    async def complete(base_url: str, **body: Any) -> Choice:
+    async def complete(base_url: str, **body: Any) -> list[Choice]:
         models = [Endpoint(base_url, f"served_{i}") for i in range(2)]
         async with Client(models, RequestOptions(num_retries=0, max_tokens=99)) as client:
             return await ServedAgents(client).complete(Asked(**chat("Why?", **body)))
 
-    asked = {"model": "agent_1", "seed": 5, "max_completion_tokens": 7, "stop": "END"}
+    asked = {"model": "agent_1", "n": 2, "seed": 5, "max_completion_tokens": 7, "stop": "END"}
     with ScriptedServer(model) as server:
-        choice = asyncio.run(complete(server.base_url, **asked, tools=[ADD], temperature=0))
-        assert choice.message["content"] == "served_1: Why?"
-        [body] = server.requests
-    sent = {name: body[name] for name in ("max_tokens", "stop", "temperature", "seed")}
-    assert sent == {"max_tokens": 7, "stop": ["END"], "temperature": 0, "seed": 5}
-    assert body["messages"][0]["content"].startswith("You may call one of these tools")
+        choices = asyncio.run(complete(server.base_url, **asked, tools=[ADD], temperature=0))
+        assert [choice.message["content"] for choice in choices] == ["served_1: Why?"] * 2
+        bodies = sorted(server.requests, key=lambda body: body["seed"])
+    assert [body["seed"] for body in bodies] == [5, 6]
+    sent = {name: bodies[0][name] for name in ("max_tokens", "stop", "temperature")}
+    assert sent == {"max_tokens": 7, "stop": ["END"], "temperature": 0}
+    assert bodies[0]["messages"][0]["content"].startswith("You may call one of these tools")
     for code, said in ((400, "too long"), (500, "no answer")):
         refuses = ScriptedServer(model, fault_of=lambda *_, c=code, s=said: status(c, s))
         with refuses as server, pytest.raises(RefusalError, match=said) as refused:
@@ -238,10 +247,11 @@ REFUSED: dict[str, tuple[Any, int, str]] = {
         400,
         "cannot be read",
     ),
-    "two choices": (chat("x", n=2), 400, "n: Input should be 1"),
+    "too many choices": (chat("x", n=65), 400, "n: "),
     "no tokens": (chat("x", max_tokens=0), 400, "max_"),
     "a form": (chat("x", response_format={"type": "json_object"}), 400, "response_format"),
     "depth": (b'{"model":' + b"[" * 10**5, 400, ""),
+    "a long body": (b" " * (MAX_BODY_BYTES + 1), 413, "at most"),
     "an unknown model": (chat("x", model="gpt-5"), 404, "name one of agent_0, agent_1"),
 }
 
@@ -259,10 +269,10 @@ def test_a_request_that_cannot_be_answered_is_refused_in_the_protocols_form(parr
 
 def test_whoever_has_no_key_is_refused_before_the_body_is_read(parrot):
     _, client, url, key = parrot
-    other = url.replace(key, "x" * len(key))
-    with pytest.raises(openai.AuthenticationError, match="no discussion has this key"):
-        client.with_options(base_url=other).chat.completions.create(**chat("x"))
-    lengthy = httpx.post(f"{other}/chat/completions", content=b" ", trust_env=False)
-    assert lengthy.status_code == 401
+    for other in (url.replace(key, "x" * len(key)), url.replace(f"/{key}", "")):
+        with pytest.raises(openai.AuthenticationError, match="no discussion has this key"):
+            client.with_options(base_url=other).chat.completions.create(**chat("x"))
+        lengthy = httpx.post(f"{other}/chat/completions", content=b" ", trust_env=False)
+        assert lengthy.status_code == 401
     unknown = httpx.post(f"{url}/embeddings", json={}, trust_env=False)
     assert unknown.status_code == 404 and unknown.json()["error"]["code"] == "not_found"

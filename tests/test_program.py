@@ -24,6 +24,7 @@ from comas.commands.discuss import discuss, parser
 from comas.config.schema import Interaction
 from comas.data import QuestionSet
 from comas.interaction import program_runs as programs
+from comas.interaction.door import MAX_IN_FLIGHT, the_door
 from comas.interaction.held import HeldDiscussion
 from comas.interaction.program_runs import PROGRAMS
 from comas.interaction.schedules import run_discussions
@@ -168,15 +169,13 @@ def test_a_chat_that_goes_on_keeps_the_ids_and_one_that_was_changed_begins_anew(
     assert held.outcome.num_rewritten == 2
 
 
-def ask_thrice(base_url: str, agent: int) -> None:
-    for _ in range(3):
-        ask(base_url, "One", agent=agent)
-
-
 def test_a_repeat_is_equal_digit_by_digit_and_a_clients_seed_changes_it(monkeypatch):
     def solver(seed: int | None) -> Callable[..., None]:
         def solve(question: Question, base_url: str) -> None:
-            askers = [threading.Thread(target=ask_thrice, args=(base_url, a)) for a in range(2)]
+            askers = [
+                threading.Thread(target=ask, args=(base_url, "One"), kwargs={"agent": a, "n": 3})
+                for a in range(2)
+            ]
             for asker in askers:
                 asker.start()
             for asker in askers:
@@ -334,6 +333,21 @@ def test_a_program_harms_its_own_discussion_and_what_it_wrote_stands(monkeypatch
         assert len(harmed.turns) == 20
 
 
+def test_no_more_requests_are_answered_at_a_time_than_a_key_may_have(monkeypatch):
+    at_once = most = 0
+
+    async def generate(request: Request) -> Generation:
+        nonlocal at_once, most
+        at_once += 1
+        most = max(most, at_once)
+        await asyncio.sleep(0.2)
+        at_once -= 1
+        return Generation((1,), (2,), "x", (-0.1,), "stop", 0)
+
+    hold(monkeypatch, lambda question, base_url: flood(base_url), generate, timeout_s=60.0)
+    assert 1 < most <= MAX_IN_FLIGHT
+
+
 def test_a_request_that_is_not_answered_when_the_program_ends_is_cancelled(monkeypatch):
     cancelled, asked = [], threading.Event()
 
@@ -383,6 +397,8 @@ def test_a_program_sees_no_answer_and_a_key_ends_with_its_discussion(monkeypatch
     assert question.columns == {} and "SECRET" not in str(question)
     with pytest.raises(HTTPError, match="401"):
         ask(url, "x")
+    with pytest.raises(HTTPError, match="401"):
+        ask(f"{the_door().url}/v1", "x")
 
 
 # ---------------------------------------------------------------- commands
@@ -392,9 +408,9 @@ import json, os, sys, urllib.request
 question = sys.stdin.read()
 def ask(text):
     body = {"model": "agent_1", "messages": [{"role": "user", "content": text}]}
-    body["metadata"] = {"role": "solution"}
     request = urllib.request.Request(
-        os.environ["OPENAI_BASE_URL"] + "/chat/completions", json.dumps(body).encode()
+        os.environ["OPENAI_BASE_URL"] + "/chat/completions", json.dumps(body).encode(),
+        {"Authorization": "Bearer " + os.environ["OPENAI_API_KEY"], "X-Comas-Role": "solution"},
     )
     said = json.load(urllib.request.build_opener(urllib.request.ProxyHandler({})).open(request))
     return said["choices"][0]["message"]["content"]

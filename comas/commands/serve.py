@@ -11,6 +11,7 @@ from tempfile import TemporaryDirectory
 from comas.interaction.door import Asked, Choice, Door, RefusalError, choice_of
 from comas.types import Generation
 from comas.utils.client import MAX_SEED, Client, RefusedPromptError, RequestError, RequestOptions
+from comas.utils.concurrency import run_all
 from comas.utils.interrupts import run
 from comas.utils.invocation import CommandParser
 from comas.utils.terminal import command
@@ -54,23 +55,26 @@ class ServedAgents:
         self.models = [f"agent_{index}" for index in range(client.num_models)]
         self._client = client
 
-    async def complete(self, asked: Asked) -> Choice:
+    async def complete(self, asked: Asked) -> list[Choice]:
         """Answer a request. Raises RefusalError."""
         seed = secrets.randbelow(MAX_SEED) if asked.seed is None else asked.seed
         try:
-            reply = await self._client.complete(
-                [message.in_words() for message in asked.messages],
-                model_index=self.models.index(asked.model),
-                seed=seed & MAX_SEED,
-                temperature=asked.temperature,
-                max_tokens=asked.max_tokens,
-                stop=asked.stop,
-                tools=asked.offered,
-            )
+            return await run_all(self._choice(asked, seed + number) for number in range(asked.n))
         except RefusedPromptError as error:
             raise RefusalError(400, "context_length_exceeded", str(error)) from error
         except RequestError as error:
             raise RefusalError(502, "no_answer", str(error)) from error
+
+    async def _choice(self, asked: Asked, seed: int) -> Choice:
+        reply = await self._client.complete(
+            [message.in_words() for message in asked.messages],
+            model_index=self.models.index(asked.model),
+            seed=seed & MAX_SEED,
+            temperature=asked.temperature,
+            max_tokens=asked.max_tokens,
+            stop=asked.stop,
+            tools=asked.offered,
+        )
         said = Generation((), (), reply.response, (), reply.finish_reason, policy_version=0)
         return choice_of(f"chatcmpl-{secrets.token_hex(8)}", said, asked)
 
@@ -90,5 +94,5 @@ async def _serve(
         door, guest = Door(options.port), ServedAgents(client)
         with door.open(guest, options.key) as key:
             log.info("serving %s as %s", target.title, ", ".join(guest.models))
-            log.info("OPENAI_BASE_URL=%s/%s/v1", door.url, key)
+            log.info("OPENAI_BASE_URL=%s/v1 OPENAI_API_KEY=%s", door.url, key)
             await asyncio.Event().wait()

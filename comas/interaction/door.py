@@ -1,8 +1,8 @@
 """The door: a server on this machine's loopback interface that speaks OpenAI's protocol, by which
 programs ask agents.
 
-A key stands for one guest, such as the program of a discussion, whose address is
-``http://127.0.0.1:PORT/KEY/v1``.
+A key stands for one guest, such as the program of a discussion. Its address is
+``http://127.0.0.1:PORT/KEY/v1``, or ``http://127.0.0.1:PORT/v1`` with the key as the API key.
 """
 
 import asyncio
@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from functools import cache
 from typing import Any, Literal, NamedTuple, Protocol
 
@@ -30,6 +31,11 @@ from comas.utils.chat import CALL_END, CALL_START
 from comas.utils.files import errors_in_words
 
 HOST = "127.0.0.1"
+ROLE_HEADER = "x-comas-role"
+"""A request's header that names the role of its turn, as ``metadata.role`` does."""
+MAX_BODY_BYTES = 8 * 2**20
+MAX_IN_FLIGHT = 64
+"""Requests of one key that are answered at a time; further ones get status 429."""
 SPEAKERS = {"developer": "system", "function": "tool"}
 """Role of a message -> the role that it is read as."""
 
@@ -81,7 +87,7 @@ class Asked(BaseModel):
 
     model: str
     messages: list[AskedMessage] = Field(min_length=1)
-    n: Literal[1] = 1
+    n: int = Field(1, ge=1, le=MAX_IN_FLIGHT)
     max_tokens: int | None = Field(
         None, ge=1, validation_alias=AliasChoices("max_completion_tokens", "max_tokens")
     )
@@ -90,6 +96,8 @@ class Asked(BaseModel):
     temperature: float | None = Field(None, ge=0)
     tools: list[dict[str, Any]] = []
     tool_choice: Any = None
+    logprobs: bool = False
+    return_token_ids: bool = False
     stream: bool = False
     stream_options: dict[str, Any] = {}
     response_format: dict[str, Any] = {}
@@ -161,13 +169,16 @@ class Guest(Protocol):
         """The names that requests may give as ``model``."""
         ...
 
-    async def complete(self, asked: Asked) -> Choice:
+    async def complete(self, asked: Asked) -> list[Choice]:
         """Answer a request. Raises RefusalError."""
         ...
 
 
-Guests = dict[str, tuple[Guest, asyncio.AbstractEventLoop]]
-"""Key -> guest, and the event loop in which to ask it."""
+@dataclass
+class _Entry:
+    guest: Guest
+    loop: asyncio.AbstractEventLoop
+    num_in_flight: int = 0
 
 
 class Door:
@@ -177,10 +188,10 @@ class Door:
         """Start the server on ``port`` (0: any free one). Raises OSError if it is taken."""
         import uvicorn  # takes half a second
 
-        self._guests: Guests = {}
+        self._entries: dict[str, _Entry] = {}
         self._socket = socket.create_server((HOST, port), backlog=2048)
         self.url = f"http://{HOST}:{self._socket.getsockname()[1]}"
-        application = _application(self._guests)
+        application = _application(self._entries)
         server = uvicorn.Server(
             uvicorn.Config(application, lifespan="off", log_config=None, access_log=False)
         )
@@ -192,11 +203,11 @@ class Door:
         """Yield a key with which ``guest`` can be asked within the block, in the running event
         loop."""
         key = key or secrets.token_urlsafe(24)
-        self._guests[key] = guest, asyncio.get_running_loop()
+        self._entries[key] = _Entry(guest, asyncio.get_running_loop())
         try:
             yield key
         finally:
-            del self._guests[key]
+            del self._entries[key]
 
 
 def overlook_closed_loops(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
@@ -212,8 +223,8 @@ def the_door() -> Door:
     return Door()
 
 
-def _application(guests: Guests) -> Any:
-    """Return the web application, which looks up ``guests`` by their keys."""
+def _application(entries: Mapping[str, _Entry]) -> Any:
+    """Return the web application, which looks up guests in ``entries`` by their keys."""
     from starlette.applications import Starlette
     from starlette.exceptions import HTTPException
     from starlette.requests import Request
@@ -229,43 +240,63 @@ def _application(guests: Guests) -> Any:
         said = {"message": str(error), "type": kind, "param": None, "code": error.code}
         return JSONResponse({"error": said}, error.status)
 
-    def guest_of(request: Request) -> tuple[Guest, asyncio.AbstractEventLoop]:
-        if (key := request.path_params["key"]) not in guests:
+    def entry_of(request: Request) -> _Entry:
+        said = request.path_params.get("key")
+        key = said or request.headers.get("authorization", "").removeprefix("Bearer ")
+        if key not in entries:
             raise RefusalError(
                 401, "invalid_api_key", "no discussion has this key; it may have ended"
             )
-        return guests[key]
+        return entries[key]
 
     async def models(request: Request) -> Response:
         fields = {"object": "model", "created": 0, "owned_by": "comas"}
-        listed = [{"id": name, **fields} for name in guest_of(request)[0].models]
+        listed = [{"id": name, **fields} for name in entry_of(request).guest.models]
         return JSONResponse({"object": "list", "data": listed})
 
     async def complete(request: Request) -> Response:
         asyncio.get_running_loop().set_exception_handler(overlook_closed_loops)
-        guest, loop = guest_of(request)
-        asked = _parse(await request.body())
-        if asked.model not in guest.models:
-            said = f"no model {asked.model!r}; name one of {', '.join(guest.models)}"
-            raise RefusalError(404, "model_not_found", said)
-        asking = asyncio.run_coroutine_threadsafe(guest.complete(asked), loop)
-        choice = await asyncio.wrap_future(asking)
+        entry = entry_of(request)
+        if entry.num_in_flight >= MAX_IN_FLIGHT:
+            raise RefusalError(429, "too_many_requests", f"{MAX_IN_FLIGHT} are in flight already")
+        entry.num_in_flight += 1
+        try:
+            asked = _parse(await _body(request.stream()), request.headers.get(ROLE_HEADER))
+            if asked.model not in entry.guest.models:
+                said = f"no model {asked.model!r}; name one of {', '.join(entry.guest.models)}"
+                raise RefusalError(404, "model_not_found", said)
+            asking = asyncio.run_coroutine_threadsafe(entry.guest.complete(asked), entry.loop)
+            choices = await asyncio.wrap_future(asking)
+        finally:
+            entry.num_in_flight -= 1
         if asked.stream:
-            return StreamingResponse(_events(asked, choice), media_type="text/event-stream")
-        answer = {"index": 0, "message": choice.message, "finish_reason": choice.finish_reason}
-        head = _head(asked, choice, "chat.completion")
-        return JSONResponse(head | {"choices": [answer], "usage": _usage(choice)})
+            return StreamingResponse(_events(asked, choices), media_type="text/event-stream")
+        return JSONResponse(_completion(asked, choices))
 
     return Starlette(
         routes=[
-            Route("/{key}/v1/models", models),
-            Route("/{key}/v1/chat/completions", complete, methods=["POST"]),
+            route
+            for root in ("", "/{key}")
+            for route in (
+                Route(f"{root}/v1/models", models),
+                Route(f"{root}/v1/chat/completions", complete, methods=["POST"]),
+            )
         ],
         exception_handlers=dict.fromkeys((RefusalError, HTTPException, Exception), refuse),
     )
 
 
-def _parse(body: bytes) -> Asked:
+async def _body(stream: AsyncIterator[bytes]) -> bytes:
+    """Read a request's body. Raises RefusalError if it is too long."""
+    body = bytearray()
+    async for part in stream:
+        body += part
+        if len(body) > MAX_BODY_BYTES:
+            raise RefusalError(413, "too_large", f"a request has at most {MAX_BODY_BYTES} bytes")
+    return bytes(body)
+
+
+def _parse(body: bytes, role: str | None) -> Asked:
     """Parse a request. Raises RefusalError if it is invalid, or asks for something unsupported."""
     try:
         asked = Asked.model_validate_json(body)
@@ -276,35 +307,60 @@ def _parse(body: bytes) -> Asked:
         raise RefusalError(
             400, "unsupported", "response_format is not supported; ask for the form in the prompt"
         )
+    if role is not None:
+        asked.metadata["role"] = role
     return asked
 
 
-def _usage(choice: Choice) -> dict[str, int] | None:
+def _usage(choices: Sequence[Choice]) -> dict[str, int] | None:
     """Count tokens; None if only the texts of answers are known, as for served models."""
-    generation = choice.generation
-    prompt, response = len(generation.prompt_token_ids), len(generation.response_token_ids)
+    prompt = len(choices[0].generation.prompt_token_ids)
+    response = sum(len(choice.generation.response_token_ids) for choice in choices)
     counts = {"prompt_tokens": prompt, "completion_tokens": response}
     return counts | {"total_tokens": prompt + response} if prompt else None
 
 
-def _head(asked: Asked, choice: Choice, kind: str) -> dict[str, Any]:
+def _head(asked: Asked, choices: Sequence[Choice], kind: str) -> dict[str, Any]:
     made = {"object": kind, "created": int(time.time()), "model": asked.model}
-    return {"id": choice.name, **made}
+    return {"id": choices[0].name, **made}
 
 
-async def _events(asked: Asked, choice: Choice) -> AsyncIterator[str]:
-    """Yield the completion as server-sent events, with the answer in one piece."""
-    message = {**choice.message}
-    calls = message.pop("tool_calls", [])
-    # AutoGen reads no tool call in a piece that has content.
-    deltas = [message, *({"tool_calls": [{"index": i} | call]} for i, call in enumerate(calls)), {}]
-    chunks: list[dict[str, Any]] = []
-    for delta in deltas:
-        ended = None if delta else choice.finish_reason
-        chunks.append({"choices": [{"index": 0, "delta": delta, "finish_reason": ended}]})
+def _described(choice: Choice, index: int, asked: Asked, **content: Any) -> dict[str, Any]:
+    """Return a choice as JSON; log-probs name tokens ``token_id:N``, as vLLM does without texts."""
+    generation = choice.generation
+    ids, logprobs = list(generation.response_token_ids), generation.rollout_logprobs
+    said = {"index": index, **content, "finish_reason": choice.finish_reason, "logprobs": None}
+    if asked.logprobs:
+        extra: dict[str, Any] = {"bytes": None, "top_logprobs": []}
+        pairs = [(f"token_id:{i}", value) for i, value in zip(ids, logprobs, strict=True)]
+        listed = [{"token": token, "logprob": value, **extra} for token, value in pairs]
+        said["logprobs"] = {"content": listed, "refusal": None}
+    return said | ({"token_ids": ids} if asked.return_token_ids else {})
+
+
+def _completion(asked: Asked, choices: Sequence[Choice]) -> dict[str, Any]:
+    said = [_described(each, i, asked, message=each.message) for i, each in enumerate(choices)]
+    whole = _head(asked, choices, "chat.completion") | {"choices": said, "usage": _usage(choices)}
+    if asked.return_token_ids:
+        whole["prompt_token_ids"] = list(choices[0].generation.prompt_token_ids)
+    return whole
+
+
+async def _events(asked: Asked, choices: Sequence[Choice]) -> AsyncIterator[str]:
+    """Yield the completion as server-sent events, each answer in one piece."""
+    pieces: list[dict[str, Any]] = []
+    for index, choice in enumerate(choices):
+        message = {**choice.message}
+        calls = message.pop("tool_calls", [])
+        # AutoGen reads no tool call in a piece that has content.
+        deltas = [{"tool_calls": [{"index": i} | call]} for i, call in enumerate(calls)]
+        pieces.append(_described(choice, index, asked, delta=message) | {"finish_reason": None})
+        pieces += [{"index": index, "delta": each, "finish_reason": None} for each in deltas]
+        pieces.append({"index": index, "delta": {}, "finish_reason": choice.finish_reason})
+    chunks: list[dict[str, Any]] = [{"choices": [piece]} for piece in pieces]
     if asked.stream_options.get("include_usage"):
-        chunks.append({"choices": [], "usage": _usage(choice)})
-    head = _head(asked, choice, "chat.completion.chunk")
+        chunks.append({"choices": [], "usage": _usage(choices)})
+    head = _head(asked, choices, "chat.completion.chunk")
     for chunk in chunks:
         yield f"data: {json.dumps(head | chunk)}\n\n"
     yield "data: [DONE]\n\n"

@@ -144,7 +144,7 @@ class DiscussionGuest:
         """(agent, chat with its answer) -> the answer."""
         self._has_ended = False
 
-    async def complete(self, asked: Asked) -> Choice:
+    async def complete(self, asked: Asked) -> list[Choice]:
         """Answer a request for chat completions. Raises RefusalError."""
         if self._has_ended:
             raise RefusalError(*ENDED)
@@ -152,20 +152,24 @@ class DiscussionGuest:
         if self._tokens_left <= 0:
             raise RefusalError(403, "budget_used_up", "interaction.program.max_tokens are used up")
         chat, continued = self._chat(agent, asked)
-        request = self._request(agent, role, self._numbers[agent], asked, chat)
-        self._numbers[agent] += 1
+        first = self._numbers[agent]
+        self._numbers[agent] += asked.n
+        requests = [self._request(agent, role, first + i, asked, chat) for i in range(asked.n)]
         new = chat.messages[chat.num_followed :]
-        self.asked[request.turn[1]] = held.Asked(new, continued.turn_id, asked.tool_names)
+        kept = held.Asked(new, continued.turn_id, asked.tool_names)
+        self.asked |= {request.turn[1]: kept for request in requests}
         self.num_concurrent += agent in self._asking.values()
         tasks = self._discussion.tasks
         assert tasks is not None, "discussions run in schedules.hold, which an error ends"
-        asking = tasks.create_task(self._generate(request))
-        self._asking[asking] = agent
-        await asyncio.wait([asking])
-        if self._has_ended or asking.cancelled() or asking.exception():
+        asking = [tasks.create_task(self._generate(request)) for request in requests]
+        self._asking.update(dict.fromkeys(asking, agent))
+        await asyncio.wait(asking)
+        if self._has_ended or any(task.cancelled() or task.exception() for task in asking):
             raise RefusalError(*ENDED)
-        del self._asking[asking]
-        return self._keep(request, asking.result(), asked, continued.told)
+        for task in asking:
+            del self._asking[task]
+        answers = zip(requests, [task.result() for task in asking], strict=True)
+        return [self._keep(request, said, asked, continued.told) for request, said in answers]
 
     def leave(self) -> None:
         """Cancel the requests that are not answered yet."""

@@ -108,8 +108,8 @@ async def _execute(
     """Run a command, and kill its process group at the end. The last line of its output may be a
     JSON object with rewards; else all of the output is the answer."""
     environment = {name: value for name, value in os.environ.items() if name in KEPT_VARIABLES} | {
-        "OPENAI_BASE_URL": f"{the_door().url}/{key}/v1",
-        "OPENAI_API_KEY": "none is needed",
+        "OPENAI_BASE_URL": f"{the_door().url}/v1",
+        "OPENAI_API_KEY": key,
         "COMAS_QUESTION_ID": question.question_id,
         MARK_VARIABLE: mark,
     }
