@@ -114,7 +114,7 @@ def test_each_agent_is_asked_at_its_temperature_for_a_response_of_its_length():
 def test_a_response_ends_with_its_first_call_whatever_is_made_up_after_it(thought, finish_reason):
     engine = IdleEngine()
     engine._chats.thinking = ThinkingMarks("<think>", "</think>")
-    call = 'So <tool_call>{"name": "f", "arguments": {"x": "y"}}</tool_call>'
+    call = 'So <tool_call>{"name": "f", "arguments": {"x": "</tool_call>"}}</tool_call>'
     said = rf"{thought}{call} gives 4. So \boxed{{4}}<tool_call></tool_call>"
     engine.ask()
     assert engine.say(said, finish_reason).response_text == said.removeprefix(thought)

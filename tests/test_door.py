@@ -132,6 +132,7 @@ def called(arguments: str, name: str = "add") -> str:
     "text, arguments",
     (f"First {called('{}')} then {called('[]')}", {}),
     ('{"name": "add", "parameters": {"a": 1}}', {"a": 1}),  # as Llama 3 calls
+    (called('{"a": "</tool_call>"}'), {"a": "</tool_call>"}),
     (called(r'"{\"a\": \"1\n2\"}"'), {"a": "1\n2"}),  # JSON within a string
     ('{"type": "function", "function": {"name": "add", "arguments": {"a": 1}}}', {"a": 1}),
 )

@@ -6,6 +6,7 @@ same user in a process of its own, without the run's environment. Neither is tol
 
 import asyncio
 import json
+import logging
 import os
 import signal
 import subprocess
@@ -28,12 +29,16 @@ from comas.types import Question
 from comas.utils.interrupts import run
 from comas.utils.terminal import excerpt
 
+log = logging.getLogger(__name__)
+
 Solve = Callable[[Question, str], Any]
 """Answers a question by asking the agents at an address; may be a coroutine function. Returns the
 final answer (None: the last completion is it), or rewards: one number for all turns, or numbers by
 the names of turns (the ids of completions), agents (``agent_0``) or ``*``, and perhaps an
 ``answer``."""
 
+GRACE_S = 2.0
+"""Seconds that a function has to end after its deadline."""
 KEPT_VARIABLES = ("PATH", "HOME", "LANG", "LC_ALL", "TMPDIR", "TZ")
 """Variables of this process's environment that a command gets."""
 MARK_VARIABLE = "COMAS_PROGRAM"
@@ -72,12 +77,17 @@ async def run_program(program: Program, question: Question, key: str, *, mark: s
     """Run a program, marking the processes of its commands by ``mark``, and return its result.
     Raises ProgramError."""
     question = replace(question, columns={})  # labels among them
-    timeout_s = program.timeout_s
-    if program.command is not None:
-        return await _execute(program.command, question, key, timeout_s=timeout_s, mark=mark)
-    assert program.function is not None
-    url = f"{the_door().url}/{key}/v1"
-    return await _call(PROGRAMS[program.function], question, url, timeout_s=timeout_s)
+    try:
+        if program.command is not None:
+            return await _execute(
+                program.command, question, key, timeout_s=program.timeout_s, mark=mark
+            )
+        assert program.function is not None
+        url = f"{the_door().url}/{key}/v1"
+        solve = PROGRAMS[program.function]
+        return await _call(solve, question, url, timeout_s=program.timeout_s)
+    except TimeoutError as error:
+        raise ProgramError(f"it did not end within {program.timeout_s:g} s") from error
 
 
 async def _call(solve: Solve, question: Question, url: str, *, timeout_s: float) -> Any:
@@ -87,19 +97,27 @@ async def _call(solve: Solve, question: Question, url: str, *, timeout_s: float)
 
     async def within() -> None:
         try:
-            found = solve(question, url)
-            answered.set_result(await found if isawaitable(found) else found)
+            async with asyncio.timeout(timeout_s):
+                found = solve(question, url)
+                value = await found if isawaitable(found) else found
+        except TimeoutError as error:
+            answered.set_exception(error)
         except BaseException as error:  # whatever a program may raise, sys.exit() too
             answered.set_exception(ProgramError(f"{type(error).__name__}: {error}"))
+        else:
+            answered.set_result(value)
 
-    threading.Thread(target=lambda: run(within()), daemon=True, name="program").start()
+    thread = threading.Thread(target=lambda: run(within()), daemon=True, name="program")
+    thread.start()
     try:
-        return await asyncio.wait_for(asyncio.wrap_future(answered), timeout_s)
-    except TimeoutError as error:
-        raise ProgramError(
-            f"it did not end within {timeout_s:g} s, and its thread cannot be ended; run it as a "
-            "command, which can"
-        ) from error
+        return await asyncio.wait_for(asyncio.wrap_future(answered), timeout_s + GRACE_S)
+    except TimeoutError:
+        if thread.is_alive():
+            log.warning(
+                "a call of interaction.program goes on beyond its deadline, in a thread that "
+                "cannot be ended; run it as a command, which can"
+            )
+        raise
 
 
 async def _execute(
@@ -134,8 +152,6 @@ async def _execute(
                     if max(os.fstat(f.fileno()).st_size for f in (output, errors)) > MAX_OUTPUT:
                         raise ProgramError(f"it printed more than {MAX_OUTPUT} bytes")
                     await asyncio.sleep(POLL_S)
-        except TimeoutError as error:
-            raise ProgramError(f"it did not end within {timeout_s:g} s") from error
         finally:
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)

@@ -29,7 +29,7 @@ def first_call(text: str, names: Collection[str] = ()) -> Call | None:
     opened = text.find(CALL_START)
     if opened >= 0:
         begin = opened + len(CALL_START)
-        closed = text.find(CALL_END, begin)
+        closed = text.find(CALL_END, _end_of_json(text, begin))
         return None if closed < 0 else Call(opened, closed + len(CALL_END), text[begin:closed])
     alone = text.strip()
     if alone.startswith("{"):
@@ -67,3 +67,13 @@ class _Called(_Named):
     def _decoded(cls, arguments: Any) -> Any:
         """Decode arguments in OpenAI's form, a string of JSON."""
         return _JSON.decode(arguments) if isinstance(arguments, str) else arguments
+
+
+def _end_of_json(text: str, start: int) -> int:
+    """Return the end of the JSON at ``start``, which may contain </tool_call>; ``start`` if there
+    is none."""
+    while text[start : start + 1].isspace():
+        start += 1
+    with suppress(ValueError, RecursionError):
+        return _JSON.raw_decode(text, start)[1]
+    return start
