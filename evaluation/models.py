@@ -14,7 +14,7 @@ from comas.config import Config, load
 from comas.config.paths import find, tried
 from comas.config.schema import Data
 from comas.interaction.wording import location_of
-from comas.preflight.locations import is_built, locate, rules_of, variants_in
+from comas.preflight.locations import held_out_rules, is_built, locate, variants_in
 from comas.quickstart import QUICKSTART_PREFIX, build_society
 from comas.run.seals import SOURCES, kept_source, read_inputs
 from comas.run.status import BEST, MODELS
@@ -264,7 +264,7 @@ def _run_target(run: Path, *, weights: str, template_kwargs: Mapping[str, Any]) 
         models=models,
         subjects=subjects,
         held_out=locations[config.data.validation],
-        held_out_rules=rules_of(config, config.data.validation),
+        held_out_rules=held_out_rules(config),
         verifiers=config.verification.verifiers,
         system_prompt=config.rollout.system_prompt,
         prompts=kept_prompts(run, config),
