@@ -1,6 +1,7 @@
 """Commands and their scripts: options, help, exit; and the harness of benchmarks."""
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -136,3 +137,51 @@ def test_a_benchmark_reads_its_keys_and_names_them_where_one_is_wrong(monkeypatc
         read("--help")
     said = "Measures nothing.\nKeys and their defaults:\n  num=3\n  path=None\n"
     assert capsys.readouterr().out == said
+
+
+WAITS = case_file("commands")["WAITS"]
+
+LEAVES = case_file("commands")["LEAVES"]
+
+ANSWERS = case_file("commands")["ANSWERS"]
+
+
+@pytest.mark.stack
+@pytest.mark.usefixtures("session_that_can_close")
+def test_a_closed_session_ends_a_command_as_ctrl_c_does_but_not_under_nohup():
+    def said(*before: str) -> str:
+        return run_to_end(*before, sys.executable, "-c", WAITS, check=True).stdout
+
+    assert said() == "interrupted\n"
+    assert said("nohup") == "went on\n"
+
+
+@pytest.mark.stack
+def test_a_command_leaves_when_all_is_done_and_clears_no_modules():
+    left = run_to_end(sys.executable, "-c", LEAVES)
+    assert (left.returncode, left.stdout, left.stderr) == (3, "said worked\ntidied\n", "")
+
+
+HELP = "-m comas.commands --help"
+NO_TEMPORARY = "error: no temporary file can be written (No usable temporary directory found"
+
+
+@pytest.mark.stack
+@cases(
+    "ending, program, status, out, err",
+    ("", "ulimit -f 0; -c", 1, "", NO_TEMPORARY),
+    ("", f"ulimit -f 0; {HELP}", 1, "", NO_TEMPORARY),
+    ("", "-c", 0, "child\nanswer", "told\n"),
+    (">/dev/full", "-c", 1, "", "told\n"),
+    (">/dev/full", HELP, 0, "", ""),  # argparse does not mind
+)
+def test_a_disk_or_an_output_that_is_full_causes_no_traceback(ending, program, status, out, err):
+    *limit, program = program.split("; ")
+    what = f"-c '{ANSWERS}'" if program == "-c" else program
+    line = "; ".join([*limit, f"{sys.executable} {what} {ending}"])
+    told = run_to_end("sh", "-c", line)
+    assert told.returncode == status
+    assert told.stdout.startswith(out) and bool(told.stdout) == bool(out)
+    assert told.stderr.startswith(err)
+    assert "Traceback" not in told.stderr
+    assert len(re.findall("^error: ", told.stderr, re.MULTILINE)) == (status != 0)

@@ -1,5 +1,7 @@
 """Processes that end, temporary folders, files that survive kills and full disks, and locks."""
 
+import asyncio
+import itertools
 import json
 import os
 import resource
@@ -10,12 +12,15 @@ import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
 from tables import case_file
 
+from comas.utils.concurrency import run_all
 from comas.utils.files import FileError, append_lines, locked, read_lines, write_files
+from comas.utils.interrupts import run
 from comas.utils.temporary import outer_folder, temporary_folder
 
 SLEEPS = [sys.executable, "-S", "-c", "import time; time.sleep(60)"]
@@ -170,3 +175,38 @@ def test_a_lock_holds_against_other_processes_and_a_second_attempt_of_this_one(t
     subprocess.run(command, check=True)
     with locked(tmp_path, remedy=""):
         pass
+
+
+def interrupt_twice(line: int) -> bool:
+    """Press Ctrl-C within a coroutine of many tasks, and again at the ``line``-th line that the
+    event loop then executes; returns False when it ended before that line."""
+    lines = itertools.count(1)
+
+    def press_at_line(frame: Any, event: str, argument: object) -> Any:
+        if event == "line" and next(lines) == line:
+            signal.raise_signal(signal.SIGINT)
+        return press_at_line
+
+    def trace(frame: Any, event: str, argument: object) -> Any:
+        return press_at_line if "/asyncio/" in frame.f_code.co_filename else None
+
+    async def work(number: int) -> None:
+        if number == 3:
+            sys.settrace(trace)
+            signal.raise_signal(signal.SIGINT)
+        await asyncio.sleep(60)
+
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            run(run_all(work(number) for number in range(5)))
+    finally:
+        sys.settrace(None)
+    return next(lines) > line
+
+
+@pytest.mark.stack
+def test_ctrl_c_twice_ends_coroutines_wherever_the_second_one_comes():
+    """``asyncio.run`` never ends after some of these pairs."""
+    num_pairs = sum(itertools.takewhile(bool, map(interrupt_twice, itertools.count(4, 5))))
+    assert num_pairs > 100
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
