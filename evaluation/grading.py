@@ -31,7 +31,7 @@ log = logging.getLogger(__name__)
 
 LIBRARIES = (
     *("math-verify", "latex2sympy2-extended", "antlr4-python3-runtime", "sympy", "mpmath"),
-    "pint",
+    *("pint", "markdown-it-py"),
 )
 """Libraries that extract and compare answers."""
 

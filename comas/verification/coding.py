@@ -17,12 +17,14 @@ from contextvars import ContextVar
 from functools import cache, lru_cache
 from pathlib import Path
 
+from markdown_it import MarkdownIt
+from markdown_it.rules_block import StateBlock
+from markdown_it.rules_block.fence import fence
+from markdown_it.token import Token
+
 from comas.verification.forms import Verdict
 from comas.verification.sandbox import Isolation, Limits, Sandbox
 
-_FENCE = re.compile(
-    r"(?P<before>[ \t>]*(?:(?:[-*+]|\d{1,9}[.)])[ \t]+)*)(?P<marks>`{3,}|~{3,})(?P<info>[^`]*)"
-)
 _PUBLISHED_BLOCK = re.compile(r"```python\s*\n(.*?)```", re.DOTALL)
 
 PROGRAM_MODULE = "solution"
@@ -69,33 +71,54 @@ def verify_coding_published(response: str, gold: str) -> Verdict:
 
 
 def last_python_block(response: str) -> str | None:
-    """Return the code of the last closed ```` ```python ```` block, which may be indented, quoted
-    or in a list; None if there is none. The last one corrects earlier ones."""
-    program, opening = None, None
-    code: list[str] = []
-    for line in re.split(r"\r\n?|\n", response):
-        fence = _FENCE.fullmatch(line)
-        if opening is None:
-            opening, code = fence, []
-        elif fence is not None and _closes(fence, opening):
-            if opening["info"].lower().split()[:1] == ["python"]:
-                program = "".join(code)
-            opening = None
-        else:
-            before = opening["before"]
-            indentation = re.compile(rf"{re.escape(before)}|[ \t>]{{0,{len(before)}}}")
-            code.append(indentation.sub("", line, count=1) + "\n")
-    return program
+    """Return the code of the last closed ```` ```python ```` block; None if there is none.
+
+    Blocks follow CommonMark, also in lists and quotations, but may be indented to any depth. Of
+    several the last counts, since a later one corrects an earlier.
+    """
+    num_lines = response.count("\n") + 1
+    blocks = [
+        token.content
+        for token in _markdown().parse(response + "\n")
+        if token.type == "fence"
+        and token.map is not None
+        and token.info.lower().split()[:1] == ["python"]
+        and (token.map[1] < num_lines or _has_end(token))
+    ]
+    return blocks[-1] if blocks else None
 
 
-def _closes(fence: re.Match[str], opening: re.Match[str]) -> bool:
-    """Return True if a fence ends the block; one that is indented by four more columns is code."""
-    depth, own = (len(each["before"].expandtabs(4)) for each in (opening, fence))
-    return (
-        own < depth + 4
-        and fence["marks"].startswith(opening["marks"])
-        and not fence["info"].strip()
-    )
+def _has_end(fence: Token) -> bool:
+    """Return True if the fence is closed: its last line is not part of its content."""
+    assert fence.map is not None
+    return fence.map[1] - fence.map[0] == fence.content.count("\n") + 2
+
+
+@cache
+def _markdown() -> MarkdownIt:
+    """Return a parser of CommonMark's fences, lists and quotations, except that a fence may be
+    indented by more than three spaces and follow any line."""
+    rules = ["html_block", "lheading", "reference", "inline", "text_join"]
+    markdown = MarkdownIt("commonmark").disable(rules)
+    markdown.block.ruler.at("code", _indented_fence)
+    markdown.block.ruler.at("paragraph", _line_of_text)
+    return markdown
+
+
+def _indented_fence(state: StateBlock, start: int, end: int, silent: bool) -> bool:
+    """Parse a fence indented by four spaces or more, as if in a list."""
+    if not state.is_code_block(start):
+        return False
+    depth, state.blkIndent = state.blkIndent, state.sCount[start]
+    try:
+        return fence(state, start, end, silent)
+    finally:
+        state.blkIndent = depth
+
+
+def _line_of_text(state: StateBlock, start: int, end: int, silent: bool) -> bool:
+    state.line = start + 1
+    return True
 
 
 @lru_cache(maxsize=1024)
