@@ -268,7 +268,7 @@ SOURCED = ("browser", "environment", "start")
 STARTED = sorted({path.stem for path in (REPOSITORY / "scripts").glob("*.sh")} - {*SOURCED})
 
 
-@pytest.mark.parametrize("name", [*STARTED, "benchmark society", "benchmark -h"])
+@pytest.mark.parametrize("name", [*STARTED, "benchmark door", "benchmark -h"])
 def test_help_of_every_script_needs_no_environment(tmp_path, name):
     here = tmp_path / "here"
     for folder in ("scripts", "evaluation/benchmarks", "comas/help"):
