@@ -6,6 +6,7 @@ import os
 import stat
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -223,6 +224,35 @@ def test_a_gpu_buffer_holds_the_largest_tensor_and_one_group_holds_all_engines()
     small = trainer_init_info("ipc", source=SmallSource(), rank=0, num_workers=1)
     assert isinstance(small, IPCTrainerInitInfo)
     assert small.packed_buffer_size_bytes == 1 << 30
+
+
+def test_a_gpu_takes_weights_from_the_trainer_of_vllm_026_too(monkeypatch):
+    """There, a function of the engine's class sends chunks."""
+    client = Mock()
+    chunk = {"names": ["a"], "ipc_handles": {"gpu": ()}, "tensor_sizes": [8], "packed": True}
+
+    def trainer_send_weights(iterator: Iterator[Any], trainer_args: dict[str, Any]) -> None:
+        send = trainer_args.pop("send_mode")
+        client.sent(set(dict(iterator)), trainer_args)
+        send(SimpleNamespace(**chunk))
+
+    engine = SimpleNamespace(trainer_send_weights=trainer_send_weights)
+    module = SimpleNamespace(IPCWeightTransferEngine=engine)
+    monkeypatch.setattr(weight_transfer, "ipc_engine", module)
+    create = partial(create_weight_sender, client=client, source=SmallSource(), num_workers=1)
+    create("ipc", rank=0)()
+    sent = [
+        call.sent({"a"}, {"packed": True, "packed_buffer_size_bytes": 1 << 30}),
+        call.update_weights(chunk),
+    ]
+    first, *rest = client.mock_calls
+    assert first == call.init_weight_transfer_engine({})
+    assert rest == [call.start_weight_update(), *sent, call.finish_weight_update()]
+    client.reset_mock()
+    create("ipc", rank=1)()
+    assert client.mock_calls == sent  # the first alone talks to engines
+    with pytest.raises(ValueError, match=r"cluster\.placement=disaggregated: vllm .* another way"):
+        create("nccl", rank=0)
 
 
 def test_what_engines_open_is_allocated_in_fixed_segments(monkeypatch):

@@ -1,5 +1,5 @@
-"""Attention over packed samples: the calls of a GPU's kernel, with a stand-in that has its
-signature and computes on a CPU."""
+"""Attention over packed samples: the calls of a GPU's kernel, with stand-ins that have its
+signature and compute on a CPU."""
 
 import inspect
 
@@ -21,7 +21,7 @@ APART = {"cu_seq_lens_k": BOUNDS, "max_length_k": 5}
 SHARED = {"cu_seq_lens_k": KEY_BOUNDS, "max_length_k": 8, "key_places": KEY_PLACES}
 
 
-def kernel(
+def of_torch_2_13(
     query, key, value, cu_seq_q, cu_seq_k, max_q, max_k,
     *, return_aux=None, scale=None, window_size=(-1, -1), enable_gqa=False,
 ):  # fmt: skip
@@ -44,6 +44,14 @@ def kernel(
     return torch.cat(outputs)
 
 
+def of_torch_2_11(
+    query, key, value, cu_seq_q, cu_seq_k, max_q, max_k,
+    *, return_aux=None, scale=None, window_size=(-1, -1),
+):  # fmt: skip
+    states = (query, key, value, cu_seq_q, cu_seq_k, max_q, max_k)
+    return of_torch_2_13(*states, scale=scale, window_size=window_size)
+
+
 class OnGpu(torch.Tensor):
     """A CPU tensor that claims to be on a GPU."""
 
@@ -58,9 +66,12 @@ def attend(states, keys):
     return output.as_subclass(torch.Tensor)
 
 
+@pytest.mark.parametrize("kernel", [of_torch_2_11, of_torch_2_13])
 @pytest.mark.parametrize("num_kv_heads", [4, 2, 1])
 @pytest.mark.parametrize("keys", [APART, SHARED], ids=["apart", "shared"])
-def test_a_gpus_kernel_is_asked_rightly_and_gives_a_cpus_numbers(monkeypatch, num_kv_heads, keys):
+def test_a_gpus_kernel_is_asked_rightly_and_gives_a_cpus_numbers(
+    monkeypatch, kernel, num_kv_heads, keys
+):
     monkeypatch.setattr(attention, "varlen_attn", kernel)
     torch.manual_seed(0)
     states = [
@@ -77,9 +88,10 @@ def test_a_gpus_kernel_is_asked_rightly_and_gives_a_cpus_numbers(monkeypatch, nu
     )
 
 
-def test_the_stand_in_takes_what_the_installed_kernel_takes():
+def test_the_stand_ins_take_what_the_installed_kernel_takes():
     installed = {
         name: parameter.replace(annotation=inspect.Parameter.empty)
         for name, parameter in inspect.signature(varlen_attn).parameters.items()
     }
-    assert inspect.signature(kernel).parameters.items() <= installed.items()
+    for kernel in (of_torch_2_11, of_torch_2_13):
+        assert inspect.signature(kernel).parameters.items() <= installed.items()

@@ -1,5 +1,6 @@
 """Attention over samples packed into a single row."""
 
+import inspect
 from typing import Any
 
 import torch
@@ -43,11 +44,16 @@ def packed_attention(
     group_size = query.shape[1] // key.shape[1]
     if query.is_cuda and query.dtype != torch.float32:
         query, key, value = (states[0].transpose(0, 1) for states in (query, key, value))
+        options = {}
+        if group_size > 1 and "enable_gqa" in inspect.signature(varlen_attn).parameters:
+            options["enable_gqa"] = True
+        elif group_size > 1:  # before torch 2.12
+            key, value = (states.repeat_interleave(group_size, dim=1) for states in (key, value))
         output = varlen_attn(
             *(query, key, value, cu_seq_lens_q, cu_seq_lens_k, max_length_q, max_length_k),
             scale=scaling,
             window_size=(-1, 0),  # causal, aligned at the last query and key
-            enable_gqa=group_size > 1,
+            **options,
         )
         return output[None], None
     lengths, key_lengths = cu_seq_lens_q.diff().tolist(), cu_seq_lens_k.diff().tolist()

@@ -29,6 +29,8 @@ def load_adapter(
     manager = worker.model_runner.lora_manager
     layers = manager._adapter_manager
     mapper = getattr(layers.model, "hf_to_vllm_mapper", None)
+    # The second name is vLLM 0.26's.
+    renamed = getattr(mapper, "get_rename_mapper", getattr(mapper, "get_unstacked_mapper", None))
     assert lora.rank is not None
     adapter = LoRAModel.from_lora_tensors(
         policy + 1,
@@ -37,7 +39,7 @@ def load_adapter(
         PEFTHelper(r=lora.rank, lora_alpha=lora.alpha, target_modules=[]),  # type: ignore[arg-type]
         device="cpu",
         dtype=manager.lora_config.lora_dtype,
-        weights_mapper=None if mapper is None else mapper.get_rename_mapper(),
+        weights_mapper=None if renamed is None else renamed(),
     )
     layers.remove_adapter(adapter.id)
     layers.add_adapter(adapter)

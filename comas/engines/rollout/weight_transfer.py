@@ -1,10 +1,12 @@
 """The trainer's side of weight updates on GPUs, by vLLM's own senders."""
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from math import prod
 from typing import Literal
 
 import torch
+import vllm
 from vllm.distributed.weight_transfer import (
     VLLMWeightSyncClient,
     WeightSource,
@@ -58,10 +60,40 @@ def create_weight_sender(
     each receives all weights and keeps its shard. Tensors yielded by ``source`` must stay unchanged
     until the update is over.
     """
-    init_info = trainer_init_info(backend, source=source, rank=rank, num_workers=num_workers)
-    sender = WeightTransferTrainerFactory.trainer_init(init_info, client=client, source=source)
+    if hasattr(ipc_engine, "IPCTrainerInitInfo"):
+        init_info = trainer_init_info(backend, source=source, rank=rank, num_workers=num_workers)
+        sender = WeightTransferTrainerFactory.trainer_init(init_info, client=client, source=source)
+        send = sender.send_weights
+    elif backend == "ipc":
+        if rank == 0:
+            client.init_weight_transfer_engine({})
+        send = partial(_send_by_vllm_026, client, source, is_sender=rank == 0)
+    else:
+        raise ValueError(
+            f"cluster.placement=disaggregated: vllm {vllm.__version__} sends weights between "
+            "GPUs in another way; install the version of requirements.txt, or set "
+            "cluster.placement to colocated"
+        )
     # By IPC, the engine opens GPU memory of this process.
-    return fixed_segments()(sender.send_weights) if backend == "ipc" else sender.send_weights
+    return fixed_segments()(send) if backend == "ipc" else send
+
+
+def _send_by_vllm_026(
+    client: VLLMWeightSyncClient, source: WeightSource, *, is_sender: bool
+) -> None:
+    """Run a whole update with vLLM 0.26, which has no engine for the trainer."""
+    if is_sender:
+        client.start_weight_update()
+    ipc_engine.IPCWeightTransferEngine.trainer_send_weights(  # type: ignore[attr-defined]
+        iter(source),
+        {
+            "send_mode": lambda chunk: client.update_weights(vars(chunk)),
+            "packed": True,
+            "packed_buffer_size_bytes": _buffer_bytes(source),
+        },
+    )
+    if is_sender:
+        client.finish_weight_update()
 
 
 def trainer_init_info(

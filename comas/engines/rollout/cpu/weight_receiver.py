@@ -61,6 +61,10 @@ class SharedMemoryWeightTransferEngine(
     def init_transfer_engine(self, init_info: SharedMemoryInitInfo) -> None:
         """Raise ValueError when a layer cannot be updated."""
         check_layers(self.model)
+        layers = list(self.model.modules())
+        self._heads = [layer for layer in layers if isinstance(layer, ParallelLMHead)]
+        if not self._heads:  # vLLM 0.26: some tied heads are the embeddings themselves
+            self._heads = [layer for layer in layers if isinstance(layer, VocabParallelEmbedding)]
 
     def start_weight_update(self) -> None:
         """Make the layers, which hold packed weights, accept new ones."""
@@ -84,10 +88,14 @@ class SharedMemoryWeightTransferEngine(
         if self._missing:
             raise ValueError(f"a weight update left out {', '.join(sorted(self._missing))}")
         # Trap: a tied head receives no weights of its own: its packed copy would stay stale.
-        for layer in self.model.modules():
-            if isinstance(layer, ParallelLMHead):
-                layer.quant_method.process_weights_after_loading(layer)
+        for layer in self._heads:
+            layer.quant_method.process_weights_after_loading(layer)
         return_free_memory()
 
     def shutdown(self) -> None:
         """Do nothing."""
+
+    @staticmethod
+    def trainer_send_weights(*_: object) -> None:
+        """Not called (see ``SharedMemoryWeightSender``); vLLM 0.26 requires it."""
+        raise NotImplementedError
