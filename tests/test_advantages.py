@@ -39,6 +39,15 @@ def inputs(rewards, lengths, *, log_ratios=None, groups=None, kl_coef=0.0) -> Ad
     )
 
 
+def test_the_kl_penalty_is_part_of_the_returns():
+    # Returns with beta 0.1: 1 - 0.1 (2 + 1) = 0.7 and 1 - 0.1 = 0.9; the second response's 0.
+    data = inputs([1.0, 0.0], [2, 1], log_ratios=torch.tensor([[2.0, 1], [0, 9]]), kl_coef=0.1)
+    returns = torch.tensor([0.7, 0.9, 0.0], dtype=torch.float64)
+    whitened = (returns - returns.mean()) / returns.std(unbiased=False)
+    found = ESTIMATORS["reinforce_pp"].advantages(data)
+    torch.testing.assert_close(found[data.mask], whitened.float())
+
+
 @cases(
     "name, rewards, lengths, groups, expected",
     # Returns [1, 1] and [0]: mean 2/3 over three tokens, variance (2 (1/3)^2 + (2/3)^2) / 3
