@@ -44,7 +44,7 @@ class EvaluationConfig:
     concurrency: int = key(32, ge=1)
     """Maximum number of requests in flight per subject."""
     timeout_s: float = key(600.0, gt=0)
-    """How long a server may be silent while it replies, in seconds."""
+    """Time limit of a reply, in seconds."""
 
     base_url: str | None = key(None)
     """An OpenAI-compatible endpoint to evaluate instead of PATH; no server is started."""

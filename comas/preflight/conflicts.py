@@ -42,7 +42,7 @@ def find_conflicts(config: Config) -> Iterator[Conflict]:
 
 
 def _names(config: Config) -> Iterator[Conflict]:
-    """Find names that lead to nothing usable."""
+    """Find unusable names of the run, of the run to resume, and of plug-ins."""
     if not FOLDER_NAME.fullmatch(config.name):
         yield Conflict(("name",), FOLDER_NAME_IN_WORDS, "choose a short name such as comas")
     if config.resume is not None and not (Path(config.resume) / "config.yaml").is_file():
@@ -148,7 +148,7 @@ def _updates(config: Config) -> Iterator[Conflict]:
 
 
 def _keep_best(config: Config) -> Iterator[Conflict]:
-    """A metric that the run's validations do not have, or of which lower is better."""
+    """Find a metric that the run's validations lack, or that is better the lower it is."""
     name = config.training.keep_best
     if name is None:
         return
