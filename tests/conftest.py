@@ -27,7 +27,7 @@ from comas.quickstart import build_society
 hypothesis.settings.register_profile("comas", deadline=None, max_examples=25)
 hypothesis.settings.load_profile("comas")
 
-STACK_FIXTURES = {"society", "servers"}
+STACK_FIXTURES = {"society", "servers", "wheel"}
 LONGEST = ("test_agents", "test_world")
 ENGINE_PROGRAMS = ("gcs_server", "raylet", "evaluation.server_process", "-m comas ")
 

@@ -97,5 +97,6 @@ def steps_in(folder: Path) -> list[int]:
     return sorted(int(path.name[5:].partition(".")[0]) for path in folder.iterdir())
 
 
-def rows_of(folder: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+def rows_of(folder: Path, name: str = "metrics.jsonl") -> list[dict[str, Any]]:
+    """The rows of a file of JSON lines."""
+    return [json.loads(line) for line in (folder / name).read_text().splitlines()]

@@ -1,20 +1,30 @@
-"""Commands and their scripts: options, help, exit; and the harness of benchmarks."""
+"""Commands, their scripts, notebook and sweep: options, help, progress, exit."""
 
+import json
+import logging
 import os
 import re
 import shutil
 import subprocess
 import sys
+import time
+from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from pkgutil import resolve_name
+from typing import Any
 
 import pytest
+import yaml
 from programs import run_to_end
 from small_runs import REPOSITORY
 from tables import case_file, cases
 
 from comas.commands import MAINS, start
+from comas.preflight.configuration import load_config
+from comas.utils import progress
 from comas.utils.invocation import SCRIPTS, help_of, of_checkout, start_of
+from comas.utils.progress import progress_bar
 from comas.utils.terminal import printable
 from evaluation.models import find_target
 from scripts.command import read_arguments
@@ -185,3 +195,63 @@ def test_a_disk_or_an_output_that_is_full_causes_no_traceback(ending, program, s
     assert told.stderr.startswith(err)
     assert "Traceback" not in told.stderr
     assert len(re.findall("^error: ", told.stderr, re.MULTILINE)) == (status != 0)
+
+
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    """Shortens ten seconds to a fiftieth of one."""
+    monkeypatch.setattr(progress, "SECONDS_BETWEEN_LINES", 0.02)
+    monkeypatch.setattr(progress, "SECONDS_BETWEEN_LOOKS", 0.02)
+    caplog.set_level(logging.INFO)
+
+
+def wait_until(holds: Callable[[], object]) -> None:
+    """Return when ``holds()``; fail when it does not within 20 s."""
+    deadline = time.monotonic() + 20
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+
+
+@pytest.mark.usefixtures("quick")
+@pytest.mark.parametrize(("initial", "left"), [(0, "03:20"), (24, "04:26"), (75, "?")])
+def test_the_time_left_follows_from_what_was_counted_here(caplog, initial, left):
+    # A tenth of the rest must have been counted: 21 of 213 are less.
+    with progress_bar("rollout", unit="turn", total=288, initial=initial) as bar:
+        assert str(bar) == f"rollout: {initial}/288 turns, 00:00 so far, ? left"
+        bar.set_postfix(failed=1, refresh=False)
+        bar.update(96 - initial)
+        bar.start_t -= 100  # seconds
+        wait_until(lambda: caplog.messages)
+    told = f"rollout: 96/288 turns, 01:40 so far, {left} left, failed=1"
+    assert caplog.messages[0] == told
+
+
+@pytest.mark.slow
+def test_the_notebook_trains_and_draws_what_came_of_it(monkeypatch, capsys):
+    """Run its cells in order, as a kernel does, for two steps."""
+    monkeypatch.chdir(REPOSITORY / "scripts")
+    monkeypatch.setenv("NUM_STEPS", "2")
+    cells = json.loads(Path("quickstart.ipynb").read_text())["cells"]
+    code = ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "code"]
+    assert len(cells) == 10
+    names: dict[str, Any] = {}
+    figures = []
+    for source in code:
+        *_, last = source.rstrip().splitlines()
+        exec(source, names)
+        if last.startswith("Figure("):
+            figures.append(eval(last, names)._repr_svg_())
+    assert [figure.count("<polyline") for figure in figures] == [3, 3]
+    assert names["run"].name.endswith("quickstart") and len(names["rows"]) == 3
+    assert "agent 1, scoring, reward " in capsys.readouterr().out
+
+
+def test_a_sweep_starts_runs_with_its_parameters():
+    sweep = yaml.safe_load((REPOSITORY / "scripts/sweep.yaml").read_text())
+    arguments = [f"{name}={each['values'][-1]}" for name, each in sweep["parameters"].items()]
+    [*start, file, tracker, chosen] = sweep["command"]
+    assert start == ["bash", "scripts/train_comas.sh"] and chosen == "${args_no_hyphens}"
+    config = load_config(REPOSITORY / file, [tracker, *arguments])
+    assert (config.optimization.learning_rate, config.seed) == (1.0e-4, 1)
+    assert config.logging.trackers == ["wandb"]

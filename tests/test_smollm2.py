@@ -1,5 +1,6 @@
-"""configs/smollm2.yaml, cut down: a real language model through the whole stack."""
+"""configs/smollm2.yaml: its questions, and cut down, a real language model in the whole stack."""
 
+import re
 import shutil
 import subprocess
 import sys
@@ -10,8 +11,7 @@ from small_runs import REPOSITORY, rows_of
 from tables import case_file
 
 from scripts.get_model import MODELS, check_answers
-
-pytestmark = pytest.mark.stack
+from scripts.small_questions import CONFIGS, demonstrations, problems, records
 
 CASES = case_file("smollm2")
 
@@ -26,6 +26,7 @@ def smollm2() -> Path:
     return REPOSITORY / "saves/models/smollm2"
 
 
+@pytest.mark.stack
 @pytest.mark.slow
 def test_two_agents_of_a_real_model_discuss_and_learn(smollm2, tmp_path):
     plugin = tmp_path / "by_length.py"
@@ -44,3 +45,18 @@ def test_two_agents_of_a_real_model_discuss_and_learn(smollm2, tmp_path):
         assert all(0 <= step[f"{agent}/rollout_mismatch/max"] < 0.01 for step in learnt)
         check_answers(MODELS["smollm2"], run / "models" / agent)
     shutil.rmtree(tmp_path)  # gigabytes
+
+
+def test_the_committed_files_are_what_the_script_makes():
+    for split in ("train", "validation"):
+        assert rows_of(CONFIGS / "smollm2", f"{split}.jsonl") == list(records(split))
+    assert rows_of(CONFIGS / "smollm2", "cold_start.jsonl") == list(demonstrations())
+
+
+def test_no_numbers_of_one_split_are_asked_about_in_another():
+    """A product's two factors, for example, which also make the story of so many boxes."""
+    kinds = [
+        {(p.work.split()[1], *sorted(re.findall(r"\d+", p.work))) for p in problems(split)}
+        for split in ("train", "validation", "demonstrated")
+    ]
+    assert all(kinds) and sum(map(len, kinds)) == len(set.union(*kinds))
