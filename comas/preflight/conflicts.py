@@ -15,9 +15,9 @@ from comas.config.errors import Conflict
 from comas.config.keys import FOLDER_NAME, FOLDER_NAME_IN_WORDS
 from comas.config.paths import tried
 from comas.config.plugins import PluginError
-from comas.config.schema import Config, Dpo, PolicyGradient, Program
+from comas.config.schema import Config, Dpo, Program
 from comas.interaction.criticism import CRITICISMS
-from comas.interaction.schedules import SCHEDULES, UNCRITICISED_SCHEDULES, roles_of
+from comas.interaction.schedules import UNCRITICISED_SCHEDULES, roles_of
 from comas.interaction.wording import WordingError, quoted_in, wording_of
 from comas.preflight.engine_options import option_conflicts
 from comas.preflight.plugins import named_plugins
@@ -27,17 +27,8 @@ from comas.run.metrics.meanings import as_regex, meanings
 
 def find_conflicts(config: Config) -> Iterator[Conflict]:
     """Yield all conflicts of ``config``."""
-    checks = (
-        _names,
-        _prompts,
-        _policies,
-        _updates,
-        _keep_best,
-        _interaction,
-        _engines,
-        option_conflicts,
-    )
-    for check in checks:
+    society = (_names, _prompts, _policies, _program, _criticism, _role_weights)
+    for check in (*society, _updates, _keep_best, _engines, option_conflicts):
         yield from check(config)
 
 
@@ -95,20 +86,19 @@ def _policies(config: Config) -> Iterator[Conflict]:
             "renumber the policies 0, 1, ...",
         )
         return
-    deciding = ("society.num_agents", "society.policy_of_agent")
+    deciding: tuple[str, ...] = ("society.num_agents", "society.policy_of_agent")
     of_policies = ("models", "learning_rates", "chat_template_kwargs", "update_every")
-    lists: list[tuple[tuple[str, ...], int, str]]
-    lists = [((*deciding, f"society.{n}"), config.num_policies, "policies") for n in of_policies]
-    for name in ("temperature", "max_response_tokens"):
-        lists.append((("society.num_agents", f"rollout.{name}"), num_agents, "agents"))
+    lists = [(f"society.{n}", deciding, config.num_policies, "policies") for n in of_policies]
+    of_agents = ("temperature", "max_response_tokens")
+    lists += [(f"rollout.{n}", deciding[:1], num_agents, "agents") for n in of_agents]
     is_whole = True
-    for keys, count, whose in lists:
-        entries = attrgetter(keys[-1])(config)
+    for key, keys, count, whose in lists:
+        entries = attrgetter(key)(config)
         if isinstance(entries, list) and len(entries) not in (1, count):
             is_whole = False
             expected = "one entry" if count == 1 else f"one entry, or {count}"
             yield Conflict(
-                keys,
+                (*keys, key),
                 f"must have {expected} for {count} {whose}, has {len(entries)}",
                 "list one for each of them, or a single one for all",
             )
@@ -123,8 +113,14 @@ def _policies(config: Config) -> Iterator[Conflict]:
 
 
 def _updates(config: Config) -> Iterator[Conflict]:
-    """Find checkpoints that do not come right after an update of every policy."""
+    """Find updates without pairs, and checkpoints that do not come right after an update."""
     intervals, training = config.society.update_every, config.training
+    if isinstance(config.algorithm, Dpo) and config.interaction.prompt_reuse == 1:
+        yield Conflict(
+            ("algorithm.name", "interaction.prompt_reuse"),
+            "dpo compares an agent's responses to the same prompt, and there is only one",
+            "set interaction.prompt_reuse to 2 or more, such as 4",
+        )
     if not any(intervals):
         yield Conflict(
             ("society.update_every",),
@@ -170,11 +166,10 @@ def _keep_best(config: Config) -> Iterator[Conflict]:
     yield Conflict(("training.keep_best",), said, remedy)
 
 
-def _interaction(config: Config) -> Iterator[Conflict]:
-    """Find a program, schedule, criticism, reward and roles that do not go together."""
-    rules, reward = config.interaction, config.reward.scheme
+def _program(config: Config) -> Iterator[Conflict]:
+    """Find a program that cannot be used, or a reward or criticism that needs another."""
     try:
-        program = rules.chosen_program
+        program = config.interaction.chosen_program
     except ValidationError as error:
         for fault in error.errors():
             entry = f".{fault['loc'][0]}" if fault["loc"] else ""
@@ -182,62 +177,64 @@ def _interaction(config: Config) -> Iterator[Conflict]:
             names = f"{', '.join(Program.model_fields)} (comas/config/schema/interaction.py)"
             yield Conflict((f"interaction.program{entry}",), said, f"it holds {names}")
         return
-    criticism, scheme = CRITICISMS.find(rules.criticism), REWARD_SCHEMES.find(reward)
-    if program is None and reward == "program":
+    if program is None and config.reward.scheme == "program":
         yield Conflict(
             ("reward.scheme", "interaction.program"),
             "program pays what a program returns, but none is set",
             "set interaction.program, or choose another reward.scheme",
         )
-    if program is not None and rules.criticism == "exchanged":
+    if program is not None and config.interaction.criticism == "exchanged":
         yield Conflict(
             ("interaction.program", "interaction.criticism"),
             "the solutions of two programs do not correspond, so nothing can be exchanged",
             "choose another interaction.criticism",
         )
-    if rules.schedule in UNCRITICISED_SCHEDULES and rules.criticism != "none":
+
+
+def _criticism(config: Config) -> Iterator[Conflict]:
+    """Find a schedule, criticism and reward that do not go together."""
+    name, schedule = config.interaction.criticism, config.interaction.schedule
+    criticism, scheme = CRITICISMS.find(name), REWARD_SCHEMES.find(config.reward.scheme)
+    if schedule in UNCRITICISED_SCHEDULES and name != "none":
         yield Conflict(
             ("interaction.schedule", "interaction.criticism"),
-            f"in a {rules.schedule} nobody criticises",
+            f"in a {schedule} nobody criticises",
             "set interaction.criticism to none, and reward.scheme to one that reads no scores",
         )
     if criticism is None:
         return
-    if SCHEDULES.find(rules.schedule):
-        known = roles_of(rules)
-        for name in getattr(config.algorithm, "role_weights", ()):
-            if name not in known:
-                remedy = (
-                    f"choose among {', '.join(known)}; a schedule or criticism may declare more"
-                )
-                yield Conflict(("algorithm.role_weights",), f"{name} is no role", remedy)
     if scheme and scheme.reads not in (None, criticism.outcome):
         makers = [n for n, other in CRITICISMS.items() if other.outcome == scheme.reads]
         yield Conflict(
             ("reward.scheme", "interaction.criticism"),
-            f"{reward} reads {scheme.reads}, and {rules.criticism} makes none",
+            f"{config.reward.scheme} reads {scheme.reads}, and {name} makes none",
             f"choose another reward.scheme, or an interaction.criticism of {', '.join(makers)}",
         )
-    number, least = rules.num_evaluations, criticism.min_evaluations
-    most = criticism.max_evaluations
-    if number < least or (most is not None and number > most):
-        wanted = f"at least {least}" if most is None else f"no more than {most}"
+    least, most = criticism.min_evaluations, criticism.max_evaluations or math.inf
+    if not least <= (number := config.interaction.num_evaluations) <= most:
+        wanted, limit = ("at least", least) if number < least else ("no more than", most)
         yield Conflict(
             ("interaction.num_evaluations", "interaction.criticism"),
-            f"{rules.criticism} wants {wanted}",
-            f"set interaction.num_evaluations to {least if number < least else most}",
+            f"{name} wants {wanted} {limit}",
+            f"set interaction.num_evaluations to {limit}",
         )
-    if isinstance(config.algorithm, Dpo) and rules.prompt_reuse == 1:
-        yield Conflict(
-            ("algorithm.name", "interaction.prompt_reuse"),
-            "dpo compares an agent's responses to the same prompt, and there is only one",
-            "set interaction.prompt_reuse to 2 or more, such as 4",
-        )
+
+
+def _role_weights(config: Config) -> Iterator[Conflict]:
+    """Find weights of roles that no discussion has."""
+    try:
+        known = roles_of(config.interaction)
+    except ValueError:  # of a name or the program, reported as such
+        return
+    for name in getattr(config.algorithm, "role_weights", ()):
+        if name not in known:
+            remedy = f"choose among {', '.join(known)}; a schedule or criticism may declare more"
+            yield Conflict(("algorithm.role_weights",), f"{name} is no role", remedy)
 
 
 def _engines(config: Config) -> Iterator[Conflict]:
     """Find engines and ranks that cannot work together."""
-    algorithm, staleness = config.algorithm, config.training.max_staleness
+    staleness = config.training.max_staleness
     batch, ranks = config.optimization.train_batch_size, config.policy.ranks_per_policy
     engines, size = config.rollout.engines_per_policy, config.rollout.tensor_parallel
     shares_gpus = config.cluster.device != "cpu" and config.cluster.placement == "colocated"
@@ -274,10 +271,7 @@ def _engines(config: Config) -> Iterator[Conflict]:
             "set cluster.placement to disaggregated, or cluster.device to cpu, or "
             "training.max_staleness to 0",
         )
-    is_uncorrected = (
-        isinstance(algorithm, PolicyGradient) and algorithm.rollout_correction == "none"
-    )
-    if staleness > 0 and is_uncorrected:
+    if staleness > 0 and getattr(config.algorithm, "rollout_correction", None) == "none":
         yield Conflict(
             ("training.max_staleness", "algorithm.rollout_correction"),
             "nothing would correct for samples from before the latest updates",

@@ -4,7 +4,7 @@ the installed library does not have; every other one is passed on with any value
 import re
 from collections.abc import Iterator
 from difflib import get_close_matches
-from fnmatch import fnmatchcase
+from fnmatch import filter as filter_names
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -64,14 +64,14 @@ def option_conflicts(config: Config) -> Iterator[Conflict]:
             reasons = [
                 why
                 for patterns, why in refused.items()
-                if any(fnmatchcase(entry, p) for entry in entries for p in patterns.split())
+                if any(filter_names(entries, pattern) for pattern in patterns.split())
             ]
             if reasons:
                 yield Conflict((key,), f"cannot be set here: {reasons[0]}", "leave it out")
             elif name not in known:
                 close = [f"did you mean {each}?" for each in get_close_matches(name, known, n=1)]
                 said = f"the installed library has no option {name}"
-                yield Conflict((key,), said, next(iter(close), "leave it out"))
+                yield Conflict((key,), said, [*close, "leave it out"][0])
     if vllm.get("enable_chunked_prefill") and config.cluster.device != "cuda":
         yield Conflict(
             ("rollout.vllm_options.enable_chunked_prefill", "cluster.device"),

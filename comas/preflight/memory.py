@@ -238,10 +238,8 @@ def _activations(shape: ModelShape, config: Config) -> float:
     recomputed = shape.num_layers * shape.hidden_size + 2 * layer
     tokens, budget = tokens_at_once(config), config.policy.micro_batch_tokens
     checkpointing = config.policy.gradient_checkpointing
-    if checkpointing is not None:
-        elements = tokens * (recomputed if checkpointing else kept)
-    else:
-        assert budget is not None, "the configuration's checks refuse this"
+    elements = tokens * (recomputed if checkpointing else kept)
+    if checkpointing is None:
         elements = max(budget * kept, tokens * recomputed)
     return BYTES[config.policy.dtype] * elements
 
