@@ -4,6 +4,7 @@ import math
 from dataclasses import replace
 from math import sqrt
 from random import Random
+from typing import get_args
 
 import builders
 import pytest
@@ -14,7 +15,7 @@ from hypothesis import strategies as st
 from tables import cases
 
 from comas.config.schema import Custom, Optimization
-from comas.config.schema.algorithm import CORRECTIONS
+from comas.config.schema.algorithm import Correction
 from comas.engines.policy.optimizers import create_schedule
 from comas.policy_optimization import batching, logprobs
 from comas.policy_optimization.balancing import (
@@ -139,7 +140,7 @@ THEIR_CORRECTIONS = {
 }
 
 
-@pytest.mark.parametrize("correction", CORRECTIONS)
+@pytest.mark.parametrize("correction", get_args(Correction))
 @pytest.mark.parametrize("aggregation", ["token_mean", "sequence_mean"])
 def test_the_loss_is_openrlhfs(correction, aggregation):
     generator = torch.Generator().manual_seed(0)

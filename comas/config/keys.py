@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from types import UnionType
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, TypeVar
 
-from pydantic import ConfigDict, Field, GetPydanticSchema, TypeAdapter, ValidationError
+from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 
 from comas.config.paths import LeadsTo
 
@@ -44,11 +44,6 @@ def key(
     if isinstance(default, list | dict):
         return field(default_factory=default.copy, metadata=metadata)
     return field(default=default, metadata=metadata)
-
-
-def one_of(names: tuple[str, ...]) -> GetPydanticSchema:
-    """Return an annotation of ``str`` that allows only these names."""
-    return GetPydanticSchema(lambda _, handler: handler.generate_schema(Literal[names]))
 
 
 def keys_of(config: Any) -> dict[str, Key]:

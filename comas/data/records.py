@@ -192,7 +192,7 @@ def _as_record(row: Any, name: str, *, source: str, rules: Data) -> Any:
     """
     if not isinstance(row, Mapping):
         return row
-    chosen = COLUMNS | rules.columns
+    chosen: dict[Any, Any] = COLUMNS | rules.columns
     columns = {"id": "id", "source": "source"}
     columns |= {part: str(chosen[part]) for part in NEEDED if chosen[part] is not None}
     known = {"id": name, "task": rules.domain, "source": source}

@@ -2,17 +2,16 @@
 keys that it reads) and its optimiser."""
 
 from dataclasses import dataclass
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal, get_args
 
 from pydantic import Field
 
-from comas.config.keys import key, one_of
+from comas.config.keys import key
 
-GROUP_KEYS = ("agent_index", "question_id", "discussion_id", "round_index", "role")
-"""Fields of a sample by which an estimator may group."""
-GroupKey = Annotated[str, one_of(GROUP_KEYS)]
-AGGREGATIONS = ("token_mean", "sequence_mean", "constant_length")
-CORRECTIONS = ("none", "ratio", "tis", "icepop", "seq_mask_tis")
+GroupKey = Literal["agent_index", "question_id", "discussion_id", "round_index", "role"]
+"""A field of a sample by which an estimator may group."""
+GROUP_KEYS: tuple[str, ...] = get_args(GroupKey)
+Correction = Literal["none", "ratio", "tis", "icepop", "seq_mask_tis"]
 Name = Literal["reinforce_pp", "grpo", "custom", "dpo"]
 Weight = Annotated[float, Field(ge=0)]
 
@@ -46,10 +45,10 @@ class PolicyGradient(AnyAlgorithm):
     """epsilon: importance ratios are clipped to [1 - epsilon, 1 + epsilon]."""
     clip_epsilon_high: float | None = key(None, gt=0, example=0.28)
     """The epsilon above 1 (clip-higher); null: ``clip_epsilon`` on both sides."""
-    loss_aggregation: Annotated[str, one_of(AGGREGATIONS)] = key("token_mean")
+    loss_aggregation: Literal["token_mean", "sequence_mean", "constant_length"] = key("token_mean")
     """Mean of the loss over all tokens; mean over responses of their means; or the sum divided by
     the number of responses times ``rollout.max_response_tokens``."""
-    rollout_correction: Annotated[str, one_of(CORRECTIONS)] = key("none")
+    rollout_correction: Correction = key("none")
     """Correction of differences between the policy before the update and the rollout engine. ratio:
     the importance ratio uses the rollout engine's log-probs; the others weigh each token's loss by
     pi_policy / pi_rollout: clipped to [0, 2] (tis), without tokens (icepop) or responses
@@ -69,7 +68,7 @@ class ReinforcePP(PolicyGradient):
     """reinforce_pp: advantages are whitened over the policy's whole buffer."""
     estimator: ClassVar[str] = "reinforce_pp"
     loss: ClassVar[str] = "clipped_surrogate"
-    group_by: ClassVar[list[str] | None] = None
+    group_by: ClassVar[list[GroupKey] | None] = None
 
 
 @dataclass

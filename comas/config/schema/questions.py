@@ -1,12 +1,13 @@
 """The questions, and the verification of answers."""
 
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
-from comas.config.keys import key, one_of
+from comas.config.keys import key
 from comas.types import Domain
 
-COLUMNS = {
+Part = Literal["prompt", "answer", "task", "choices", "labels"]
+COLUMNS: dict[Part, Any] = {
     "prompt": "prompt",
     "answer": "answer",
     "task": "task",
@@ -49,9 +50,7 @@ class Data:
     probe: str | None = key(None, leads_to="file", example="quickstart/probe.jsonl")
     """Planted solutions with known mistakes, which every agent judges at each validation
     (comas/data/probe.py has the format); null: none."""
-    columns: dict[Annotated[str, one_of(tuple(COLUMNS))], Any] = key(
-        {}, example={"prompt": "question"}
-    )
+    columns: dict[Part, Any] = key({}, example={"prompt": "question"})
     """Part of a record (prompt, answer, task, choices, labels) -> its column, with dots for nested
     ones such as reward_model.ground_truth; null: the part has no column."""
     domain: Domain | None = key(None, example="math")
