@@ -160,13 +160,11 @@ def _accepted(setting: Setting, key: Key, entry: Sequence[str]) -> Any:
     for name in reversed(entry):
         value = {name: value}
     value = reduce(operator.getitem, entry, typed(value, key))
-    if (leads_to := key.leads_to) is None:
+    if key.leads_to is None or not isinstance(value, str | list):
         return value
-
-    def made_whole(each: Any) -> Any:
-        return whole(each, leads_to, setting.folder) if isinstance(each, str) else each
-
-    return [*map(made_whole, value)] if isinstance(value, list) else made_whole(value)
+    paths = [value] if isinstance(value, str) else value
+    paths = [whole(path, key.leads_to, setting.folder) for path in paths]
+    return paths[0] if isinstance(value, str) else paths
 
 
 def _why_unknown(name: str, schema: type, keys: Mapping[str, Key]) -> tuple[str, str]:

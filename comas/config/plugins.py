@@ -131,8 +131,8 @@ class Registry(dict[str, Entry]):
 
     def known(self) -> str:
         """Return all names, including those of installed packages, separated by commas."""
-        registered = [point.name for point in entry_points(group=self.group)]
-        return ", ".join([*self, *(name for name in registered if name not in self)])
+        registered = (point.name for point in entry_points(group=self.group))
+        return ", ".join(dict.fromkeys([*self, *registered]))
 
     def _look_up(self, name: str) -> Any:
         location, attribute = self._split(name)
@@ -221,7 +221,7 @@ def _place_of(error: BaseException) -> str | None:
 def _module_at(location: str) -> ModuleType:
     """Return the module of a path to a .py file, or of a dotted name."""
     if location.endswith(".py"):
-        return _file_as_module(_located(location))
+        return _file_as_module(_read(location))
     try:
         spec = importlib.util.find_spec(location)
     except (ImportError, ValueError):
@@ -236,36 +236,29 @@ def _module_at(location: str) -> ModuleType:
         return importlib.import_module(location)
 
 
-def _located(location: str) -> Path:
+def _read(location: str) -> str:
+    """Read a file, unless this or another process has read it; returns its absolute path."""
     try:
-        found = find(location)
-    except PathError as error:
-        raise PluginError(str(error), "name a .py file that is there") from error
-    if found is None and str(whole := Path(location).expanduser().resolve()) in _texts:
-        return whole  # another process has read it
-    if found is None:
-        why = f"No such file or directory{tried(location)}"
-        raise PluginError(f"{location} cannot be read: {why}", "name a .py file that is there")
-    return found
+        path = (find(location) or Path(location).expanduser()).resolve()
+        if str(path) not in _texts:
+            # Not read_text(), which would hide line endings from the seal.
+            _texts[str(path)] = path.read_bytes().decode()
+    except (PathError, OSError, UnicodeDecodeError) as error:
+        why = getattr(error, "strerror", "it is not UTF-8")
+        said = f"{location} cannot be read: {why}{tried(location)}"
+        said = str(error) if isinstance(error, PathError) else said
+        raise PluginError(said, "name a .py file that can be read") from error
+    return str(path)
 
 
 @cache
-def _file_as_module(path: Path) -> ModuleType:
-    path = path.resolve()
-    try:
-        # Not read_text(), which would hide line endings from the seal.
-        text = _texts.get(str(path)) or path.read_bytes().decode()
-    except (OSError, UnicodeDecodeError) as error:
-        why = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
-        remedy = "name a .py file that can be read"
-        raise PluginError(f"{path} cannot be read: {why}", remedy) from error
-    _files.add(str(path))
-    _texts[str(path)] = text
-    module = ModuleType(f"plugin_{path.stem}_{digest_of(str(path))[:8]}")
-    module.__file__ = str(path)
+def _file_as_module(path: str) -> ModuleType:
+    _files.add(path)
+    module = ModuleType(f"plugin_{Path(path).stem}_{digest_of(path)[:8]}")
+    module.__file__ = path
     sys.modules[module.__name__] = module  # dataclasses look up their module there
     with blaming_plugins():
-        exec(compile(text, str(path), "exec"), vars(module))
+        exec(compile(_texts[path], path, "exec"), vars(module))
     return module
 
 

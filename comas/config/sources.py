@@ -55,11 +55,12 @@ def read_files(path: Path) -> list[list[Setting]]:
     files: list[list[Setting]] = []
     seen: list[Path] = []
     while named is not None:
-        seen.append(_located(named).resolve())
+        path = _located(named)
+        seen.append(path.resolve())
         if seen[-1] in seen[:-1]:
             circle = " -> ".join(map(_shown, seen[seen.index(seen[-1]) :]))
             raise _error(named, f"leads back to itself: {circle}", "remove `base` from one of them")
-        settings, named = _read_file(_located(named), named)
+        settings, named = _read_file(path, named)
         files.append(settings)
     return files[::-1]
 
@@ -79,16 +80,9 @@ def _read_file(path: Path, named: Setting) -> tuple[list[Setting], Setting | Non
     if parsed is None:
         raise error("does not hold sections with keys", "write it like configs/comas.yaml")
     values, lines = parsed
-    shown = _shown(path)
-    settings = {
-        name: Setting(
-            name,
-            value,
-            f"{shown}, line {lines[name]}" if name in lines else shown,
-            path.absolute().parent,
-        )
-        for name, value in values.items()
-    }
+    folder, shown = path.absolute().parent, _shown(path)
+    origins = {name: f"{shown}, line {lines[name]}" if name in lines else shown for name in values}
+    settings = {n: Setting(n, value, origins[n], folder) for n, value in values.items()}
     base = settings.pop(BASE, None)
     if base is not None and not isinstance(base.value, str):
         remedy = "write it like base: configs/comas.yaml"
