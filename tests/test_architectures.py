@@ -15,7 +15,7 @@ from transformers import AutoModelForCausalLM as Models
 
 from comas.preflight.checks import errors_of
 from comas.preflight.configuration import load_config
-from comas.preflight.models import find_model
+from comas.preflight.inputs import find_model
 from comas.preflight.preparation import check_run, prepare
 from comas.run import RunDirectory
 from comas.run.records import read_rows

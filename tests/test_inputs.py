@@ -34,8 +34,8 @@ from comas.interaction import wording
 from comas.preflight import preparation
 from comas.preflight.checks import PreflightError, errors_of, table
 from comas.preflight.configuration import load_config
+from comas.preflight.inputs import find_model
 from comas.preflight.machine import settle_isolation
-from comas.preflight.models import find_model
 from comas.preflight.preparation import check_run, prepare
 from comas.quickstart import build
 from comas.quickstart.probe import probe_records

@@ -329,10 +329,8 @@ def test_gradients_are_never_added_up_in_bfloat16_unless_asked_for():
     # DeepSpeed moves no states of another optimiser under ZeRO-3.
     other = dataclasses.replace(paper(), optimization=Optimization(optimizer="mine.py:lion"))
     assert possible_shardings(other, EIGHT_A100) == [(2, False), (3, True)]
-    assert possible_shardings(paper(dtype="float32"), EIGHT_A100)[0] == (
-        1,
-        False,
-    )  # GPUs are shared
+    # With shared GPUs, ZeRO is needed.
+    assert possible_shardings(paper(dtype="float32"), EIGHT_A100)[0] == (1, False)
 
 
 def test_on_gpus_zero_is_needed_to_share_them_or_to_offload():

@@ -121,13 +121,13 @@ def _check_values(
     named = {name: setting.value for name, setting in settings.items()}
     config = defaults_of(schema, named)
     keys = keys_of(deepcopy(config))  # whose defaults stay as they are
-    owners = {key: owner_of(key, keys) for key in settings}
-    errors = []
+    errors: list[InvalidSetting] = []
+    known: list[Setting] = []
     for setting in settings.values():
-        owner = owners[setting.key]
-        if owner is None:
+        if (owner := owner_of(setting.key, keys)) is None:
             errors.append(InvalidSetting((setting,), *_why_unknown(setting.key, schema, keys)))
             continue
+        known.append(setting)
         *sections, name = owner.split(".")
         entry = setting.key.removeprefix(owner).split(".")[1:]
         try:
@@ -136,7 +136,6 @@ def _check_values(
         except (ValueError, OverflowError) as error:
             errors.append(InvalidSetting((setting,), str(error), _example(owner, keys)))
     values = leaves(dataclasses.asdict(config))  # type: ignore[call-overload]
-    known = [setting for setting in settings.values() if owners[setting.key]]
     invalid = {setting.key for error in errors for setting in error.settings}
     for conflict in check(config) if check else ():
         if invalid.isdisjoint(conflict.keys):  # else a consequence of another error

@@ -60,17 +60,17 @@ class ModelShape:
     vocab_size: int
 
 
-def is_shipped(model: str) -> bool:
-    """Return whether ``model`` is a hub name whose shape is in ``configs/models/``."""
+def shipped_shape(model: str) -> Path | None:
+    """Return the folder of ``configs/models/`` with the config.json of a hub name, if any."""
     shipped = SHIPPED_SHAPES / model.removeprefix("Qwen/")
-    return model.startswith("Qwen/") and shipped.is_dir() and not Path(model).is_dir()
+    is_shipped = model.startswith("Qwen/") and shipped.is_dir() and not Path(model).is_dir()
+    return shipped if is_shipped else None
 
 
 def model_shape(model: str) -> ModelShape:
     """Return the shape of a model (folder or hub name) from its config.json, or from the one that
     is shipped in ``configs/models/``. Raises what ``without_weights`` does."""
-    shipped = SHIPPED_SHAPES / model.removeprefix("Qwen/")
-    modules = without_weights(str(shipped if is_shipped(model) else description_of(model)))
+    modules = without_weights(str(shipped_shape(model) or description_of(model)))
     text = modules.config.get_text_config()
     return ModelShape(
         num_parameters=sum(parameter.numel() for parameter in modules.parameters()),

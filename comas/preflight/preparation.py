@@ -13,7 +13,7 @@ from comas.engines.cluster.nodes import cluster_address
 from comas.engines.cluster.placement import check_gpus, gpus_in_all, plan_policy
 from comas.preflight.checks import Check, Checks, PreflightError, errors_of, table
 from comas.preflight.cluster import cluster_machine
-from comas.preflight.inputs import Inputs, check_held_out, find_inputs
+from comas.preflight.inputs import Inputs, check_held_out, find_inputs, shapes_of
 from comas.preflight.locations import variants_in
 from comas.preflight.machine import (
     Machine,
@@ -28,7 +28,6 @@ from comas.preflight.machine import (
     why_on_cpu,
 )
 from comas.preflight.memory import BYTES, GIB, ModelShape, in_words, trained_parameters
-from comas.preflight.models import shapes_of
 from comas.preflight.plugins import check_plugins, user_sources
 from comas.preflight.sharding import check_memory, settle_sharding, settle_threads
 from comas.preflight.sizes import derive_sizes, describe_sizes
@@ -102,7 +101,7 @@ def prepare(config: Config) -> Prepared:
         isolation=found.isolation,
         sizes=found.sizes,
         locations=inputs.locations,
-        contents=inputs.contents(),
+        contents=inputs.contents,
         sources=user_sources(config),
         disk=next(check.needed for check in found.checks if check.subject == DISK),
         warnings=found.warnings,
