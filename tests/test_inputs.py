@@ -242,9 +242,9 @@ def arguments(tmp_path: Path) -> list[str]:
 
 
 def test_a_dry_run_reports_everything_and_writes_nothing(arguments, tmp_path, caplog):
-    arguments = ["--dry-run", *arguments]
+    arguments = ["--dry-run", *arguments, "rollout.vllm_options.enforce_eager=true"]
     assert main(arguments) == 0
-    said = ["needed", "a step: 2 questions x 1 copies"]
+    said = ["needed", "a step: 2 questions x 1 copies", "passed on to vLLM: {enforce_eager: true}"]
     assert all(words in caplog.text for words in said)
     assert "dry run: no errors, no warnings; no run was started or written" in caplog.text
     caplog.clear()

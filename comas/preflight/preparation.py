@@ -4,6 +4,7 @@ import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import chain
 from pathlib import Path
 
 from comas import quickstart
@@ -13,6 +14,7 @@ from comas.engines.cluster.nodes import cluster_address
 from comas.engines.cluster.placement import check_gpus, gpus_in_all, plan_policy
 from comas.preflight.checks import Check, Checks, PreflightError, errors_of, table
 from comas.preflight.cluster import cluster_machine
+from comas.preflight.engine_options import passed_on
 from comas.preflight.inputs import Inputs, check_held_out, find_inputs, shapes_of
 from comas.preflight.locations import variants_in
 from comas.preflight.machine import (
@@ -31,6 +33,7 @@ from comas.preflight.memory import BYTES, GIB, ModelShape, in_words, trained_par
 from comas.preflight.plugins import check_plugins, user_sources
 from comas.preflight.sharding import check_memory, settle_sharding, settle_threads
 from comas.preflight.sizes import derive_sizes, describe_sizes
+from comas.run.directory import changes_since_start
 from comas.run.prepared import Prepared, Sizes
 from comas.run.seals import user_key
 from comas.types import Device
@@ -58,7 +61,7 @@ class CheckedRun:
     isolation: Isolation | None
     """Isolation of model-written programs; None if there are none."""
     settings: Sequence[str]
-    """Log lines about the chosen sharding and threads; empty if no sharding fits."""
+    """Log lines about the chosen sharding, threads and options; empty if no sharding fits."""
 
     @property
     def warnings(self) -> list[str]:
@@ -124,9 +127,8 @@ def check_run(config: Config) -> CheckedRun:
             find = partial(adapted_layers, folder, layers)
             checks.find("policy.lora.target_modules", ", ".join(layers), find, show=", ".join)
     checks += check_plugins(config, train)
-    known = [questions.questions for questions in (train, validation) if questions]
-    domains = {question.domain for questions in known for question in questions}
-    isolation = None
+    known = (found.questions for found in (train, validation) if found is not None)
+    domains, isolation = {question.domain for question in chain(*known)}, None
     if not domains.isdisjoint(SANDBOXED):
         wanted = config.verification.sandbox
         settle = partial(settle_isolation, wanted, key="verification.sandbox")
@@ -135,6 +137,13 @@ def check_run(config: Config) -> CheckedRun:
     if shapes.keys() >= {*config.models}:  # else a check of a model has failed
         every = [shapes[name] for name in config.models]
         config, settings = _settle(config, checks, every, machine)
+    if config.resume is not None and settings:  # else sharding and threads are not the run's own
+        checks.find(
+            "run to resume",
+            "as it began",
+            lambda: changes_since_start(config, inputs.contents),
+            show=lambda changes: "changed" if changes else "as it began",
+        )
     _find_disk(config, checks, shapes)
     checks.find("key that seals runs", "readable", user_key, show=lambda _: "readable")
     return CheckedRun(checks, config, machine.device, inputs, sizes, isolation, settings)
@@ -217,8 +226,8 @@ def check_device(config: Config, device: Device, *, num_gpus: int) -> list[Check
 def _settle(
     config: Config, checks: Checks, shapes: Sequence[ModelShape], machine: Machine
 ) -> tuple[Config, list[str]]:
-    """Return the configuration with sharding and threads set, and log lines about them (empty if
-    nothing fits)."""
+    """Return the configuration with sharding and threads set, and log lines about these and the
+    engines' options (empty if nothing fits)."""
     settle = partial(settle_sharding, config, shapes=shapes, machine=machine)
     gpus = f", on GPUs of {machine.gpu_bytes / GIB:.0f} GiB" * (machine.device == "cuda")
     found = checks.find(
@@ -236,7 +245,7 @@ def _settle(
     else:
         checks += check_memory(settled, shapes, machine)
     settled, threads = settle_threads(settled, shapes=shapes, machine=machine)
-    return settled, [sharding] if threads is None else [sharding, threads]
+    return settled, [sharding, *filter(None, [threads]), *passed_on(config)]
 
 
 def _find_disk(config: Config, checks: Checks, shapes: Mapping[str, ModelShape]) -> None:

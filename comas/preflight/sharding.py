@@ -291,8 +291,6 @@ def settle_threads(
 
     The engines of all policies work at once, and so do their ranks; with ``training.max_staleness``
     engines and ranks do. (A Ray cluster is treated as one machine.)
-
-    Example: two policies on 16 cores, an engine and a rank each: 8 threads.
     """
     if machine.device == "cuda":
         return config, None
