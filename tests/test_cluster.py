@@ -25,10 +25,10 @@ from comas.engines.cluster.placement import (
     gpus_in_all,
     plan_policy,
 )
-from comas.preflight import cluster
-from comas.preflight.cluster import check_shared, cluster_machine
+from comas.preflight import preparation
 from comas.preflight.configuration import load_config
 from comas.preflight.machine import Machine, describe_machine
+from comas.preflight.preparation import check_shared, cluster_machine
 from comas.run.status import trained_steps
 
 HEAD = Node("a", "10.0.0.1", num_cpus=4, num_gpus=0)
@@ -70,9 +70,9 @@ def test_a_head_without_gpus_holds_no_engine(monkeypatch, tmp_path, nodes, wante
         return [LARGE, SMALL]
 
     asked: list[list[Node]] = []
-    monkeypatch.setattr(cluster, "joined", lambda address: nullcontext())
-    monkeypatch.setattr(cluster, "alive_nodes", lambda: nodes)
-    monkeypatch.setattr(cluster, "on_nodes", on_nodes)
+    monkeypatch.setattr(preparation, "joined", lambda address: nullcontext())
+    monkeypatch.setattr(preparation, "alive_nodes", lambda: nodes)
+    monkeypatch.setattr(preparation, "on_nodes", on_nodes)
     config = load_config(None, [f"cluster.device={wanted}", f"saves={tmp_path}"])
     if device is None:
         with pytest.raises(ValueError, match=r"cluster\.device=cuda, but no node"):
@@ -88,7 +88,7 @@ def test_a_folder_that_a_node_does_not_share_is_an_error_that_names_both(tmp_pat
         elsewhere = Path("/nowhere") / path.name
         return [function(path if node == HEAD else elsewhere) for node in nodes]
 
-    monkeypatch.setattr(cluster, "on_nodes", on_nodes)
+    monkeypatch.setattr(preparation, "on_nodes", on_nodes)
     check_shared(tmp_path, [HEAD])
     with pytest.raises(ValueError, match=rf"saves={tmp_path} is not the same .*: 10\.0\.0\.2 can"):
         check_shared(tmp_path, [HEAD, GPU_NODE])

@@ -25,7 +25,7 @@ from comas.engines.policy.deepspeed_options import deepspeed_config
 from comas.engines.rollout.vllm_options import engine_arguments
 from comas.preflight import configuration
 from comas.preflight.configuration import load_config
-from comas.preflight.engine_options import REFUSED_OF_VLLM, names_of_vllm
+from comas.preflight.conflicts import REFUSED_OF_VLLM, names_of_vllm
 from comas.preflight.sizes import derive_sizes
 from evaluation import config as evaluation_config
 

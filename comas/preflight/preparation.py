@@ -6,15 +6,15 @@ from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
 from pathlib import Path
+from tempfile import NamedTemporaryFile
 
 from comas import quickstart
 from comas.cold_start.teaching import teach
 from comas.config.schema import Config
-from comas.engines.cluster.nodes import cluster_address
-from comas.engines.cluster.placement import check_gpus, gpus_in_all, plan_policy
+from comas.engines.cluster.nodes import alive_nodes, cluster_address, joined, on_nodes
+from comas.engines.cluster.placement import Node, check_gpus, gpus_in_all, plan_policy
 from comas.preflight.checks import Check, Checks, PreflightError, errors_of, table
-from comas.preflight.cluster import cluster_machine
-from comas.preflight.engine_options import passed_on
+from comas.preflight.conflicts import passed_on
 from comas.preflight.inputs import Inputs, check_held_out, find_inputs, shapes_of
 from comas.preflight.locations import variants_in
 from comas.preflight.machine import (
@@ -37,6 +37,7 @@ from comas.run.directory import changes_since_start
 from comas.run.prepared import Prepared, Sizes
 from comas.run.seals import user_key
 from comas.types import Device
+from comas.utils.files import PARTIAL, explaining_errors
 from comas.utils.model_folder import adapted_layers
 from comas.verification import coding
 from comas.verification.sandbox import Isolation
@@ -218,6 +219,47 @@ def check_device(config: Config, device: Device, *, num_gpus: int) -> list[Check
         )
         checks.append(Check("arithmetic of the CPU", "bfloat16", "float32", warning=warning))
     return checks
+
+
+def cluster_machine(config: Config, address: str) -> Machine:
+    """Return the resources to plan with on the Ray cluster at ``address``: the least that a node
+    with engines has, but the most GPUs, since they share a host's memory.
+
+    Raises ValueError if "cuda" is wanted and no node has a GPU, the cluster cannot be joined, or
+    its nodes do not share the folder ``saves``.
+    """
+    with joined(address):
+        nodes = alive_nodes()
+        most = max(node.num_gpus for node in nodes)
+        device = choose_device(config.cluster.device, num_gpus=int(most))
+        if device == "cuda" and not most:
+            raise ValueError(
+                "cluster.device=cuda, but no node of the Ray cluster has GPUs. Start Ray where "
+                "there are some (`ray start --address=...`), or set cluster.device=cpu"
+            )
+        # A head node without GPUs holds no engines.
+        holders = [node for node in nodes if (node.num_gpus if device == "cuda" else node.num_cpus)]
+        check_shared(Path(config.saves), holders)
+        machines = on_nodes(holders, describe_machine, device)
+    scarce = ("gpu_bytes", "host_bytes", "has_cuda_compiler", "num_cores")
+    least = {name: min(getattr(machine, name) for machine in machines) for name in scarce}
+    return replace(machines[0], num_gpus=max(machine.num_gpus for machine in machines), **least)
+
+
+def check_shared(saves: Path, nodes: Sequence[Node]) -> None:
+    """Raise ValueError unless every node sees what this machine writes into ``saves``, where ranks
+    write checkpoints and engines read models."""
+    with explaining_errors(saves):
+        saves.mkdir(parents=True, exist_ok=True)
+        with NamedTemporaryFile(prefix=PARTIAL, dir=saves.absolute()) as file:
+            seen = on_nodes(nodes, Path.is_file, Path(file.name))
+    blind = [node.address for node, is_seen in zip(nodes, seen, strict=True) if not is_seen]
+    if blind:
+        raise ValueError(
+            f"saves={saves.absolute()} is not the same folder on every node of the Ray cluster: "
+            f"{', '.join(blind)} cannot read there what is written here. Name a folder of a file "
+            "system that all nodes share, at the same path"
+        )
 
 
 # ---------------------------------------------------------------- memory and disk
