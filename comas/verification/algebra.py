@@ -8,14 +8,17 @@ and subscripts of numbers (it drops them), ``i`` (a variable to it).
 import math
 import re
 from collections.abc import Mapping
-from functools import lru_cache
+from contextlib import suppress
+from functools import lru_cache, partial
 from types import MappingProxyType
 from typing import Any
 
 import sympy
-from latex2sympy2_extended import NormalizationConfig
-from math_verify import parse, verify
-from math_verify.parser import LatexExtractionConfig
+from latex2sympy2_extended import NormalizationConfig, latex2sympy, normalize_latex
+from latex2sympy2_extended.latex2sympy2 import ConversionConfig
+from math_verify import verify
+from math_verify.grader import should_treat_as_complex
+from math_verify.parser import get_last_eq
 from sympy.functions.elementary.hyperbolic import HyperbolicFunction
 
 from comas.verification.latex import is_balanced
@@ -27,15 +30,12 @@ MAX_DIGITS = 200_000
 """An answer that takes more digits to compute is wrong: a tower of powers would take for ever."""
 
 _INTEGER = re.compile(r"[-+]?[0-9]{1,1000}")
-_BOX_ONLY = [
-    LatexExtractionConfig(
-        boxed_match_priority=0,
-        # units=False: it would drop h, m or s after a number as a unit.
-        normalization_config=NormalizationConfig(
-            basic_latex=True, units=False, malformed_operators=True, nits=True, boxed="all"
-        ),
-    )
-]
+_NORMALIZATION = NormalizationConfig(malformed_operators=True, nits=True, boxed="none")
+_parse = partial(
+    latex2sympy,
+    normalization_config=None,
+    conversion_config=ConversionConfig(lowercase_symbols=False),
+)
 _REFUSED = re.compile(
     r"""
       ['"]                            # dropped
@@ -52,11 +52,6 @@ _COMMAND = re.compile(r"\\[a-zA-Z]+")
 _LETTERS = re.compile(
     r"(\\(?:text|begin|end|mathbb|operatorname) ?\{[^{}]*\}|\\[a-zA-Z]+)|(?<=[a-zA-Z])(?=[a-zA-Z])"
 )
-_UPPER = re.compile(
-    r"\\(?:text|begin|end|mathbb|operatorname) ?\{[^{}]*\}|\\[a-zA-Z]+|(?P<letter>[A-Z])"
-)
-_SPARE = "wvuzyxkmnpqrst"
-"""Letters that can only be variables."""
 _DECIMAL = re.compile(
     r"(?=\.?\d)(\d*)\.(\d*)(?:\\(?:overline|bar|dot|overparen)\s*\{?\s*((?<!\{)\d|\d+(?=\s*\}))\s*\}?)?"
 )
@@ -70,6 +65,7 @@ _REWRITES = [
         (r"(?<![\d.])(\d+) (\d+)/(\d+)(?![\d.])", r"\1\\frac{\2}{\3}"),
         (r"(?<=\d)[eE]\s*([-+]?\d+)", r"\\cdot 10^{\1}"),
         (r"(?<![\d_^.])(\d+)\s*(?=\(|\\binom)", r"\1\\cdot "),
+        (r"(?<=\\mathbb\{R\})\s*-(?=\s*(?:\\\{|[(\[]))", r"\\setminus "),
         (r"!\s*(?=[(\d])", r"!\\cdot "),
         (r"\)\s*(?=[(\d]|\\frac|\\binom)", r")\\cdot "),
     ]
@@ -85,23 +81,19 @@ def is_equal_expression(gold: str, answer: str) -> bool:
         return False
     expected = read_gold(gold)
     actual = read_computable(answer)
-    return bool(actual) and are_equal(expected, actual)
+    return actual is not None and are_equal(expected, actual)
 
 
-def read_computable(text: str) -> list[Any]:
-    """Do what ``read`` does, but drop expressions of more than ``MAX_DIGITS`` digits."""
-    return [expression for expression in read(text) if _digits(expression) < MAX_DIGITS]
+def read_computable(text: str) -> Any | None:
+    """Do what ``read`` does, but return None for an expression of more than ``MAX_DIGITS``."""
+    expression = read(text)
+    return None if expression is None or _digits(expression) >= MAX_DIGITS else expression
 
 
-def are_equal(expected: list[Any], actual: list[Any]) -> bool:
+def are_equal(expected: Any, actual: Any) -> bool:
     """Return True if math-verify finds two results of ``read`` equal, with exact values."""
-    digits = sum(max(map(_digits, expressions), default=0) for expressions in (expected, actual))
-    return verify(
-        expected,
-        actual,
-        numeric_precision=PRECISION + int(min(digits, MAX_DIGITS)),
-        timeout_seconds=None,
-    )
+    digits = min(_digits(expected) + _digits(actual), MAX_DIGITS)
+    return verify(expected, actual, numeric_precision=PRECISION + int(digits), timeout_seconds=None)
 
 
 def _digits(expression: Any, sizes: Mapping[Any, float] = MappingProxyType({})) -> float:
@@ -142,46 +134,28 @@ def _has_letters_in_other_case(gold: str, answer: str) -> bool:
 
 
 @lru_cache(maxsize=4096)
-def read_gold(gold: str) -> list[Any]:
+def read_gold(gold: str) -> Any:
     """Do what ``read`` does, once for all answers. Raises ValueError if the gold cannot be read."""
-    expressions = read(gold)
-    if not expressions:
+    expression = read(gold)
+    if expression is None:
         raise ValueError(f"the gold answer {gold!r} cannot be read as math")
-    return expressions
+    return expression
 
 
-def read(text: str) -> list[Any]:
-    """Return the expression of the whole ``text``; empty if math-verify cannot read it."""
+def read(text: str) -> Any | None:
+    """Return the expression of the whole ``text``; None if math-verify cannot read it."""
     for pattern, replacement in _REWRITES:
         text = pattern.sub(replacement, text)
     if _REFUSED.search(text) or not is_balanced(text):
-        return []
+        return None
     text = _DECIMAL.sub(_as_fraction, text)
-    text = _tell_cases_apart(text)
     text = _LETTERS.sub(lambda match: match[1] or " ", text)  # or tr is a trace
-    # Boxed, since math-verify may read only a part of a bare expression: 45 of 45\pi.
-    expressions = parse(
-        f"\\boxed{{{text}}}",
-        extraction_config=_BOX_ONLY,
-        fallback_mode="no_fallback",
-        extraction_mode="first_match",  # or it would look for a readable part
-        parsing_timeout=None,
-    )
-    try:
-        return [_canonical(expression) for expression in expressions]
-    except (TypeError, ValueError):  # as an inequality with i, or a sum over i beside an i
-        return []
-
-
-def _tell_cases_apart(text: str) -> str:
-    """Replace capitals that also occur as small letters, since to math-verify they are the same
-    variable: ``C - c`` becomes ``w - c``. The replacement depends only on the letters, which are
-    the same in a gold and in an answer that equals it."""
-    letters = set(_COMMAND.sub("", text))
-    uppers = sorted(letter for letter in letters if letter.isupper() and letter.lower() in letters)
-    spare = [letter for letter in _SPARE if not letters & {letter, letter.upper()}]
-    names = dict(zip(uppers, spare, strict=False))
-    return _UPPER.sub(lambda match: names.get(match["letter"], match[0]), text) if names else text
+    text = normalize_latex(text, _NORMALIZATION)
+    is_real = not should_treat_as_complex(text)
+    for part in (text, get_last_eq(text)):  # the last side of a chain that cannot be read
+        with suppress(Exception):  # all that the parser raises
+            return _canonical(_parse(part, is_real=is_real))
+    return None
 
 
 def _as_fraction(decimal: re.Match[str]) -> str:

@@ -1,11 +1,12 @@
 r"""Compares sets of real numbers: intervals, unions, inequalities and set-builder notation.
 
-The parts are split here, since math-verify reads a pair of numbers as an open interval, and cannot
-read inequalities joined by "or".
+Alternatives, conditions and set-builder notation are split here, since the parser of LaTeX cannot
+read them.
 """
 
 import re
 from collections.abc import Callable
+from contextlib import suppress
 
 import sympy
 from sympy.core.relational import Relational
@@ -14,11 +15,12 @@ from sympy.logic.boolalg import Boolean
 from comas.verification.algebra import are_equal, read_computable
 from comas.verification.latex import split, unwrap
 
-_OR = re.compile(r"\\lor(?![a-zA-Z])|;")
 _AND = re.compile(r",")
-_CUP = re.compile(r"\\cup(?![a-zA-Z])")
-_CAP = re.compile(r"\\cap(?![a-zA-Z])")
-_WITHOUT = re.compile(r"\\setminus(?![a-zA-Z])|(?<=\\mathbb\{R\})\s*-(?=\s*(?:\\\{|[(\[]))")
+_JOINTS = (
+    (re.compile(r"\\lor(?![a-zA-Z])|;"), sympy.Union),
+    (_AND, sympy.Intersection),
+    (re.compile(r"\\cup(?![a-zA-Z])"), sympy.Union),
+)
 _ELEMENT_OF = re.compile(r"\\in(?![a-zA-Z])")
 _NOT_ELEMENT_OF = re.compile(r"\\notin(?![a-zA-Z])")
 SUCH_THAT = re.compile(r"\\mid(?![a-zA-Z])|[|:]")
@@ -46,7 +48,7 @@ def is_equal_set(gold: str, answer: str) -> bool:
     if wanted is None or given is None or len(wanted[0] | given[0]) > 1:
         return False
     is_finite = [isinstance(one, sympy.FiniteSet) for _, one in (wanted, given)]
-    return is_finite[0] == is_finite[1] and are_equal([wanted[1]], [given[1]])
+    return is_finite[0] == is_finite[1] and are_equal(wanted[1], given[1])
 
 
 def _read_set(text: str) -> _NamedSet | None:
@@ -63,35 +65,14 @@ def _read_set(text: str) -> _NamedSet | None:
     if len(outside) == 2 and (without := _read_set(outside[1])) is not None:
         return frozenset(outside[:1]), sympy.Complement(sympy.Reals, without[1])
     *variable, text = split(text, _ELEMENT_OF)
-    if variable and not text:
-        return None
-    names = frozenset(variable)
     if re.fullmatch(r"[a-zA-Z]", text):
         return frozenset([text]), sympy.Reals
-    opening, inner, closing = unwrap(text)
-    if opening in ("(", "[") and len(ends := split(inner, _AND)) == 2:
-        return _interval(names, ends, opening=opening, closing=closing)
-    return _read_expression(text, names)
-
-
-def _interval(
-    names: frozenset[str], ends: list[str], *, opening: str, closing: str
-) -> _NamedSet | None:
-    low, high = map(read_computable, ends)
-    if not (low and high and low[0].is_extended_real and high[0].is_extended_real):
-        return None
-    return names, sympy.Interval(low[0], high[0], opening == "(", closing == ")")
-
-
-def _read_expression(text: str, names: frozenset[str]) -> _NamedSet | None:
-    for expression in read_computable(text):
-        if isinstance(expression, sympy.Set):
-            return names, expression.doit()
-        if isinstance(expression, Relational | Boolean) and len(expression.free_symbols) == 1:
-            try:
-                return frozenset(map(str, expression.free_symbols)), expression.as_set()
-            except NotImplementedError:
-                return None
+    expression = read_computable(text)
+    if isinstance(expression, sympy.Set):
+        return frozenset(variable), expression.doit()
+    if isinstance(expression, Relational | Boolean) and len(expression.free_symbols) == 1:
+        with suppress(NotImplementedError):
+            return frozenset(map(str, expression.free_symbols)), expression.as_set()
     return None
 
 
@@ -101,20 +82,7 @@ def _joined(parts: list[str], join: Callable[..., sympy.Set]) -> _NamedSet | Non
     names = frozenset[str]().union(*(names for names, _ in sets))
     if len(sets) < len(parts) or len(names) > 1:
         return None
-    whole = join(*(one for _, one in sets))
-    all_sets = [one for _, one in sets]
-    is_one_enough = whole in all_sets and sympy.Reals not in all_sets
+    numbers = [one for _, one in sets]
+    whole = join(*numbers)
+    is_one_enough = whole in numbers and sympy.Reals not in numbers
     return None if is_one_enough else (names, whole)
-
-
-def _without(whole: sympy.Set, *parts: sympy.Set) -> sympy.Set:
-    return sympy.Complement(whole, sympy.Union(*parts))
-
-
-_JOINTS: tuple[tuple[re.Pattern[str], Callable[..., sympy.Set]], ...] = (
-    (_OR, sympy.Union),
-    (_AND, sympy.Intersection),
-    (_CUP, sympy.Union),
-    (_CAP, sympy.Intersection),
-    (_WITHOUT, _without),
-)
