@@ -26,7 +26,7 @@ from comas.data.reasoning_gym import (
 )
 from comas.types import Question
 from comas.verification import Verifier
-from comas.verification.reasoning_gym import Gold, try_tasks, verify_reasoning_gym
+from comas.verification.reasoning_gym import Gold, verify_reasoning_gym
 
 ROWS = case_file("data_sources")["ROWS"]
 RULES = Data(
@@ -284,7 +284,6 @@ def golds(made) -> dict[str, str]:
 
 @pytest.mark.stack
 def test_tasks_judge_their_own_answers_right_and_others_or_endless_ones_wrong(golds):
-    assert try_tasks(golds.values()) == "countdown, rubiks_cube, simple_integration, spiral_matrix"
     own = {task: Gold.read(gold).own_answer for task, gold in golds.items()}
     assert own.pop("rubiks_cube") is None  # judged only by its rules
     items = [("reasoning", rf"So \boxed{{\text{{{own[task]}}}}}", golds[task]) for task in own]

@@ -127,7 +127,8 @@ def _digits(expression: Any, sizes: Mapping[Any, float] = MappingProxyType({})) 
 
 
 def _has_letters_in_other_case(gold: str, answer: str) -> bool:
-    """Return True if x is in one and X in the other, which to math-verify are the same variable."""
+    """Return True if x is in one and X in the other, as in x_1 and X_1, which are equal to
+    math-verify, or in i and I, which are both the imaginary unit."""
     in_gold, in_answer = set(_COMMAND.sub("", gold)), set(_COMMAND.sub("", answer))
     named = in_gold | in_answer
     return any(letter.isalpha() and letter.swapcase() in named for letter in in_gold ^ in_answer)

@@ -71,11 +71,16 @@ def last_alternatives(response: str) -> list[str]:
 
 
 def _joined(response: str) -> list[_Box]:
+    """Return the last box with those that it is joined to."""
     boxes = _filled(response)
-    first = len(boxes) - 1
-    while first > 0 and _are_joined(response, boxes[first - 1], boxes[first]):
-        first -= 1
-    return boxes[max(first, 0) :]
+    joined = boxes[-1:]
+    for box, following in reversed([*pairwise(boxes)]):
+        between = response[box.end + 1 : following.start]
+        is_short = len(between) <= _MAX_JOINT_CHARS
+        if not (is_short and any(joint.fullmatch(between) for joint in (_JOINT, _EITHER))):
+            break
+        joined.insert(0, box)
+    return joined
 
 
 def _is_choice(response: str, boxes: list[_Box]) -> bool:
@@ -105,9 +110,3 @@ def _boxes(response: str, token_pattern: re.Pattern[str] = _TOKEN) -> list[_Box]
                 content = response[opening.end() : token.start()].strip()
                 boxes.append(_Box(opening.start(), token.start(), content))
     return boxes
-
-
-def _are_joined(response: str, box: _Box, following: _Box) -> bool:
-    between = response[box.end + 1 : following.start]
-    is_short = len(between) <= _MAX_JOINT_CHARS
-    return is_short and any(joint.fullmatch(between) for joint in (_JOINT, _EITHER))

@@ -237,18 +237,14 @@ def join_thousands(text: str) -> str:
     )
 
 
-def spelling(answer: str) -> str:
-    r"""Return ``normalize`` without spaces, to compare answers; 0.5 and 1/2 are spelt differently.
-    Longer answers than ``MAX_ANSWER_CHARS``, which could take minutes, stay unchanged."""
-    if len(answer) > MAX_ANSWER_CHARS:
-        return answer
-    return join_thousands(normalize(answer)).replace(" ", "").replace(r"\lor", ",")
-
-
 def spelled_answer(response: str) -> str | None:
-    r"""Return the ``spelling`` of the last ``\boxed{}`` of a response; None without one."""
+    r"""Return the last ``\boxed{}`` of a response after ``normalize``, without spaces, to compare
+    answers; None without one. 0.5 and 1/2 are spelt differently. Longer answers than
+    ``MAX_ANSWER_CHARS``, which could take minutes, stay unchanged."""
     boxed = last_boxed(response)
-    return None if boxed is None else spelling(boxed) or None
+    if boxed is None or len(boxed) > MAX_ANSWER_CHARS:
+        return boxed
+    return join_thousands(normalize(boxed)).replace(" ", "").replace(r"\lor", ",") or None
 
 
 def compared_as(response: str) -> str:

@@ -3,7 +3,6 @@
 import ast
 import json
 import re
-from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
@@ -11,7 +10,7 @@ from typing import Any, Self
 from comas.verification.boxed import last_boxed
 from comas.verification.coding import process_sandbox
 from comas.verification.forms import Verdict
-from comas.verification.sandbox import Limits, SandboxError
+from comas.verification.sandbox import Limits
 
 LIMITS = Limits(cpu_s=5)
 SCORER = Path(__file__).with_name("reasoning_gym_scorer.py")
@@ -65,32 +64,7 @@ def verify_reasoning_gym(response: str, gold: str) -> Verdict:
         return "unanswered"
     if wrapped := _TEXT.fullmatch(answer):
         answer = wrapped[1].strip()
-    return "correct" if _is_right(known, answer) else "wrong"
-
-
-def try_tasks(golds: Iterable[str]) -> str:
-    """Judge each task's own answer to its first question; return the tasks. Raises ValueError if
-    one is not right, or if the sandbox cannot run."""
-    first: dict[str, Gold] = {}
-    for gold in map(Gold.read, golds):
-        first.setdefault(gold.task, gold)
-    try:
-        wrong = [
-            task
-            for task, gold in first.items()
-            if (answer := gold.own_answer) is not None and not _is_right(gold, answer)
-        ]
-    except SandboxError as error:
-        raise ValueError(f"reasoning_gym does not run in the sandbox: {error}") from error
-    if wrong:
-        raise ValueError(
-            f"data.reasoning_gym.tasks: {', '.join(wrong)} judge their own answers wrong here; "
-            "leave them out, or give them other options"
-        )
-    return ", ".join(first)
-
-
-def _is_right(gold: Gold, answer: str) -> bool:
-    program = _PROGRAM.format(**vars(gold), answer=answer)
+    program = _PROGRAM.format(**vars(known), answer=answer)
     sandbox = process_sandbox(LIMITS, preload=SCORER)
-    return sandbox.run(program, checker="assert VERDICT is True")
+    passed = sandbox.run(program, checker="assert VERDICT is True")
+    return "correct" if passed else "wrong"

@@ -20,6 +20,7 @@ _JOINTS = (
     (re.compile(r"\\lor(?![a-zA-Z])|;"), sympy.Union),
     (_AND, sympy.Intersection),
     (re.compile(r"\\cup(?![a-zA-Z])"), sympy.Union),
+    (re.compile(r"\\cap(?![a-zA-Z])"), sympy.Intersection),
 )
 _ELEMENT_OF = re.compile(r"\\in(?![a-zA-Z])")
 _NOT_ELEMENT_OF = re.compile(r"\\notin(?![a-zA-Z])")

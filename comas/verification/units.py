@@ -13,19 +13,10 @@ from comas.verification.latex import VOCABULARY
 from comas.verification.words import is_plain
 
 _REGISTRY: pint.UnitRegistry = pint.UnitRegistry()
-_REGISTRY.define("dollar = [money] = $ = usd")
-_REGISTRY.define("cent = dollar / 100")
-_REGISTRY.define("euro = [euro_money] = \u20ac = eur")
-_REGISTRY.define("@alias kilometer_per_hour = kmh")
-_REGISTRY.define("@alias degree = \u00b0")
-_REGISTRY.define("@alias degree_Celsius = \u00b0C")
-_REGISTRY.define("@alias degree_Fahrenheit = \u00b0F")
+_REGISTRY.load_definitions(VOCABULARY["unit definitions"])
 _OFFSET_UNITS = ("degree_Celsius", "degree_Fahrenheit")
 
-_SCALES = {
-    **{"hundred": 100, "thousand": 10**3, "million": 10**6, "billion": 10**9},
-    **{"trillion": 10**12, "dozen": 12},
-}
+_SCALES = VOCABULARY["scales"]
 _MULTIPLIERS = (["k"], ["K"], ["M"], ["B"])
 """Letters for thousand, million or billion, unless a unit is asked for."""
 _POWERS = {"sq", "square", "squared", "cubic", "cubed"}

@@ -69,15 +69,9 @@ GRADERS: dict[Grader, Mapping[str, Verify]] = {
 SANDBOXED: frozenset[str] = frozenset({"coding", "reasoning"})
 """The forms whose verifiers run what a model writes."""
 
-CPU_LIMIT_S: dict[Grader, float] = {
-    "strict": 10.0,
-    # math-verify's own limits, 5 s a step, belong to the published grader: this must leave them
-    # room.
-    "published": 30.0,
-    "math_verify": 30.0,
-}
-"""CPU seconds of a verifier for one item; beyond them it has failed. Programs have limits of their
-own."""
+CPU_LIMIT_S: dict[Grader, float] = {"strict": 10.0, "published": 30.0, "math_verify": 30.0}
+"""CPU seconds of a verifier for one item; beyond them it has failed. math-verify's own limits of
+5 s a step need room within it. Programs have limits of their own."""
 
 
 def verify(form: str, response: str, gold: str, grader: Grader = "strict") -> Verdict:
