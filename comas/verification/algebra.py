@@ -21,8 +21,6 @@ from math_verify.grader import should_treat_as_complex
 from math_verify.parser import get_last_eq
 from sympy.functions.elementary.hyperbolic import HyperbolicFunction
 
-from comas.verification.latex import is_balanced
-
 PRECISION = 50
 """Decimal places for numbers that cannot be compared exactly, added to the digits of both sides:
 1/2004! and 1/2006! differ in the 5,749th place."""
@@ -147,7 +145,7 @@ def read(text: str) -> Any | None:
     """Return the expression of the whole ``text``; None if math-verify cannot read it."""
     for pattern, replacement in _REWRITES:
         text = pattern.sub(replacement, text)
-    if _REFUSED.search(text) or not is_balanced(text):
+    if _REFUSED.search(text):
         return None
     text = _DECIMAL.sub(_as_fraction, text)
     text = _LETTERS.sub(lambda match: match[1] or " ", text)  # or tr is a trace

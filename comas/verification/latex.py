@@ -298,12 +298,6 @@ def unwrap(text: str) -> tuple[str, str, str]:
     return opening[0], text[opening.end() : closing.start()].strip(), closing[0]
 
 
-def is_balanced(text: str) -> bool:
-    """Return True if brackets, of any kind, open and close equally often and in order."""
-    depths = _depths(text)
-    return depths[-1] == 0 and min(depths) == 0
-
-
 def _depths(text: str, *, braces: bool = True) -> list[int]:
     """Return the number of brackets around each character; ``braces=False`` ignores braces."""
     depths = [0] * (len(text) + 1)
