@@ -91,23 +91,13 @@ def train(model_type: str, work: Path) -> str:
     return "padded" if trainer._engine.module.pads else "packed"
 
 
-class Calls:
-    """Client of a weight update for an engine of this process."""
-
-    def __init__(self, llm: Any) -> None:
-        self._llm = llm
-
-    def __getattr__(self, name: str) -> Any:
-        keys = {"init_weight_transfer_engine": "init_info", "update_weights": "update_info"}
-        return lambda *a: self._llm.collective_rpc(name, kwargs={keys[name]: a[0]} if a else {})
-
-
 def serve(work: Path) -> None:
     """Sample by vLLM before the update and after it, or note why not, in ``said.json``. Runs in a
     process of its own, as vLLM changes classes of transformers."""
     from vllm import LLM, SamplingParams
 
     from comas.engines.rollout.cpu.shared_weights import send_in_memory
+    from comas.engines.rollout.cpu.weights import load_weights
 
     def sampled() -> list[tuple[list[int], list[float]]]:
         asked = {"temperature": 1.0, "max_tokens": 64, "logprobs": 0, "ignore_eos": True}
@@ -126,8 +116,11 @@ def serve(work: Path) -> None:
         llm = LLM(**engine_arguments(str(work / "base"), rollout=ROLLOUT, **options))
         said["before"] = sampled()
         sent = load_file(work / "sent")
-        Calls(llm).init_weight_transfer_engine({})
-        send_in_memory(Calls(llm), sent.items(), is_first=True)
+        send_in_memory(
+            lambda path: llm.collective_rpc(load_weights, kwargs={"path": path}),
+            sent.items(),
+            is_first=True,
+        )
         llm.reset_prefix_cache()
         said["after"] = sampled()
     except Exception as error:  # each model may fail in its own way, and is reported

@@ -123,33 +123,18 @@ def bench(request: pytest.FixtureRequest, tmp_path_factory: Any) -> Iterator[Ben
     bench.close()
 
 
-class LoopCalls:
-    """The calls of a weight update, to an engine in another thread's event loop."""
-
-    def __init__(self, engine: RolloutEngine, loop: asyncio.AbstractEventLoop) -> None:
-        self._engine = engine
-        self._loop = loop
-
-    def __getattr__(self, name: str) -> Callable[..., None]:
-        def call(*infos: Any) -> None:
-            named = {f"{name.partition('_')[0]}_info": info for info in infos}
-            updated = self._engine.update(name, **named)
-            asyncio.run_coroutine_threadsafe(updated, self._loop).result()
-
-        return call
-
-
 def send(bench: Bench, model: PreTrainedModel, *, left_out: str | None = None) -> None:
     """Run a weight update from a trainer's thread, without the parameter ``left_out``."""
 
     weights = (named for named in named_weights(model) if named[0] != left_out)
 
-    def update(calls: Any) -> None:
-        calls.init_weight_transfer_engine({})
-        send_in_memory(calls, weights, is_first=True)
-
     async def updated() -> None:
-        await asyncio.to_thread(update, LoopCalls(bench.engine, asyncio.get_running_loop()))
+        loop = asyncio.get_running_loop()
+
+        def load(path: str) -> None:
+            asyncio.run_coroutine_threadsafe(bench.engine.load_weights(path), loop).result()
+
+        await asyncio.to_thread(send_in_memory, load, weights, is_first=True)
 
     bench.run(updated())
 

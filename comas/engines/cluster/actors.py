@@ -17,13 +17,13 @@ import ray
 from ray.actor import ActorHandle
 
 from comas.config.plugins import adopt_texts, blaming_plugins
-from comas.config.schema import Config, Optimization, Rollout
-from comas.engines.rollout.vllm_options import Adapters, WeightTransfer
+from comas.config.schema import Config, Optimization
+from comas.engines.rollout.vllm_options import WeightTransfer
 from comas.types import Device
 from comas.utils.processes import peak_bytes
 
 if TYPE_CHECKING:
-    import torch
+    pass
 
 VISIBLE_GPUS = "CUDA_VISIBLE_DEVICES"
 
@@ -96,26 +96,17 @@ class RolloutActor:
         model: str,
         config: Config,
         *,
-        device: Device,
         backend: WeightTransfer,
-        rollout: Rollout,
-        adapters: Adapters | None,
         gpus: str | None = None,
+        **others: Any,
     ) -> None:
-        """``rollout`` holds the policy's own chat template variables; ``gpus`` are set for a
-        sharded engine (otherwise Ray assigns one)."""
+        """``others`` are arguments of ``RolloutEngine``; ``gpus`` are set for a sharded engine
+        (otherwise Ray assigns one)."""
         if gpus is not None:
             os.environ[VISIBLE_GPUS] = gpus
         from comas.engines.rollout.engine import RolloutEngine
 
-        self._engine = RolloutEngine(
-            model,
-            rollout=rollout,
-            device=device,
-            weight_transfer=backend,
-            seed=config.seed,
-            adapters=adapters,
-        )
+        self._engine = RolloutEngine(model, weight_transfer=backend, seed=config.seed, **others)
 
     async def call(self, method: str, *arguments: Any, **named: Any) -> Any:
         """Call ``method`` of the ``RolloutEngine``."""
@@ -131,9 +122,14 @@ class RolloutActor:
         return _own_memory()
 
 
+def call_all(engines: Sequence[ActorHandle], method: str, *arguments: Any, **named: Any) -> None:
+    """Call ``method`` of several rollout engines at once, and wait for the end."""
+    ray.get([engine.call.remote(method, *arguments, **named) for engine in engines])
+
+
 class UpdateCalls:
-    """Client of a weight sender (ours or vLLM's): forwards each call to all rollout engines of a
-    policy, which have ``workers_each`` GPUs each."""
+    """Client of vLLM's weight senders: forwards each call to all rollout engines of a policy, which
+    have ``workers_each`` GPUs each."""
 
     def __init__(self, engines: Sequence[ActorHandle], *, workers_each: int = 1) -> None:
         self._engines = engines
@@ -151,29 +147,13 @@ class UpdateCalls:
         ray.get(calls)
 
     def start_weight_update(self) -> None:
-        self._call_all("start_weight_update")
+        call_all(self._engines, "update", "start_weight_update")
 
     def update_weights(self, update_info: dict[str, Any]) -> None:
-        self._call_all("update_weights", update_info=update_info)
+        call_all(self._engines, "update", "update_weights", update_info=update_info)
 
     def finish_weight_update(self) -> None:
-        self._call_all("finish_weight_update")
-
-    def _call_all(self, method: str, **named: Any) -> None:
-        ray.get([engine.call.remote("update", method, **named) for engine in self._engines])
-
-
-def send_adapters(
-    policies: Collection[int],
-    *,
-    engines: Sequence[ActorHandle],
-    adapter: Callable[[int], dict[str, torch.Tensor]],
-) -> None:
-    """Make the engines serve the current LoRA adapters of ``policies``. Adapters are small, so they
-    are sent through Ray (from host memory, on GPUs too)."""
-    for policy in policies:
-        weights = ray.put(adapter(policy))
-        ray.get([engine.call.remote("load_adapter", policy, weights) for engine in engines])
+        call_all(self._engines, "update", "finish_weight_update")
 
 
 @dataclass(eq=False, repr=False)  # Ray logs an actor's whole repr
@@ -234,28 +214,30 @@ class PolicyActor:
 
     def connect(self, engines: Sequence[ActorHandle]) -> None:
         """Prepare the transfer of the family's weights to its rollout engines."""
+        load, is_first = partial(call_all, engines), self.rank == 0
+
+        def send_adapters(policies: Collection[int]) -> None:
+            # They are small, so they are sent through Ray, from host memory on GPUs too.
+            for policy in policies if is_first else ():
+                load("load_adapter", policy, ray.put(self._trainer.adapter(policy)))
+
         if self.config.policy.lora.rank is not None:
-            self._send = partial(send_adapters, engines=engines, adapter=self._trainer.adapter)
-            if self.rank > 0:
-                self._send = lambda policies: None
+            self._send = send_adapters
             return
         [trainer] = self._trainer.trainers.values()
-        workers_each = self.config.rollout.tensor_parallel
-        client, is_first = UpdateCalls(engines, workers_each=workers_each), self.rank == 0
         if self.backend == "shared_memory":
             from comas.engines.rollout.cpu.shared_weights import send_in_memory
 
-            if is_first:
-                client.init_weight_transfer_engine({})
             self._send = lambda policies: send_in_memory(
-                client, trainer.named_weights(), is_first=is_first
+                partial(load, "load_weights"), trainer.named_weights(), is_first=is_first
             )
             return
         from comas.engines.rollout.weight_transfer import PolicyWeights, create_weight_sender
 
+        workers_each = self.config.rollout.tensor_parallel
         send = create_weight_sender(
             self.backend,
-            client=client,
+            client=UpdateCalls(engines, workers_each=workers_each),
             source=PolicyWeights(trainer.named_weights, trainer.weight_metadata),
             rank=self.rank,
             num_workers=len(engines) * workers_each,

@@ -17,6 +17,7 @@ from vllm.v1.engine.llm_engine import LLMEngine
 from comas.config.schema import Rollout, for_agent
 from comas.engines.rollout.adapters import adapter_request, load_adapter
 from comas.engines.rollout.connection import Answers, Endpoint, receive, send
+from comas.engines.rollout.cpu.weights import load_weights
 from comas.engines.rollout.engine_thread import EngineThread, RolloutEngineError
 from comas.engines.rollout.vllm_options import Adapters, WeightTransfer, engine_arguments
 from comas.engines.rollout.workers import end_together
@@ -94,21 +95,22 @@ class RolloutEngine:
 
     # ---- New weights and adapters ----
 
-    async def update(self, method: str, **arguments: Any) -> None:
-        """Run one method of a weight update on vLLM's workers, with no request in flight; the last
-        one also resets the prefix cache."""
+    async def update(self, method: str | Callable[..., None], **arguments: Any) -> None:
+        """Run one method of a weight update on vLLM's workers, with no request in flight, and reset
+        the prefix cache."""
         assert not self._asked, f"{method} was called with requests in flight"
-        await self._on_worker(method, **arguments)
-        if method == "finish_weight_update":
-            await self._thread.call(_reset_prefix_cache)
+        await self._thread.call(lambda engine: engine.collective_rpc(method, kwargs=arguments))
+        await self._thread.call(_reset_prefix_cache)
+
+    async def load_weights(self, path: str) -> None:
+        """Serve the weights in a file, on a CPU."""
+        await self.update(load_weights, path=path)
 
     async def load_adapter(self, policy: int, weights: Mapping[str, torch.Tensor]) -> None:
-        """Serve ``weights`` (PEFT's names) as the adapter of ``policy``, between requests."""
+        """Serve ``weights`` (PEFT's names) as the adapter of ``policy``."""
         assert self._adapters is not None and policy in self._adapters.policies
-        assert not self._asked, "an adapter was sent with requests in flight"
         lora = self._adapters.lora
-        await self._on_worker(load_adapter, policy=policy, weights=weights, lora=lora)
-        await self._thread.call(_reset_prefix_cache)
+        await self.update(load_adapter, policy=policy, weights=weights, lora=lora)
 
     # ---- Sharing a GPU with training ----
 
@@ -153,9 +155,6 @@ class RolloutEngine:
             engine.step()
         _reset_prefix_cache(engine)
         return engine
-
-    async def _on_worker(self, method: str | Callable[..., None], **arguments: Any) -> None:
-        await self._thread.call(lambda engine: engine.collective_rpc(method, kwargs=arguments))
 
     async def _receive_requests(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter

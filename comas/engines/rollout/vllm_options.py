@@ -104,9 +104,7 @@ def engine_arguments(
             # vLLM's Ray workers would each need a GPU from Ray, and would outlive the engine.
             "distributed_executor_backend": "mp",
         }
-    if adapters is None:
-        arguments["weight_transfer_config"] = {"backend": weight_transfer}
-    else:
+    if adapters is not None:
         assert adapters.lora.rank is not None
         arguments |= {
             "enable_lora": True,
@@ -117,6 +115,8 @@ def engine_arguments(
             # Otherwise vLLM would also adapt embeddings and the output layer, with zeros.
             "lora_target_modules": list(adapted_layers),
         }
+    elif weight_transfer != "shared_memory":
+        arguments["weight_transfer_config"] = {"backend": weight_transfer}
     if device == "cuda":
         arguments |= {
             "gpu_memory_utilization": rollout.gpu_memory_utilization,

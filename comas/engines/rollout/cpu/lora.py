@@ -8,20 +8,10 @@ from typing import Any, NamedTuple
 
 import torch
 from vllm import _custom_ops
-from vllm.lora.punica_wrapper import punica_cpu
 from vllm.lora.punica_wrapper.punica_cpu import PunicaWrapperCPU
 
 _NUM_KERNELS = 32
 """Kernels cached for each product, one per number of tokens; as many as in vLLM."""
-
-
-def use_dense_products() -> None:
-    """Make vLLM engines of this process compute adapters as above.
-
-    Tokens without an adapter stay unchanged; vLLM's CPU kernels would apply the last adapter to
-    them if another token of the batch has one.
-    """
-    punica_cpu.PunicaWrapperCPU = DenseAdapters  # vLLM looks the name up when it loads a model
 
 
 class StackedLayer(NamedTuple):
@@ -35,7 +25,8 @@ class StackedLayer(NamedTuple):
 
 
 class DenseAdapters(PunicaWrapperCPU):
-    """vLLM's interface to adapters."""
+    """vLLM's interface to adapters. Tokens without an adapter stay unchanged; vLLM's CPU kernels
+    would apply the last adapter to them if another token of the batch has one."""
 
     def __init__(self, *arguments: Any, **named: Any) -> None:
         super().__init__(*arguments, **named)

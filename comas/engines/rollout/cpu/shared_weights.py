@@ -1,17 +1,13 @@
 """Weights for the rollout engines of a CPU, in a file in memory."""
 
 import os
-from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable
 
 import torch
 
-if TYPE_CHECKING:
-    from vllm.distributed.weight_transfer import VLLMWeightSyncClient
-
 
 def send_in_memory(
-    client: "VLLMWeightSyncClient",
+    load: Callable[[str], object],
     named_weights: Iterable[tuple[str, torch.Tensor]],
     *,
     is_first: bool,
@@ -19,8 +15,8 @@ def send_in_memory(
     """Make engines serve ``named_weights``, (Hugging Face name, full tensor), which all ranks of a
     policy gather together.
 
-    The first rank writes them into memory that only processes of this user can open, and calls the
-    engines through ``client``.
+    The first rank writes them into memory that only processes of this user can open, and calls
+    ``load`` with its path, which returns when the engines have loaded them.
     """
     weights = {name: weight for name, weight in named_weights if is_first}
     if not is_first:
@@ -29,6 +25,4 @@ def send_in_memory(
         os.fchmod(file.fileno(), 0o600)
         torch.save(weights, file)
         file.flush()
-        client.start_weight_update()
-        client.update_weights({"path": f"/proc/{os.getpid()}/fd/{file.fileno()}"})
-        client.finish_weight_update()
+        load(f"/proc/{os.getpid()}/fd/{file.fileno()}")
