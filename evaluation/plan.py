@@ -9,8 +9,8 @@ from typing import Any
 from comas.config.plugins import blaming_plugins
 from comas.preflight.machine import settle_isolation
 from comas.types import Chat, Message
-from comas.utils.chat import ChatEncoder, template_error
-from comas.utils.client import RequestOptions, with_system_prompt
+from comas.utils.chat import ChatEncoder, template_error, with_system_prompt
+from comas.utils.client import RequestOptions
 from comas.utils.interrupts import run
 from comas.utils.model_folder import load_tokenizer
 from comas.verification.sandbox import Isolation
@@ -232,7 +232,7 @@ def with_needed_context(
             for num_models in sizes
             for _, chat in rehearse(setup, task, num_models=num_models)
         ):
-            [prompt] = chats.encode([chat])
+            prompt = chats.encode(chat)
             num_replies = 1 + sum(message["content"].count(REPLY) for message in chat)
             needed = max(needed, len(prompt) + num_replies * requests.max_tokens)
     models = tuple(

@@ -77,8 +77,8 @@ class IdleEngine(RolloutEngine):
         logprobs = SimpleNamespace(logprobs=[-1.0] * len(ids))
         completion = SimpleNamespace(token_ids=ids, logprobs=logprobs, finish_reason=finish_reason)
         prompt = self.asked["1"]["prompt"]["prompt_token_ids"]
-        output = SimpleNamespace(outputs=[completion], prompt_token_ids=prompt)
-        return self._answers({1: output})[1]  # type: ignore
+        output = Mock(request_id="1", outputs=[completion], prompt_token_ids=prompt)
+        return self._answers([output])[1]  # type: ignore
 
 
 def test_the_system_prompt_comes_before_every_prompt_and_none_leaves_no_trace():

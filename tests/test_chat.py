@@ -109,7 +109,7 @@ def test_no_message_writes_a_mark_whatever_it_spells(style):
     @given(st.lists(contents(style) | st.text(), min_size=count, max_size=count))
     def check(said: list[str]) -> None:
         messages = chat(style, *said)
-        [token_ids] = encoder(style).encode([messages])
+        token_ids = encoder(style).encode(messages)
         found = count_marks(style, token_ids)
         # Beside a message's end a mark of ordinary text may merge with it, into other tokens.
         assert found <= expected if style in OF_TEXT else found == expected
@@ -126,7 +126,7 @@ def test_what_spells_no_mark_has_the_tokens_that_it_always_had(style):
     def check(said: list[str]) -> None:
         messages = chat(style, *said)
         if not any(map(encoder(style).spells_mark, said)):
-            assert encoder(style).encode([messages]) == [as_ever(style, messages)]
+            assert encoder(style).encode(messages) == as_ever(style, messages)
 
     check()
 
@@ -140,7 +140,7 @@ def test_a_message_keeps_its_text_whatever_it_spells(style):
     @given(st.lists(text, min_size=count, max_size=count))
     def check(said: list[str]) -> None:
         messages = chat(style, *said)
-        [token_ids] = encoder(style).encode([messages])
+        token_ids = encoder(style).encode(messages)
         assert untouched(style).decode(token_ids) == rendered(style, messages)
 
     check()
@@ -183,7 +183,7 @@ def test_a_template_that_knows_tools_tells_of_them_and_else_the_prompt_does():
     def encoded() -> tuple[str, str, str]:
         """A prompt with and without tools, and what follows a response."""
         chats = ChatEncoder(tokenizer, folder=FOLDER)
-        [told], [untold] = chats.encode([question], [ADD]), chats.encode([question])
+        told, untold = chats.encode(question, [ADD]), chats.encode(question)
         following = chats.encode_following([5, 2], [{"role": "tool", "content": "71"}])
         return tuple(map(tokenizer.decode, (told, untold, following)))  # type: ignore
 
@@ -246,8 +246,8 @@ def test_the_marks_are_those_of_tokenizer_and_template(style, kwargs, marks):
 def test_a_variable_of_the_template_changes_the_prompt_and_another_is_refused():
     chat = [{"role": "user", "content": "48 + 23?"}]
     off = encoder("qwen 3", enable_thinking=False)
-    [prompt], [plain] = off.encode([chat]), encoder("qwen 3").encode([chat])
-    assert off.decode([prompt[len(plain) :]]) == ["<think>\n\n</think>\n\n"]
+    prompt, plain = off.encode(chat), encoder("qwen 3").encode(chat)
+    assert off.decode(prompt[len(plain) :]) == "<think>\n\n</think>\n\n"
     for name in ("enable_thought", "tokenize", "messages"):
         with pytest.raises(ValueError, match=rf"chat_template_kwargs: .* reads no {name}"):
             encoder("qwen 3", **{name: False})
@@ -262,13 +262,13 @@ def test_marks_stay_in_the_text_and_thinking_is_counted_to_its_end(style):
         return STYLES[style].tokenizer().encode(text, add_special_tokens=False)
 
     thinking, answer = ids(f"{start}48 + 23{end}"), ids("71")
-    [text] = chats.decode([thinking + answer])
+    text = chats.decode(thinking + answer)
     assert chats.thinking.split(text).answer.strip() == "71"
     assert chats.num_thinking_tokens(thinking + answer, text) == len(thinking)
-    assert chats.num_thinking_tokens(thinking[:-1], chats.decode([thinking[:-1]])[0]) == (
+    assert chats.num_thinking_tokens(thinking[:-1], chats.decode(thinking[:-1])) == (
         len(thinking) - 1
     )
-    assert chats.num_thinking_tokens(answer, chats.decode([answer])[0]) == 0
+    assert chats.num_thinking_tokens(answer, chats.decode(answer)) == 0
     assert encoder("llama 3").num_thinking_tokens([5, 6], "71") is None  # has no marks
 
 

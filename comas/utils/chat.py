@@ -94,23 +94,16 @@ class ChatEncoder:
                     "for several: choose another model"
                 )
 
-    def encode(
-        self, chats: Sequence[Sequence[Message]], tools: Sequence[ToolDescription] = ()
-    ) -> list[list[int]]:
-        """Return the token ids of every chat, up to the start of the model's next message.
+    def encode(self, chat: Sequence[Message], tools: Sequence[ToolDescription] = ()) -> list[int]:
+        """Return the token ids of a chat, up to the start of the model's next message.
 
         ``tools`` are described by the chat template or, if it does not support tools, at the
         beginning of the last message.
         """
-        if not chats:
-            return []  # the tokenizer would read it as one empty chat
         told = tools_in_words(tools) if tools and not self._takes_tools else ""
-        cut = [
-            [self._as_read(each, told=told * (each is chat[-1])) for each in chat] for chat in chats
-        ]
+        cut = [self._as_read(each, told=told * (each is chat[-1])) for each in chat]
         given = list(tools) if tools and not told else None
-        encoded = self._apply(cut, add_generation_prompt=True, tools=given)
-        return [self._without_cuts(token_ids) for token_ids in encoded]
+        return self._without_cuts(self._apply(cut, add_generation_prompt=True, tools=given))
 
     def encode_following(self, response: Sequence[int], messages: Sequence[Message]) -> list[int]:
         """Return the token ids of ``messages`` that follow a complete ``response``, up to the start
@@ -128,8 +121,8 @@ class ChatEncoder:
         end = next((each for each in following if each in stops), stops[0])
         return [*self._tokenizer.encode(response, add_special_tokens=False), end]
 
-    def decode(self, responses: Sequence[Sequence[int]]) -> list[str]:
-        """Return the texts of responses, without special tokens except thinking and call marks."""
+    def decode(self, response: Sequence[int]) -> str:
+        """Return the text of a response, without special tokens except thinking and call marks."""
 
         def text_of(ids: list[int]) -> str:
             # Some tokenizers "clean up" spaces by default, which changes the text ("a!= b").
@@ -137,13 +130,10 @@ class ChatEncoder:
                 ids, skip_special_tokens=True, clean_up_tokenization_spaces=False
             )
 
-        return [
-            "".join(
-                "".join(map(self._special_marks.__getitem__, ids)) if is_mark else text_of([*ids])
-                for is_mark, ids in groupby(response, key=self._special_marks.__contains__)
-            )
-            for response in responses
-        ]
+        return "".join(
+            "".join(map(self._special_marks.__getitem__, ids)) if is_mark else text_of([*ids])
+            for is_mark, ids in groupby(response, key=self._special_marks.__contains__)
+        )
 
     def _as_read(self, message: Message, *, told: str = "") -> Message:
         """Return a message for the chat template, whose text cannot make a mark."""
@@ -202,7 +192,7 @@ class ChatEncoder:
         return bisect_left(
             range(len(response)),
             count,
-            key=lambda length: self.decode([response[:length]])[0].count(mark),
+            key=lambda length: self.decode(response[:length]).count(mark),
         )
 
     def spells_mark(self, text: str) -> bool:
@@ -233,10 +223,16 @@ class ChatEncoder:
         return whole == cut
 
 
-def chat_messages(prompt: str, *, system_prompt: str | None) -> list[Message]:
+def with_system_prompt(messages: Sequence[Message], text: str | None) -> Sequence[Message]:
+    """Return the chat, with ``text`` as system prompt unless it has one of its own."""
+    if text is None or messages[0]["role"] == "system":
+        return messages
+    return [{"role": "system", "content": text}, *messages]
+
+
+def chat_messages(prompt: str, *, system_prompt: str | None) -> Sequence[Message]:
     """Return the chat that asks for a turn: ``prompt`` as user message, after the system prompt."""
-    system = [] if system_prompt is None else [{"role": "system", "content": system_prompt}]
-    return [*system, {"role": "user", "content": prompt}]
+    return with_system_prompt([{"role": "user", "content": prompt}], system_prompt)
 
 
 def tools_in_words(tools: Sequence[ToolDescription]) -> str:

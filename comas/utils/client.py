@@ -15,7 +15,7 @@ import openai
 from pydantic import BaseModel, Field, ValidationError
 
 from comas.types import Message, ToolDescription
-from comas.utils.chat import ChatEncoder, quoted_answer, tools_in_words
+from comas.utils.chat import ChatEncoder, quoted_answer, tools_in_words, with_system_prompt
 from comas.utils.files import errors_in_words
 from comas.utils.interrupts import run
 from comas.utils.thinking import ThinkingMarks
@@ -181,13 +181,6 @@ class Client:
             await server.close()
 
 
-def with_system_prompt(messages: Sequence[Message], text: str | None) -> Sequence[Message]:
-    """Return the chat, with ``text`` as system prompt unless it has one of its own."""
-    if text is None or messages[0]["role"] == "system":
-        return messages
-    return [{"role": "system", "content": text}, *messages]
-
-
 def _prompt(
     model: Endpoint, messages: Sequence[Message], tools: Sequence[ToolDescription]
 ) -> tuple[str, dict[str, object]]:
@@ -195,7 +188,7 @@ def _prompt(
     if model.chats is None:
         kwargs = {"chat_template_kwargs": model.template_kwargs} if model.template_kwargs else {}
         return "/chat/completions", {"messages": _in_words(messages, tools), **kwargs}
-    [token_ids] = model.chats.encode([messages], tools)
+    token_ids = model.chats.encode(messages, tools)
     # By default, a server would drop marks that are special tokens.
     shown = {"skip_special_tokens": False} if model.chats.has_special_marks else {}
     return "/completions", {"prompt": token_ids, **shown}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from array import array
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal
 
 import torch
@@ -23,7 +23,7 @@ from comas.engines.rollout.vllm_options import Adapters, WeightTransfer, engine_
 from comas.engines.rollout.workers import end_together
 from comas.interaction.tool_calls import first_call
 from comas.types import Chat, Device, Generation, Request
-from comas.utils.chat import CALL_END, ChatEncoder, chat_messages
+from comas.utils.chat import CALL_END, ChatEncoder, chat_messages, with_system_prompt
 from comas.utils.concurrency import run_all
 from comas.utils.model_folder import adapted_layers, folder_of, has_recurrent_layers, load_tokenizer
 
@@ -170,26 +170,19 @@ class RolloutEngine:
         while finished := await self._results.get():
             if isinstance(finished, RolloutEngineError):
                 raise finished
-            # A request may finish before it is aborted.
-            outputs = {int(o.request_id): o for o in finished if int(o.request_id) in self._asked}
-            if outputs:
-                await send(writer, self._answers(outputs))
+            if answers := self._answers(finished):
+                await send(writer, answers)
 
     def _start(self, requests: dict[int, Request]) -> list[int]:
         """Start requests that fit the limits of prompt and response; return the others."""
-        prompts = self._encode(requests.values())
         fitting = {}
-        for (key, request), prompt in zip(requests.items(), prompts, strict=True):
+        for number, request in requests.items():
+            prompt = self._encode(request)
             if 0 < len(prompt) <= self._rollout.max_prompt_tokens:
-                fitting[str(key)] = self._engine_request(request, prompt)
-                self._asked[key] = request
+                fitting[str(number)] = self._engine_request(request, prompt)
+                self._asked[number] = request
         self._thread.add(fitting)
         return list(requests.keys() - self._asked.keys())
-
-    def _response_limit(self, request: Request) -> int:
-        limit = for_agent(self._rollout.max_response_tokens, request.agent_index)
-        asked = request.chat and request.chat.max_tokens
-        return limit if asked is None else min(limit, asked)
 
     def _forget(self, cancelled: Sequence[int]) -> None:
         in_flight = [key for key in cancelled if self._asked.pop(key, None) is not None]
@@ -200,7 +193,9 @@ class RolloutEngine:
         temperature = request.temperature
         if temperature is None:
             temperature = for_agent(self._rollout.temperature, request.agent_index)
-        max_tokens = self._response_limit(request)
+        max_tokens = for_agent(self._rollout.max_response_tokens, request.agent_index)
+        if request.chat is not None and request.chat.max_tokens is not None:
+            max_tokens = min(max_tokens, request.chat.max_tokens)
         params = _sampling_params(
             temperature=temperature,
             seed=request.seed,
@@ -213,45 +208,38 @@ class RolloutEngine:
             "lora_request": None if request.adapter is None else adapter_request(request.adapter),
         }
 
-    def _answers(self, outputs: dict[int, RequestOutput]) -> Answers:
-        texts = self._chats.decode([each.outputs[0].token_ids for each in outputs.values()])
-        return {
-            key: self._as_generation(output, text, self._asked.pop(key))
-            for (key, output), text in zip(outputs.items(), texts, strict=True)
-        }
+    def _answers(self, finished: Iterable[RequestOutput]) -> Answers:
+        answers: Answers = {}
+        for output in finished:
+            number = int(output.request_id)
+            request = self._asked.pop(number, None)
+            if request is not None:  # else it was cancelled just before it finished
+                answers[number] = self._as_generation(output, request)
+        return answers
 
-    def _encode(self, requests: Collection[Request]) -> list[list[int]]:
-        """Return the token ids of every prompt, as a chat of one user message, or of its ``chat``;
-        empty if the chat template refuses it."""
-        system_prompt = self._rollout.system_prompt
-        prompts = [
-            chat_messages(request.prompt, system_prompt=system_prompt)
-            for request in requests
-            if request.chat is None
-        ]
-        encoded = iter(self._chats.encode(prompts))
-        return [next(encoded) if r.chat is None else self._encode_chat(r.chat) for r in requests]
-
-    def _encode_chat(self, chat: Chat) -> list[int]:
-        messages, system_prompt = chat.messages, self._rollout.system_prompt
+    def _encode(self, request: Request) -> list[int]:
+        """Return the token ids of the prompt, as a chat of one user message, or of the request's
+        ``chat``; empty if the chat template refuses that."""
+        chat, system_prompt = request.chat, self._rollout.system_prompt
+        if chat is None:
+            return self._chats.encode(chat_messages(request.prompt, system_prompt=system_prompt))
         try:
             if chat.follows:
-                new = messages[chat.num_followed :]
-                return [*chat.follows, *self._chats.encode_following(chat.follows, new)]
-            if system_prompt is not None and messages[0]["role"] != "system":
-                messages = [{"role": "system", "content": system_prompt}, *messages]
-            return self._chats.encode([messages], tools=chat.tools)[0]
+                following = chat.messages[chat.num_followed :]
+                return [*chat.follows, *self._chats.encode_following(chat.follows, following)]
+            return self._chats.encode(with_system_prompt(chat.messages, system_prompt), chat.tools)
         except TemplateError:
             return []
 
-    def _as_generation(self, output: RequestOutput, text: str, request: Request) -> Generation:
+    def _as_generation(self, output: RequestOutput, request: Request) -> Generation:
         [completion] = output.outputs
         assert completion.finish_reason in ("stop", "length"), completion.finish_reason
         assert len(completion.logprobs.logprobs) == len(completion.token_ids)
         token_ids, finish_reason = completion.token_ids, completion.finish_reason
+        text = self._chats.decode(token_ids)
         if num_kept := self._num_up_to_end(request.chat, token_ids, text):
             token_ids, finish_reason = token_ids[:num_kept], "stop"
-            [text] = self._chats.decode([token_ids])
+            text = self._chats.decode(token_ids)
         thinking, answer = self._chats.split(text)
         return Generation(
             prompt_token_ids=array("i", output.prompt_token_ids),
