@@ -19,7 +19,7 @@ from comas.config.schema import Policy
 from comas.engines.policy.architecture import PACKABLE, check_trainable, why_padded
 from comas.engines.policy.loading import load_response_model
 from comas.engines.policy.padded import PaddedModel
-from comas.engines.policy.weights import save_model, weight_metadata, weights_as_saved
+from comas.engines.policy.weights import save_model, weights_as_saved
 from comas.policy_optimization.batching import assemble
 from comas.types import TrainingSample
 
@@ -158,8 +158,6 @@ def test_weights_are_sent_and_saved_as_in_a_checkpoint(model_type, tmp_path):
     sent = dict(weights_as_saved(model))
     assert sent.keys() == in_file.keys()
     assert all(torch.equal(weight, in_file[name]) for name, weight in sent.items())
-    described = [(name, weight.dtype, tuple(weight.shape)) for name, weight in sent.items()]
-    assert weight_metadata(model) == described
     save_model(model, tmp_path / "saved", base=base, rank=0)
     saved = load_file(tmp_path / "saved/model.safetensors")
     assert saved.keys() == in_file.keys()

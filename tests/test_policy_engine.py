@@ -569,8 +569,6 @@ def test_a_saved_model_loads_as_the_trained_one(qwen2, tmp_path, name, zero_stag
     trainer.save_model(tmp_path / "saved")
     loaded = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "saved")
     trained = weights_of(trainer)
-    described = [(name, weight.dtype, tuple(weight.shape)) for name, weight in trained.items()]
-    assert trainer.weight_metadata() == described
     assert largest_difference(trained, plain_weights(loaded)) == 0
     assert (loaded.lm_head.weight is loaded.model.embed_tokens.weight) == (name == "qwen2")
     assert set(load_file(tmp_path / "saved" / "model.safetensors")) == set(trained)

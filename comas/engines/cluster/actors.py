@@ -238,7 +238,7 @@ class PolicyActor:
         send = create_weight_sender(
             self.backend,
             client=UpdateCalls(engines, workers_each=workers_each),
-            source=PolicyWeights(trainer.named_weights, trainer.weight_metadata),
+            source=PolicyWeights(trainer.named_weights),
             rank=self.rank,
             num_workers=len(engines) * workers_each,
         )

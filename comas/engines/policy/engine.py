@@ -13,7 +13,7 @@ from comas.engines.policy.deepspeed_options import deepspeed_config, join_group
 from comas.engines.policy.loading import load_response_model
 from comas.engines.policy.model import ResponseModel
 from comas.engines.policy.optimizers import create_optimizer, create_schedule, forget_host_buffers
-from comas.engines.policy.weights import NamedTensor, save_model, weight_metadata, weights_as_saved
+from comas.engines.policy.weights import NamedTensor, save_model, weights_as_saved
 from comas.policy_optimization.batching import MicroBatch
 from comas.types import Device
 from comas.utils.model_folder import folder_of
@@ -91,10 +91,6 @@ class PolicyEngine:
     def named_weights(self) -> Iterator[NamedTensor]:
         """Yield every weight whole, under its Hugging Face name; iterate on all ranks."""
         return weights_as_saved(self._language_model)
-
-    def weight_metadata(self) -> list[tuple[str, torch.dtype, tuple[int, ...]]]:
-        """Return name, dtype and shape of the weights in the order of ``named_weights``."""
-        return weight_metadata(self._language_model)
 
     def save_checkpoint(self, folder: Path) -> None:
         """Write weights, optimiser, scheduler and the estimator's memory, each rank its shard."""

@@ -24,7 +24,8 @@ def named_weights(model: PreTrainedModel) -> Iterator[NamedTensor]:
         with deepspeed.zero.GatheredParameters([parameter]):
             is_gathered = hasattr(parameter, "ds_id")
             yield name, parameter.detach().clone() if is_gathered else parameter.detach()
-    yield from _kept_buffers(model)
+    kept = model.state_dict().keys()
+    yield from ((name, buffer) for name, buffer in model.named_buffers() if name in kept)
 
 
 def weights_as_saved(model: PreTrainedModel) -> Iterator[NamedTensor]:
@@ -32,27 +33,6 @@ def weights_as_saved(model: PreTrainedModel) -> Iterator[NamedTensor]:
     engines expect: transformers keeps all experts of a layer in one tensor."""
     for name, weight in named_weights(model):
         yield from revert_weight_conversion(model, {name: weight}).items()
-
-
-def weight_metadata(model: PreTrainedModel) -> list[tuple[str, torch.dtype, tuple[int, ...]]]:
-    """Return name, dtype and shape of the weights in the order of ``weights_as_saved``, without
-    gathering them."""
-    weights = [*model.named_parameters(), *_kept_buffers(model)]
-    return [
-        (saved, tensor.dtype, tuple(tensor.shape))
-        for name, weight in weights
-        for shape in [getattr(weight, "ds_shape", weight.shape)]
-        for saved, tensor in revert_weight_conversion(
-            model, {name: torch.empty(shape, dtype=weight.dtype, device="meta")}
-        ).items()
-    ]
-
-
-def _kept_buffers(model: PreTrainedModel) -> Iterator[NamedTensor]:
-    for path, module in model.named_modules():
-        for name, buffer in module.named_buffers(recurse=False):
-            if name not in module._non_persistent_buffers_set:
-                yield f"{path}.{name}", buffer
 
 
 def save_model(model: PreTrainedModel, folder: Path, *, base: Path, rank: int) -> None:

@@ -1,6 +1,6 @@
 """The trainer's side of weight updates on GPUs, by vLLM's own senders."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from functools import partial
 from math import prod
 from typing import Literal
@@ -23,25 +23,21 @@ from comas.engines.allocator import fixed_segments
 LOOPBACK = "127.0.0.1"
 """The ranks and engines of a policy are on one node."""
 
-NamedTensor = tuple[str, torch.Tensor]
-
 
 class PolicyWeights(WeightSource):
-    """A policy's weights for vLLM's senders: (Hugging Face name, full tensor), gathered by all
-    ranks, and the metadata of the same parameters in the same order."""
+    """A policy's weights for vLLM's senders: (Hugging Face name, full tensor). Each iteration, and
+    the first reading of names and shapes, gathers them on all ranks together."""
 
-    def __init__(
-        self,
-        named_weights: Callable[[], Iterator[NamedTensor]],
-        weight_metadata: Callable[[], Sequence[tuple[str, torch.dtype, tuple[int, ...]]]],
-    ) -> None:
+    def __init__(self, named_weights: Callable[[], Iterator[tuple[str, torch.Tensor]]]) -> None:
         self._named_weights = named_weights
-        self._metadata = [ParamMeta(*meta) for meta in weight_metadata()]
+        self._metadata = [
+            ParamMeta(name, weight.dtype, tuple(weight.shape)) for name, weight in named_weights()
+        ]
 
     def metadata(self) -> list[ParamMeta]:
         return self._metadata
 
-    def __iter__(self) -> Iterator[NamedTensor]:
+    def __iter__(self) -> Iterator[tuple[str, torch.Tensor]]:
         return self._named_weights()
 
 
