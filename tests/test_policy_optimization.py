@@ -205,8 +205,7 @@ def test_chunks_of_logits_give_the_logprobs_and_gradients_of_all_at_once(
     temperatures = torch.linspace(0.5, 2.0, num_tokens) if each else torch.full((num_tokens,), 0.7)
     all_logprobs = (hidden @ weight.T / temperatures[:, None]).log_softmax(-1)
     expected = all_logprobs[range(num_tokens), token_ids]
-    temperature = temperatures if each else 0.7
-    found, entropies = token_logprobs(hidden, weight, token_ids, temperature=temperature)
+    found, entropies = token_logprobs(hidden, weight, token_ids, temperature=temperatures)
     torch.testing.assert_close(found, expected, rtol=0, atol=1e-5)
     of_all = -(all_logprobs.exp() * all_logprobs).sum(dim=1).detach()
     torch.testing.assert_close(entropies, of_all, rtol=0, atol=1e-5)
@@ -224,7 +223,7 @@ def test_bfloat16_logits_give_float32_logprobs():
     weight = torch.randn(9, 6, generator=generator).bfloat16().requires_grad_()
     token_ids = torch.tensor([0, 3, 8, 5])
     expected = (hidden @ weight.T).float().log_softmax(-1)[range(4), token_ids]
-    found, entropies = token_logprobs(hidden, weight, token_ids, temperature=1.0)
+    found, entropies = token_logprobs(hidden, weight, token_ids, temperature=torch.ones(4))
     assert found.dtype == entropies.dtype == torch.float32
     torch.testing.assert_close(found, expected)
     (gradient,) = torch.autograd.grad(found.sum(), weight)

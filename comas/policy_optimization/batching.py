@@ -96,8 +96,8 @@ class MicroBatch:
     """[n]: positions in the row whose logits predict a response token."""
     response_ids: torch.Tensor
     """[n]: the predicted tokens, response after response."""
-    temperature: float | torch.Tensor
-    """One for all samples, or [n]: one per predicted token."""
+    temperature: torch.Tensor
+    """[n]: the sampling temperature of each predicted token."""
     mask: torch.Tensor
     """[B, R] bool: True = response token, padded to the longest response."""
 
@@ -146,7 +146,8 @@ def assemble(
     mask = response_mask(samples) if samples else torch.zeros(1, 1, dtype=torch.bool)
     predicting: list[int] = []
     response_ids: list[int] = []
-    for sample in samples:
+    temperatures: list[float] = []
+    for i, sample in enumerate(samples):
         prompt, response = tuple(sample.prompt_token_ids), sample.response_token_ids
         if prompt in prompts:
             before = [prompts[prompt][-1], *lay(response, behind=prompts[prompt])]
@@ -154,6 +155,8 @@ def assemble(
             before = [*lay([*prompt, *response])[len(prompt) - 1 :]]
         predicting += before[: len(response)]
         response_ids += response
+        of_sample = temperature if isinstance(temperature, float) else temperature[i]
+        temperatures += [of_sample] * len(response)
     if not samples:
         lay([0])
     integers = partial(torch.tensor, device=device, dtype=torch.long)
@@ -168,13 +171,7 @@ def assemble(
         most_keys=max(end - start for start, end in pairwise(key_ends)),
         predicting=integers(predicting),
         response_ids=integers(response_ids),
-        temperature=(
-            temperature
-            if isinstance(temperature, float)
-            else torch.tensor(temperature, device=device).repeat_interleave(
-                mask.sum(dim=1)[: len(samples)].to(device)
-            )
-        ),
+        temperature=torch.tensor(temperatures, device=device),
         mask=mask.to(device),
     )
 

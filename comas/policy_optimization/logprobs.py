@@ -17,7 +17,7 @@ def token_logprobs(
     weight: torch.Tensor,
     token_ids: torch.Tensor,
     *,
-    temperature: float | torch.Tensor,
+    temperature: torch.Tensor,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Return the log-prob [n] of each token under the logits ``hidden @ weight.T / temperature``,
     and the entropy [n] of its distribution, in nats.
@@ -27,7 +27,7 @@ def token_logprobs(
         weight: [V, H], that of the output layer. Log-probs are differentiable with respect to
             hidden and weight; entropies are not differentiable.
         token_ids: [n]
-        temperature: that of the rollout, one for all tokens or [n].
+        temperature: [n], that of the rollout.
 
     Logits are in the dtype of ``hidden``, the softmax and the result in float32. (That of
     ``torch.nn.functional.linear_cross_entropy`` is as coarse as ``hidden``: in bfloat16 a
@@ -45,12 +45,12 @@ class _TokenLogprobs(torch.autograd.Function):
         hidden: torch.Tensor,
         weight: torch.Tensor,
         token_ids: torch.Tensor,
-        temperature: float | torch.Tensor,
+        temperature: torch.Tensor,
     ) -> tuple[torch.Tensor, torch.Tensor]:
         logprobs, entropies, normalisers = hidden.new_empty(3, len(token_ids), dtype=torch.float32)
         for chunk in _chunks(len(token_ids)):
             logprobs[chunk], entropies[chunk], normalisers[chunk] = _normalise(
-                _logits(hidden[chunk], weight, _part(chunk, temperature)), token_ids[chunk, None]
+                _logits(hidden[chunk], weight, temperature[chunk, None]), token_ids[chunk, None]
             )
         ctx.save_for_backward(hidden, weight, token_ids, normalisers)
         ctx.temperature = temperature
@@ -62,7 +62,7 @@ class _TokenLogprobs(torch.autograd.Function):
         hidden, weight, token_ids, normalisers = ctx.saved_tensors
         hidden_gradient, weight_gradient = torch.empty_like(hidden), torch.zeros_like(weight)
         for chunk in _chunks(len(token_ids)):
-            temperature = _part(chunk, ctx.temperature)
+            temperature = ctx.temperature[chunk, None]
             logits_gradient = _logits(hidden[chunk], weight, temperature)
             # d log p(token) / d logits = (one-hot of the token - p) / temperature
             scale = gradient[chunk, None] / temperature
@@ -75,13 +75,7 @@ class _TokenLogprobs(torch.autograd.Function):
         return hidden_gradient, weight_gradient, None, None
 
 
-def _part(chunk: slice, temperature: float | torch.Tensor) -> float | torch.Tensor:
-    return temperature if isinstance(temperature, float) else temperature[chunk, None]
-
-
-def _logits(
-    hidden: torch.Tensor, weight: torch.Tensor, temperature: float | torch.Tensor
-) -> torch.Tensor:
+def _logits(hidden: torch.Tensor, weight: torch.Tensor, temperature: torch.Tensor) -> torch.Tensor:
     return (hidden @ weight.T).float().div_(temperature)
 
 

@@ -18,10 +18,10 @@ class ResponseHead(nn.Module):
         self.weight = output_layer.weight
 
     def forward(
-        self, hidden: torch.Tensor, token_ids: torch.Tensor, temperature: float | torch.Tensor
+        self, hidden: torch.Tensor, token_ids: torch.Tensor, temperature: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return log-probs [n] of ``token_ids`` [n] given the last hidden states [n, H], and
-        entropies [n]."""
+        """Return log-probs [n] of ``token_ids`` [n] given the last hidden states [n, H] and
+        temperatures [n], and entropies [n]."""
         return token_logprobs(hidden, self.weight, token_ids, temperature=temperature)
 
 

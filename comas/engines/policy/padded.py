@@ -59,11 +59,10 @@ class OwnHead(nn.Module):
         self._after_layers = (after_layers,)  # a tuple, so that it is not a submodule
 
     def forward(
-        self, hidden: torch.Tensor, token_ids: torch.Tensor, temperature: float | torch.Tensor
+        self, hidden: torch.Tensor, token_ids: torch.Tensor, temperature: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Do what ``ResponseHead.forward`` does."""
-        temperatures = torch.as_tensor(temperature, device=hidden.device).expand(len(hidden))
-        parts = (each.split(CHUNK_SIZE // 2) for each in (hidden, token_ids, temperatures))
+        parts = (each.split(CHUNK_SIZE // 2) for each in (hidden, token_ids, temperature))
         pieces = [
             checkpoint(self._piece, *piece, use_reentrant=False)
             for piece in zip(*parts, strict=True)
@@ -72,12 +71,12 @@ class OwnHead(nn.Module):
         return torch.cat(logprobs), torch.cat(entropies)
 
     def _piece(
-        self, hidden: torch.Tensor, token_ids: torch.Tensor, temperatures: torch.Tensor
+        self, hidden: torch.Tensor, token_ids: torch.Tensor, temperature: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor]:
         [after_layers] = self._after_layers
         # Trap: calling modules, not their forward, would run DeepSpeed's hooks.
         logits = after_layers.forward(inputs_embeds=hidden[None], use_cache=False).logits[0]
-        logprobs = (logits.float() / temperatures[:, None]).log_softmax(dim=-1)
+        logprobs = (logits.float() / temperature[:, None]).log_softmax(dim=-1)
         with torch.no_grad():
             entropies = torch.special.entr(logprobs.exp()).sum(dim=-1)
         return logprobs.gather(1, token_ids[:, None])[:, 0], entropies

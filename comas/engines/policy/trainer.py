@@ -181,14 +181,11 @@ class PolicyTrainer(PolicyEngine):
         return [[indices[i] for i in micro] for micro in shares[self._rank]]
 
     def _assemble(self, samples: Sequence[TrainingSample]) -> MicroBatch:
-        temperature: float | list[float] = self._temperature
-        if isinstance(temperature, list):
-            temperature = [for_agent(temperature, sample.agent_index) for sample in samples]
         return assemble(
             samples,
             device=self._device,
             share_prompts=self._layout["share_prompts"],
-            temperature=temperature,
+            temperature=[for_agent(self._temperature, s.agent_index) for s in samples],
         )
 
     @torch.no_grad()
