@@ -17,7 +17,7 @@ import torch
 from model_types import save_model_type, tiny_config
 from safetensors.torch import load_file, save_file
 
-from comas.config.schema import Optimization, Policy, ReinforcePP, Rollout
+from comas.config.schema import Config, Optimization, Policy, ReinforcePP, Rollout
 from comas.engines.policy.loading import load_response_model
 from comas.engines.policy.trainer import PolicyTrainer
 from comas.engines.rollout.vllm_options import engine_arguments, engine_environment
@@ -66,20 +66,14 @@ def train(model_type: str, work: Path) -> str:
     """Train a model for two steps; write ``base``, ``trained`` and ``sent``; return how."""
     tiny_config(model_type).save_pretrained(work / "config")
     without_weights(str(work / "config"))
-    trainer = PolicyTrainer(
-        str(save_model_type(work / "base", model_type)),
+    config = Config(
         policy=POLICY,
         algorithm=ReinforcePP(kl_coef=0.1),
         optimization=Optimization(learning_rate=1e-3, warmup_steps=0),
-        temperature=1.0,
-        max_response_tokens=64,
-        max_model_len=ROLLOUT.max_model_len,
-        device="cpu",
-        rank=0,
-        world_size=1,
-        rendezvous=work.parent / "rendezvous",
-        seed=0,
+        rollout=ROLLOUT,
     )
+    base, rendezvous = save_model_type(work / "base", model_type), work.parent / "rendezvous"
+    trainer = PolicyTrainer(str(base), config, device="cpu", rank=0, rendezvous=rendezvous)
     responses = [p[: -11 - i : -1] for i, p in enumerate(PROMPTS)]
     samples = samples_of([(response, [-5.0] * len(response)) for response in responses])
     before = trainer._logprobs(trainer._engine, samples)[0]

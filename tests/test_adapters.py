@@ -15,6 +15,7 @@ from test_policy_engine import (
     OPTIMIZATION,
     POLICY,
     REINFORCE_PP,
+    ROLLOUT,
     Weights,
     largest_difference,
     load_plain,
@@ -25,7 +26,7 @@ from test_policy_engine import (
     save_tiny_models,
 )
 
-from comas.config.schema import Lora, ReinforcePP
+from comas.config.schema import Config, Lora, ReinforcePP
 from comas.engines.policy.family import FamilyTrainer
 
 pytestmark = pytest.mark.stack
@@ -47,20 +48,20 @@ def qwen2(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def make_family(model, *, policies=(0, 1), lora=LORA, algorithm=REINFORCE_PP, **changes):
-    return FamilyTrainer(
-        str(model),
+    config = Config(
         policy=replace(POLICY, lora=lora, **changes),
         algorithm=algorithm,
-        optimizations=dict.fromkeys(policies, STEPS),
-        num_optimizer_steps=dict.fromkeys(policies),
-        temperature=1.0,
-        max_response_tokens=15,
-        max_model_len=64,
+        optimization=STEPS,
+        rollout=ROLLOUT,
+    )
+    return FamilyTrainer(
+        str(model),
+        config,
+        policies=policies,
+        num_optimizer_steps=[None, None],
         device="cpu",
         rank=0,
-        world_size=1,
         rendezvous=model.parent / "rendezvous",
-        seed=0,
     )
 
 

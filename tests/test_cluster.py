@@ -177,8 +177,8 @@ def test_sharded_engines_share_the_gpus_of_ranks_or_have_their_own():
         assert sum(slot.num_gpus for slot in slots if bundle in slot.bundles) == 0.9
     placement = planned(engines=2, tensor_parallel=3, ranks=2, placement="disaggregated")
     assert placement.num_gpus == 8  # 2 + 2 x 3
-    assert placement.policy_slots == (Slot(0, 1.0), Slot(1, 1.0))
-    assert placement.rollout_slots == (Slot(2, 1.0, 3), Slot(5, 1.0, 3))
+    assert placement.policy_slots == (Slot(range(1), 1.0), Slot(range(1, 2), 1.0))
+    assert placement.rollout_slots == (Slot(range(2, 5), 1.0), Slot(range(5, 8), 1.0))
     with pytest.raises(ValueError, match=r"4 policies need 8 GPUs each .*rollout\.tensor_parallel"):
         check_gpus(placement, num_policies=4, node_gpus=[8, 8, 8, 7])
 
@@ -199,7 +199,7 @@ def test_on_cpu_one_bundle_holds_every_engine_and_no_gpu():
     placement = plan_policy(Config(), device="cpu")
     assert placement.num_gpus == 0
     assert placement.bundles == ({"CPU": pytest.approx(0.04)},)  # 4 processes x 0.01
-    assert {slot.bundle_index for slot in placement.rollout_slots} == {0}
+    assert {slot.bundles for slot in placement.rollout_slots} == {range(1)}
 
 
 @pytest.mark.parametrize(("node_gpus", "room"), [([], 0), ([7], 3), ([3, 4], 3), ([1] * 8, 0)])

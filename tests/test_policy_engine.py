@@ -27,7 +27,17 @@ from safetensors.torch import load_file, save_file
 from tiny_models import CHAT_TEMPLATE, save_tiny_model
 from torch.nn.functional import logsigmoid
 
-from comas.config.schema import Algorithm, Custom, Dpo, Grpo, Optimization, Policy, ReinforcePP
+from comas.config.schema import (
+    Algorithm,
+    Config,
+    Custom,
+    Dpo,
+    Grpo,
+    Optimization,
+    Policy,
+    ReinforcePP,
+    Rollout,
+)
 from comas.engines.policy import engine as engine_module
 from comas.engines.policy import padded as padded_module
 from comas.engines.policy import trainer as trainer_module
@@ -61,6 +71,7 @@ POLICY = Policy(
     gradient_checkpointing=False,
     micro_batch_tokens=80,
 )
+ROLLOUT = Rollout(max_prompt_tokens=49, max_response_tokens=15)
 # Adam's first step is the learning rate times g / (|g| + 1e-8), which amplifies the rounding of
 # tiny gradients. Tolerances of 1e-5 are 5 % of a step.
 LEARNING_RATE = 2e-4
@@ -144,20 +155,18 @@ def make_trainer(
 ) -> PolicyTrainer:
     """A rank with these keys other than those of ``POLICY`` and ``OPTIMIZATION``."""
     of_update = {key: keys.pop(key) for key in [*keys] if hasattr(OPTIMIZATION, key)}
-    changed = replace(POLICY, **keys)
-    return PolicyTrainer(
-        str(model),
-        policy=changed,
+    config = Config(
+        policy=replace(POLICY, **keys),
         algorithm=algorithm,
         optimization=replace(optimization, **of_update),
-        temperature=temperature,
-        max_response_tokens=15,
-        max_model_len=64,
+        rollout=replace(ROLLOUT, temperature=temperature),
+    )
+    return PolicyTrainer(
+        str(model),
+        config,
         device="cpu",
         rank=rank,
-        world_size=changed.ranks_per_policy,
         rendezvous=rendezvous or model.parent / "rendezvous",
-        seed=0,
         num_optimizer_steps=num_optimizer_steps,
     )
 

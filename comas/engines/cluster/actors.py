@@ -10,20 +10,17 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import psutil
 import ray
 from ray.actor import ActorHandle
 
 from comas.config.plugins import adopt_texts, blaming_plugins
-from comas.config.schema import Config, Optimization
+from comas.config.schema import Config
 from comas.engines.rollout.vllm_options import WeightTransfer
 from comas.types import Device
 from comas.utils.processes import peak_bytes
-
-if TYPE_CHECKING:
-    pass
 
 VISIBLE_GPUS = "CUDA_VISIBLE_DEVICES"
 
@@ -66,12 +63,16 @@ class MemoryPeak(NamedTuple):
     """Reserved by PyTorch in the actor's own process; 0 on a CPU."""
 
 
-def _own_memory() -> MemoryPeak:
-    import torch
+class _Member:
+    """What both actors can be asked."""
 
-    this = psutil.Process()
-    host_bytes = sum(map(peak_bytes, (this, *this.children(recursive=True))))
-    return MemoryPeak(host_bytes, torch.cuda.max_memory_reserved())
+    def memory_peak(self) -> MemoryPeak:
+        """Return the peak memory of this actor and its child processes; not collective."""
+        import torch
+
+        this = psutil.Process()
+        host_bytes = sum(map(peak_bytes, (this, *this.children(recursive=True))))
+        return MemoryPeak(host_bytes, torch.cuda.max_memory_reserved())
 
 
 def visible_gpus() -> str:
@@ -88,7 +89,7 @@ def _own_location() -> ProcessLocation:
     )
 
 
-class RolloutActor:
+class RolloutActor(_Member):
     """A vLLM engine; Ray serves its coroutine methods concurrently."""
 
     def __init__(
@@ -116,10 +117,6 @@ class RolloutActor:
         """Load the engine; return its location."""
         await self._engine.start()
         return _own_location()
-
-    async def memory_peak(self) -> MemoryPeak:
-        """Return the engine's peak memory."""
-        return _own_memory()
 
 
 def call_all(engines: Sequence[ActorHandle], method: str, *arguments: Any, **named: Any) -> None:
@@ -157,7 +154,7 @@ class UpdateCalls:
 
 
 @dataclass(eq=False, repr=False)  # Ray logs an actor's whole repr
-class PolicyActor:
+class PolicyActor(_Member):
     """One rank of a family's DeepSpeed group. Methods are collective over its ranks unless they say
     otherwise."""
 
@@ -165,10 +162,10 @@ class PolicyActor:
     config: Config
     device: Device
     backend: WeightTransfer
-    optimizations: Mapping[int, Optimization]
-    """Trained policy -> the run's settings with the policy's own learning rate."""
+    policies: Sequence[int]
+    """The trained policies of the family."""
     rank: int
-    num_optimizer_steps: Mapping[int, int | None]
+    num_optimizer_steps: Sequence[int | None]
     plugin_texts: Mapping[str, str]
     """Texts of plug-in files, as the driver has read them."""
     _send: Callable[[Collection[int]], None] = field(init=False, repr=False)
@@ -188,18 +185,12 @@ class PolicyActor:
         adopt_texts(self.plugin_texts)
         self._trainer = FamilyTrainer(
             self.model,
-            policy=self.config.policy,
-            algorithm=self.config.algorithm,
-            optimizations=self.optimizations,
-            temperature=self.config.rollout.temperature,
-            max_response_tokens=self.config.rollout.longest_response,
-            max_model_len=self.config.rollout.max_model_len,
+            self.config,
+            policies=self.policies,
+            num_optimizer_steps=self.num_optimizer_steps,
             device=self.device,
             rank=self.rank,
-            world_size=self.config.policy.ranks_per_policy,
             rendezvous=rendezvous,
-            seed=self.config.seed,
-            num_optimizer_steps=self.num_optimizer_steps,
         )
         return _own_location()
 
@@ -207,10 +198,6 @@ class PolicyActor:
         """Call ``method`` of the ``FamilyTrainer``."""
         with blaming_plugins():
             return getattr(self._trainer, method)(*arguments, **named)
-
-    def memory_peak(self) -> MemoryPeak:
-        """Return this rank's peak memory; not collective."""
-        return _own_memory()
 
     def connect(self, engines: Sequence[ActorHandle]) -> None:
         """Prepare the transfer of the family's weights to its rollout engines."""

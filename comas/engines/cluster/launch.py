@@ -119,17 +119,12 @@ class Launch:
     def ranks(self, *, num_optimizer_steps: Sequence[int | None]) -> list[Engine]:
         """Create the ranks of trained policies, family by family, without loading anything."""
         config = self._config
-        trained = config.trained_families
         remote = ray.remote(PolicyActor)
         shares = [node.num_cpus // node.num_gpus for node in self._nodes if node.num_gpus]
         per_gpu = min(shares, default=1) // self._placement.policies_per_group
         threads = config.cluster.cpu_threads or max(1, per_gpu)
         # On GPUs a rank also imports vLLM, to send its weights.
         environment = process_environment(self._device, threads=threads) | QUIET_VLLM
-        optimizations = {
-            policy: replace(config.optimization, learning_rate=config.learning_rates[policy])
-            for policy in config.trained_policies
-        }
         return [
             self._engine(
                 f"rank {rank} of {family_in_words(family)}",
@@ -137,12 +132,12 @@ class Launch:
                 family,
                 slot,
                 environment,
-                optimizations={p: optimizations[p] for p in family if p in optimizations},
+                policies=[policy for policy in family if policy in config.trained_policies],
                 rank=rank,
-                num_optimizer_steps={p: num_optimizer_steps[p] for p in family},
+                num_optimizer_steps=num_optimizer_steps,
                 plugin_texts=texts_read(),
             )
-            for family in trained
+            for family in config.trained_families
             for rank, slot in enumerate(self._placement.policy_slots)
         ]
 
@@ -234,7 +229,7 @@ class Launch:
     def _gpus_of(self, family: tuple[int, ...], slot: Slot) -> str | None:
         """Return the GPUs of a sharded engine, ``"0,1"``, in the order of its bundles; None for any
         other. (Ray assigns an actor GPUs of one bundle only.)"""
-        if slot.num_bundles == 1:
+        if len(slot.bundles) == 1:
             return None
         ask = ray.remote(visible_gpus)
         calls = {
@@ -275,9 +270,9 @@ class Launch:
             backend = "ipc" if self._config.cluster.placement == "colocated" else "nccl"
         actor = remote.options(
             num_cpus=CPU_SHARE,
-            num_gpus=slot.num_gpus if slot.num_bundles == 1 else 0,
+            num_gpus=slot.num_gpus if len(slot.bundles) == 1 else 0,
             runtime_env={"env_vars": environment},
-            scheduling_strategy=self._within(family, slot.bundle_index),
+            scheduling_strategy=self._within(family, slot.bundles[0]),
         )
         model, config, device = self._models[family[0]], self._config, self._device
         handle = actor.remote(model, config, device=device, backend=backend, **arguments)

@@ -6,7 +6,7 @@ two ranks of a policy, onto the first. Policies that share GPUs therefore share 
 of LoRA policies, which share their engines, counts as one policy here.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -28,19 +28,13 @@ class Node(NamedTuple):
     num_gpus: int
 
 
-@dataclass(frozen=True)
-class Slot:
-    """The share of a GPU (0 on CPU) of one engine process, in a bundle of its policy's group; a
-    sharded engine has that share in each of ``num_bundles`` consecutive bundles."""
+class Slot(NamedTuple):
+    """The place of one engine process in its policy's group."""
 
-    bundle_index: int
+    bundles: range
+    """One bundle, or several for a sharded engine."""
     num_gpus: float
-    num_bundles: int = 1
-
-    @property
-    def bundles(self) -> range:
-        """Indices of its bundles: ``Slot(2, 0.45, num_bundles=2).bundles == range(2, 4)``"""
-        return range(self.bundle_index, self.bundle_index + self.num_bundles)
+    """Its share of the GPU of each bundle; 0 on a CPU."""
 
 
 @dataclass(frozen=True)
@@ -67,11 +61,6 @@ class PolicyPlacement:
         """Return the number of placement groups that ``num_policies`` need."""
         return -(-num_policies // self.policies_per_group)
 
-    def policies_fitting(self, node_gpus: Iterable[int]) -> int:
-        """Return how many policies fit on the nodes: with 2 GPUs a policy, nodes of 3 and 4 GPUs
-        hold three."""
-        return sum(gpus // self.num_gpus for gpus in node_gpus) * self.policies_per_group
-
 
 def plan_policy(config: Config, *, device: Device) -> PolicyPlacement:
     """Place the engines of one policy (every policy has the same shape).
@@ -86,20 +75,18 @@ def plan_policy(config: Config, *, device: Device) -> PolicyPlacement:
         share = CPU_SHARE * (num_engines + num_ranks)
         return PolicyPlacement(
             bundles=({"CPU": share},),
-            rollout_slots=(Slot(0, 0.0),) * num_engines,
-            policy_slots=(Slot(0, 0.0),) * num_ranks,
+            rollout_slots=(Slot(range(1), 0.0),) * num_engines,
+            policy_slots=(Slot(range(1), 0.0),) * num_ranks,
         )
     colocated = config.cluster.placement == "colocated"
     sharers = config.cluster.policies_per_gpu
     gpu_share = (SHARED_GPU_SHARE if colocated else 1.0) / sharers
-    first_engine = 0 if colocated else num_ranks
+    starts = [(0 if colocated else num_ranks) + i * tp for i in range(num_engines)]
     bundle = {"GPU": 1.0, "CPU": 2 * CPU_SHARE * sharers}
     return PolicyPlacement(
         bundles=(bundle,) * config.gpus_per_policy,
-        rollout_slots=tuple(
-            Slot(first_engine + i * tp, gpu_share, num_bundles=tp) for i in range(num_engines)
-        ),
-        policy_slots=tuple(Slot(i, gpu_share) for i in range(num_ranks)),
+        rollout_slots=tuple(Slot(range(start, start + tp), gpu_share) for start in starts),
+        policy_slots=tuple(Slot(range(i, i + 1), gpu_share) for i in range(num_ranks)),
         policies_per_group=sharers,
     )
 
@@ -114,7 +101,7 @@ def check_gpus(placement: PolicyPlacement, *, num_policies: int, node_gpus: Sequ
     needed = placement.num_gpus
     if needed == 0:
         return
-    fitting = placement.policies_fitting(node_gpus)
+    fitting = sum(gpus // needed for gpus in node_gpus) * placement.policies_per_group
     if fitting >= num_policies:
         return
     nodes = ", ".join(map(str, node_gpus)) or "none"

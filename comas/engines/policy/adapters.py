@@ -11,7 +11,7 @@ from peft import LoraConfig, PeftModel
 from safetensors.torch import save_file
 from torch import distributed
 
-from comas.config.schema import Policy
+from comas.config.schema import Config
 from comas.engines.policy.engine import Compute
 from comas.engines.policy.loading import load_response_model
 from comas.engines.policy.model import ResponseModel
@@ -26,30 +26,22 @@ WEIGHTS_FILE = "adapter_model.safetensors"
 class SharedBase:
     """A frozen base model with an adapter for each of ``policies``; one is active at a time.
 
-    A new adapter changes nothing: A is random (by ``seed`` and policy), and B is 0.
+    A new adapter changes nothing: A is random (by seed and policy), and B is 0.
 
     Raises ValueError when the model cannot be used, or lacks the layers to adapt.
     """
 
-    def __init__(
-        self,
-        model_path: str,
-        *,
-        policy: Policy,
-        max_model_len: int,
-        policies: Sequence[int],
-        seed: int,
-    ) -> None:
+    def __init__(self, model_path: str, config: Config, *, policies: Sequence[int]) -> None:
         self._folder = folder_of(model_path)
-        self.model = load_response_model(self._folder, policy, max_model_len=max_model_len)
+        lora, max_model_len = config.policy.lora, config.rollout.max_model_len
+        self.model = load_response_model(self._folder, config.policy, max_model_len=max_model_len)
         self.model.requires_grad_(False)
         self.model.register_state_dict_post_hook(lambda model, state, *_: self._keep_active(state))
-        rank = policy.lora.rank
-        assert rank is not None
+        assert lora.rank is not None
         self._config = LoraConfig(
-            r=rank,
-            lora_alpha=policy.lora.alpha,
-            target_modules=adapted_layers(self._folder, policy.lora.target_modules),
+            r=lora.rank,
+            lora_alpha=lora.alpha,
+            target_modules=adapted_layers(self._folder, lora.target_modules),
             task_type="CAUSAL_LM",
             base_model_name_or_path=(
                 os.path.abspath(model_path) if Path(model_path).is_dir() else model_path
@@ -59,7 +51,7 @@ class SharedBase:
         for index in policies:
             # The same on every rank; the global random state is restored.
             with torch.random.fork_rng(devices=[]):
-                torch.manual_seed(Random(f"{seed}/adapter {index}").getrandbits(63))
+                torch.manual_seed(Random(f"{config.seed}/adapter {index}").getrandbits(63))
                 if index == policies[0]:
                     self._peft = PeftModel(
                         plain, self._config, _name(index), autocast_adapter_dtype=False
@@ -112,11 +104,13 @@ class AdapterTrainer(PolicyTrainer):
 
     _is_whole = False
 
-    def __init__(self, model_path: str, *, base: SharedBase, index: int, **others: Any) -> None:
+    def __init__(
+        self, model_path: str, config: Config, *, base: SharedBase, index: int, **others: Any
+    ) -> None:
         self._shared = base
         self._index = index
         base.activate(index)
-        super().__init__(model_path, **others)
+        super().__init__(model_path, config, **others)
 
     def save_model(self, folder: Path) -> None:
         """Write the adapter in PEFT's format, with tokenizer and chat template of the base."""

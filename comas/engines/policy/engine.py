@@ -8,7 +8,7 @@ import deepspeed
 import torch
 from torch import distributed
 
-from comas.config.schema import Optimization, Policy
+from comas.config.schema import Config
 from comas.engines.policy.deepspeed_options import deepspeed_config, join_group
 from comas.engines.policy.loading import load_response_model
 from comas.engines.policy.model import ResponseModel
@@ -28,7 +28,7 @@ class PolicyEngine:
 
     Args:
         model_path: the base model, a folder or a hub name.
-        max_model_len: the context length of the policy's rollout engines.
+        config: the run's, with the policy's own learning rate.
         device: on "cuda" the rank owns the only GPU that it sees.
         rendezvous: see ``join_group``.
         num_optimizer_steps: expected of the whole run, for a decaying learning rate.
@@ -42,24 +42,22 @@ class PolicyEngine:
     def __init__(
         self,
         model_path: str,
+        config: Config,
         *,
-        policy: Policy,
-        max_model_len: int,
-        optimization: Optimization,
         device: Device,
         rank: int,
-        world_size: int,
         rendezvous: Path,
         num_optimizer_steps: int | None = None,
     ) -> None:
+        policy, optimization = config.policy, config.optimization
         self._name = model_path
-        self._policy = policy
-        self._max_model_len = max_model_len
-        self._optimization = optimization
+        self._config = config
         self._estimator_memory: dict[Hashable, float] = {}
         self._rank = rank
-        self._world_size = world_size
-        self._device = join_group(device, rank=rank, world_size=world_size, rendezvous=rendezvous)
+        self._num_ranks = policy.ranks_per_policy
+        self._device = join_group(
+            device, rank=rank, world_size=self._num_ranks, rendezvous=rendezvous
+        )
         self._base = folder_of(model_path)
         self._resident: list[ResponseModel] = []  # models on the GPU besides DeepSpeed's
         model = self._load_model()
@@ -83,7 +81,7 @@ class PolicyEngine:
                 optimizer, optimization, num_steps=num_optimizer_steps
             ),
         )
-        if world_size == 1 and self._engine.zero_optimization_stage() == 0:
+        if self._num_ranks == 1 and self._engine.zero_optimization_stage() == 0:
             # A single rank would copy all gradients into one buffer, and back.
             self._engine.enable_backward_allreduce = False
         self._engine.train()
@@ -172,12 +170,12 @@ class PolicyEngine:
         """Switch gradient checkpointing on or off: as configured, else on for a single sample of
         more than ``policy.micro_batch_tokens`` (under ZeRO-3 on all ranks if any rank has one, as
         they gather each layer together)."""
-        wanted = self._policy.gradient_checkpointing
+        wanted = self._config.policy.gradient_checkpointing
         if wanted is None:
             num_tokens = (
                 batch.num_padded_tokens if self._engine.module.pads else batch.input_ids.numel()
             )
-            is_long = torch.tensor(int(num_tokens > self._policy.micro_batch_tokens))
+            is_long = torch.tensor(int(num_tokens > self._config.policy.micro_batch_tokens))
             if self._engine.zero_optimization_stage() == 3:
                 is_long = is_long.to(self._device)
                 distributed.all_reduce(is_long, op=distributed.ReduceOp.MAX)
@@ -189,7 +187,9 @@ class PolicyEngine:
             model.gradient_checkpointing_disable()
 
     def _load_model(self) -> ResponseModel:
-        return load_response_model(self._base, self._policy, max_model_len=self._max_model_len)
+        config = self._config
+        max_model_len = config.rollout.max_model_len
+        return load_response_model(self._base, config.policy, max_model_len=max_model_len)
 
     def _load_reference(self) -> Compute:
         """Return the base model, frozen and whole on every rank, also after a resume."""

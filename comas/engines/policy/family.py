@@ -1,12 +1,13 @@
 """One rank of a family: the policies trained by one DeepSpeed group."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from comas.config.schema import Optimization, Policy
+from comas.config.schema import Config
 from comas.engines.policy.adapters import AdapterTrainer, SharedBase
 from comas.engines.policy.trainer import PolicyTrainer
 from comas.policy_optimization.update_stats import UpdateStats
@@ -20,8 +21,9 @@ class FamilyTrainer:
     A family is one policy with its own model, or several LoRA adapters of one model.
 
     Args:
-        optimizations: trained policy -> its settings.
-        num_optimizer_steps: policy -> see ``PolicyEngine``.
+        config: the run's.
+        policies: the trained policies of the family.
+        num_optimizer_steps: those expected of each policy of the run.
         others: further arguments of ``PolicyTrainer``.
 
     Raises ValueError when the model cannot be used.
@@ -30,30 +32,25 @@ class FamilyTrainer:
     def __init__(
         self,
         model_path: str,
+        config: Config,
         *,
-        policy: Policy,
-        max_model_len: int,
-        optimizations: Mapping[int, Optimization],
-        num_optimizer_steps: Mapping[int, int | None],
-        seed: int,
+        policies: Sequence[int],
+        num_optimizer_steps: Sequence[int | None],
         **others: Any,
     ) -> None:
-        loading: dict[str, Any] = {"policy": policy, "max_model_len": max_model_len}
-        others |= {**loading, "seed": seed}
         self._base: SharedBase | None = None
-        if policy.lora.rank is not None:
-            self._base = SharedBase(model_path, policies=[*optimizations], seed=seed, **loading)
+        if config.policy.lora.rank is not None:
+            self._base = SharedBase(model_path, config, policies=policies)
         self.trainers: dict[int, PolicyTrainer] = {}
         """Policy -> its trainer; none for frozen policies."""
-        for index, optimization in optimizations.items():
-            options: dict[str, Any] = others | {
-                "optimization": optimization,
-                "num_optimizer_steps": num_optimizer_steps[index],
-            }
+        for index in policies:
+            rate = config.learning_rates[index]
+            own = replace(config, optimization=replace(config.optimization, learning_rate=rate))
+            options = others | {"num_optimizer_steps": num_optimizer_steps[index]}
             self.trainers[index] = (
-                PolicyTrainer(model_path, **options)
+                PolicyTrainer(model_path, own, **options)
                 if self._base is None
-                else AdapterTrainer(model_path, base=self._base, index=index, **options)
+                else AdapterTrainer(model_path, own, base=self._base, index=index, **options)
             )
 
     def update(

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import distributed
 
-from comas.config.schema import Algorithm, Dpo, for_agent
+from comas.config.schema import Config, Dpo, for_agent
 from comas.engines.policy.engine import Compute, PolicyEngine
 from comas.engines.policy.sums import UpdateSums
 from comas.policy_optimization.advantages import compute_advantages
@@ -35,35 +35,16 @@ from comas.types import TrainingSample
 
 
 class PolicyTrainer(PolicyEngine):
-    """One rank of one policy's training; methods are collective over the ranks.
+    """One rank of one policy's training; methods are collective over the ranks. The arguments are
+    those of ``PolicyEngine``."""
 
-    Args:
-        temperature: the rollout's, or a list with each agent's: log-probs are those of the
-            distribution that a response was sampled from.
-        max_response_tokens: the rollout's, for the aggregation "constant_length".
-        seed: shuffles buffers, together with the step, so that a resume needs no random state.
-        others: arguments of ``PolicyEngine``.
-    """
-
-    def __init__(
-        self,
-        model_path: str,
-        *,
-        algorithm: Algorithm,
-        temperature: float | list[float],
-        max_response_tokens: int,
-        seed: int,
-        **others: Any,
-    ) -> None:
-        super().__init__(model_path, **others)
-        self._algorithm = algorithm
-        self._temperature = temperature
-        self._max_response_tokens = max_response_tokens
-        self._seed = seed
-        self._unit = 2 if isinstance(algorithm, Dpo) else 1  # samples that stay together
+    def __init__(self, model_path: str, config: Config, **others: Any) -> None:
+        super().__init__(model_path, config, **others)
+        self._algorithm = config.algorithm
+        self._unit = 2 if isinstance(config.algorithm, Dpo) else 1  # samples that stay together
         model = self._engine.module
         self._layout = {"share_prompts": model.shares_prompts, "pads": model.pads}
-        self._reference = self._load_reference() if algorithm.uses_reference else None
+        self._reference = self._load_reference() if config.algorithm.uses_reference else None
 
     def update(self, samples: Sequence[TrainingSample], *, step: int) -> UpdateStats:
         """Update the policy on its whole buffer, which every rank receives.
@@ -85,14 +66,16 @@ class PolicyTrainer(PolicyEngine):
         return sums.statistics(samples, targets, first_step=steps[0])
 
     def _optimizer_steps(self, num_samples: int, *, step: int) -> list[list[int]]:
-        """Return the sample indices of every optimiser step, the same on every rank."""
+        """Return the sample indices of every optimiser step, the same on every rank, and after a
+        resume: shuffles need no random state."""
+        optimization, seed = self._config.optimization, self._config.seed
         return [
             indices
-            for epoch in range(self._optimization.epochs_per_buffer)
+            for epoch in range(optimization.epochs_per_buffer)
             for indices in split_into_steps(
                 num_samples,
-                train_batch_size=self._optimization.train_batch_size,
-                rng=Random(f"{self._seed}/{step}/{epoch}"),
+                train_batch_size=optimization.train_batch_size,
+                rng=Random(f"{seed}/{step}/{epoch}"),
                 unit=self._unit,
             )
         ]
@@ -130,8 +113,8 @@ class PolicyTrainer(PolicyEngine):
         totals = StepTotals(
             num_tokens=int(targets.mask[list(indices)].sum()),
             num_samples=len(indices),
-            max_response_tokens=self._max_response_tokens,
-            num_ranks=self._world_size,
+            max_response_tokens=self._config.rollout.longest_response,
+            num_ranks=self._num_ranks,
         )
         sums.learning_rate = self._engine.get_lr()[0]
         idle = idle_samples(indices, targets=targets, algorithm=self._algorithm)
@@ -173,19 +156,21 @@ class PolicyTrainer(PolicyEngine):
         """Return this rank's micro batches; every rank has equally many, some may be empty."""
         shares = divide_samples(
             [samples[i] for i in indices],
-            micro_batch_tokens=self._policy.micro_batch_tokens,
-            num_ranks=self._world_size,
+            micro_batch_tokens=self._config.policy.micro_batch_tokens,
+            num_ranks=self._num_ranks,
             unit=self._unit,
             **self._layout,
         )
         return [[indices[i] for i in micro] for micro in shares[self._rank]]
 
     def _assemble(self, samples: Sequence[TrainingSample]) -> MicroBatch:
+        """Pack samples, each with the temperature that it was sampled at."""
+        temperature = self._config.rollout.temperature
         return assemble(
             samples,
             device=self._device,
             share_prompts=self._layout["share_prompts"],
-            temperature=[for_agent(self._temperature, s.agent_index) for s in samples],
+            temperature=[for_agent(temperature, s.agent_index) for s in samples],
         )
 
     @torch.no_grad()
