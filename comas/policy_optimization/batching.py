@@ -101,11 +101,6 @@ class MicroBatch:
     mask: torch.Tensor
     """[B, R] bool: True = response token, padded to the longest response."""
 
-    @property
-    def num_padded_tokens(self) -> int:
-        """Number of tokens if every sample is padded to the longest one."""
-        return (len(self.boundaries) - 1) * self.longest
-
 
 class Tokens(Protocol):
     """The token ids of a sample."""

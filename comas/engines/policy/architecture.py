@@ -62,11 +62,6 @@ def why_padded(model: PreTrainedModel) -> str | None:
     return None
 
 
-def ignores_in_sdpa(config: PreTrainedConfig) -> bool:
-    """Return True if the attention has a soft cap, which PyTorch's kernels would ignore."""
-    return bool(getattr(config.get_text_config(), "attn_logit_softcapping", None))
-
-
 def without_dropout(config: PreTrainedConfig) -> PreTrainedConfig:
     """Set every rate of dropout, and of noise in routers, to 0; return ``config``."""
     for part in {id(c): c for c in (config, config.get_text_config())}.values():

@@ -172,9 +172,9 @@ class PolicyEngine:
         they gather each layer together)."""
         wanted = self._config.policy.gradient_checkpointing
         if wanted is None:
-            num_tokens = (
-                batch.num_padded_tokens if self._engine.module.pads else batch.input_ids.numel()
-            )
+            num_tokens = batch.input_ids.numel()
+            if self._engine.module.pads:
+                num_tokens = (len(batch.boundaries) - 1) * batch.longest
             is_long = torch.tensor(int(num_tokens > self._config.policy.micro_batch_tokens))
             if self._engine.zero_optimization_stage() == 3:
                 is_long = is_long.to(self._device)

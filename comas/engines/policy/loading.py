@@ -8,7 +8,6 @@ from transformers import AutoConfig, AutoModelForCausalLM
 from comas.config.schema import Policy
 from comas.engines.policy.architecture import (
     check_trainable,
-    ignores_in_sdpa,
     why_padded,
     with_fixed_rope,
     without_dropout,
@@ -29,7 +28,9 @@ def load_response_model(folder: Path, policy: Policy, *, max_model_len: int) -> 
     asks_sdpa = policy.attn_implementation == "sdpa"
     config = without_dropout(AutoConfig.from_pretrained(folder))
     config = with_fixed_rope(config, max_model_len)
-    attention = "eager" if ignores_in_sdpa(config) else None  # transformers' choice
+    # PyTorch's kernels would ignore a soft cap; None is transformers' choice.
+    has_soft_cap = getattr(config.get_text_config(), "attn_logit_softcapping", None)
+    attention = "eager" if has_soft_cap else None
     language_model, found = AutoModelForCausalLM.from_pretrained(
         folder,
         config=config,

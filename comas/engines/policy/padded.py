@@ -5,6 +5,7 @@ every causal language model: sliding windows, linear attention, sinks, soft caps
 """
 
 import copy
+from collections import OrderedDict
 from typing import Any
 
 import torch
@@ -50,7 +51,7 @@ class OwnHead(nn.Module):
         output_layer = language_model.get_output_embeddings()
         for name, parameter in output_layer.named_parameters():
             self.register_parameter(name, parameter)
-        stand_ins = {language_model.base_model: _Given(), output_layer: _Unhooked(output_layer)}
+        stand_ins = {language_model.base_model: _Given(), output_layer: _unhooked(output_layer)}
         after_layers = copy.copy(language_model)
         after_layers._modules = {
             name: module if module is None else stand_ins.get(module, module)
@@ -99,15 +100,8 @@ class _Hidden(tuple):
         return self[0] if name == "last_hidden_state" else None
 
 
-class _Unhooked(nn.Module):
-    """A layer without its registered hooks."""
-
-    def __init__(self, layer: nn.Module) -> None:
-        super().__init__()
-        self.__dict__["layer"] = layer
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.__dict__["layer"], name)
-
-    def forward(self, states: torch.Tensor) -> torch.Tensor:
-        return self.__dict__["layer"].forward(states)
+def _unhooked(layer: nn.Module) -> nn.Module:
+    """Return a layer with the same weights, without the hooks that DeepSpeed will register."""
+    plain = copy.copy(layer)
+    plain._forward_hooks, plain._forward_pre_hooks = OrderedDict(), OrderedDict()
+    return plain

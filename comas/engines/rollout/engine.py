@@ -118,18 +118,16 @@ class RolloutEngine:
         """Free the GPU memory of weights and KV cache, with no request in flight.
 
         The weights are dropped: wake them, sync, then wake the KV cache. The base of adapters is
-        kept in host memory, since no sync would restore it. On a CPU, sleep and wake do nothing.
+        kept in host memory, since no sync would restore it.
         """
         assert not self._asked, "the engine was sent to sleep with requests in flight"
         level = 2 if self._adapters is None else 1
-        if self._device == "cuda":
-            await self._thread.call(lambda engine: engine.sleep(level=level))
+        await self._thread.call(lambda engine: engine.sleep(level=level))
 
     async def wake(self, part: Literal["weights", "kv_cache"]) -> None:
         """Allocate the weights again, undefined until the next weight update; or, after that, the
         KV cache."""
-        if self._device == "cuda":
-            await self._thread.call(lambda engine: engine.wake_up([part]))
+        await self._thread.call(lambda engine: engine.wake_up([part]))
 
     def _load(self) -> LLMEngine:
         layers: list[str] = []

@@ -43,18 +43,17 @@ class EngineThread:
         self._name = name
         self._on_result = on_result
         self._commands: SimpleQueue[Callable[[LLMEngine], object]] = SimpleQueue()
-        self._calls: set[asyncio.Future[Any]] = set()
-        self._failure: str | None = None
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
     def check(self) -> None:
         """Raise RolloutEngineError if the engine has failed."""
-        if self._failure is not None:
-            raise RolloutEngineError(self._failure)
+        if self._broken.done():
+            self._broken.result()
 
     async def start(self) -> None:
         """Load the engine. Raises RolloutEngineError when it does not load."""
         self._loop = asyncio.get_running_loop()
+        self._broken: asyncio.Future[None] = self._loop.create_future()
         self._thread.start()
         await self.call(lambda engine: None)
 
@@ -73,19 +72,16 @@ class EngineThread:
         """Return the result of ``function``, run between two steps."""
         self.check()
         future: asyncio.Future[Result] = self._loop.create_future()
-        self._calls.add(future)
-        self._commands.put(lambda engine: self._post(_resolve, future, function(engine)))
-        try:
-            return await future
-        finally:
-            self._calls.discard(future)
+        self._commands.put(lambda engine: self._post(future.set_result, function(engine)))
+        await asyncio.wait((future, self._broken), return_when=asyncio.FIRST_COMPLETED)
+        if not future.done():
+            self.check()
+        return future.result()
 
     def _fail(self, reason: str) -> None:
-        self._failure = f"{self._name} cannot serve: {reason}"
-        for future in self._calls:
-            if not future.done():
-                future.set_exception(RolloutEngineError(self._failure))
-        self._on_result(RolloutEngineError(self._failure))
+        error = RolloutEngineError(f"{self._name} cannot serve: {reason}")
+        self._broken.set_exception(error)
+        self._on_result(error)
 
     # ---- in the thread ----
 
@@ -109,8 +105,3 @@ class EngineThread:
 
     def _post(self, function: Callable[..., None], *arguments: Any) -> None:
         self._loop.call_soon_threadsafe(function, *arguments)
-
-
-def _resolve(future: asyncio.Future[Result], result: Result) -> None:
-    if not future.done():  # else cancelled meanwhile
-        future.set_result(result)
