@@ -25,7 +25,7 @@ from comas.interaction.tool_calls import first_call
 from comas.types import Chat, Device, Generation, Request
 from comas.utils.chat import CALL_END, ChatEncoder, chat_messages, with_system_prompt
 from comas.utils.concurrency import run_all
-from comas.utils.model_folder import adapted_layers, folder_of, has_recurrent_layers, load_tokenizer
+from comas.utils.model_folder import folder_of, has_recurrent_layers, load_tokenizer
 
 
 class RolloutEngine:
@@ -130,9 +130,6 @@ class RolloutEngine:
         await self._thread.call(lambda engine: engine.wake_up([part]))
 
     def _load(self) -> LLMEngine:
-        layers: list[str] = []
-        if self._adapters is not None:
-            layers = adapted_layers(self._folder, self._adapters.lora.target_modules)
         arguments = engine_arguments(
             str(self._folder),
             rollout=self._rollout,
@@ -140,7 +137,6 @@ class RolloutEngine:
             weight_transfer=self._weight_transfer,
             seed=self._seed,
             adapters=self._adapters,
-            adapted_layers=layers,
             is_recurrent=has_recurrent_layers(self._folder),
         )
         engine = LLMEngine.from_engine_args(EngineArgs(**arguments))

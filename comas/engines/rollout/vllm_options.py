@@ -1,13 +1,14 @@
 """The environment of vLLM processes, and vLLM's arguments."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Any, Literal
 
 from comas.config.schema import Lora, Rollout
 from comas.engines import LOOPBACK_GROUPS, thread_environment
 from comas.types import Device
+from comas.utils.model_folder import adapted_layers
 
 WeightTransfer = Literal["shared_memory", "ipc", "nccl"]
 """Weight transfer to an engine on a CPU, on a GPU shared with the trainer, on its own GPU."""
@@ -75,15 +76,13 @@ def engine_arguments(
     device: Device,
     weight_transfer: WeightTransfer,
     seed: int,
-    adapted_layers: Sequence[str] = (),
     adapters: Adapters | None = None,
     is_recurrent: bool = False,
 ) -> dict[str, Any]:
     """Return keyword arguments of vLLM's ``EngineArgs``; ``rollout.vllm_options`` take precedence.
 
     Log-probs are those of the sampled distribution (temperature applied). The model's
-    generation_config sets stop tokens, but no sampling defaults. ``adapted_layers`` are the last
-    parts of the names of the layers that ``adapters`` adapt.
+    generation_config sets stop tokens, but no sampling defaults.
     """
     max_model_len = rollout.max_model_len
     arguments = {
@@ -113,7 +112,7 @@ def engine_arguments(
             "max_cpu_loras": len(adapters.policies),
             "max_lora_rank": lora_room(adapters.lora.rank),
             # Otherwise vLLM would also adapt embeddings and the output layer, with zeros.
-            "lora_target_modules": list(adapted_layers),
+            "lora_target_modules": adapted_layers(Path(model_path), adapters.lora.target_modules),
         }
     elif weight_transfer != "shared_memory":
         arguments["weight_transfer_config"] = {"backend": weight_transfer}
