@@ -92,27 +92,27 @@ class EngineClient:
         """Exchange messages with the engine until the loop ends or the engine fails."""
         async with listening(self._address) as (endpoint, connected):
             await run_all(
-                [self._serve(endpoint), self._exchange_messages(connected), self._watch()]
+                [
+                    self._serve(endpoint),
+                    self._send_requests(connected),
+                    self._receive_answers(connected),
+                    self._watch(),
+                ]
             )
 
     async def _serve(self, endpoint: Endpoint) -> None:
         await self.engine.call("serve", endpoint)
 
-    async def _exchange_messages(self, connected: asyncio.Future[Connection]) -> None:
-        reader, writer = await connected
-        try:
-            await run_all([self._send_requests(writer), self._receive_answers(reader)])
-        finally:
-            writer.close()
-
-    async def _send_requests(self, writer: asyncio.StreamWriter) -> None:
+    async def _send_requests(self, connected: asyncio.Future[Connection]) -> None:
+        _, writer = await connected
         while await self._has_orders.wait():
             await asyncio.sleep(_TOGETHER_S)
             orders, self._orders = self._orders, Orders({}, [])
             self._has_orders.clear()
             await send(writer, orders)
 
-    async def _receive_answers(self, reader: asyncio.StreamReader) -> None:
+    async def _receive_answers(self, connected: asyncio.Future[Connection]) -> None:
+        reader, _ = await connected
         while (answers := await receive(reader)) is not None:
             self._silent_s = 0.0
             for number, generation in answers.items():

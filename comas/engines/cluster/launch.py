@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import replace
-from itertools import cycle, islice
+from itertools import cycle
 from typing import Any
 
 import psutil
@@ -110,9 +110,9 @@ class Launch:
 
     def start_waves(self, engines: Sequence[Engine]) -> list[list[Engine]]:
         """Divide ``engines`` into groups that may start at once, as they share no GPU."""
-        sharers = self._placement.policies_per_group
+        families, sharers = self._config.families, self._placement.policies_per_group
         return [
-            [engine for engine in engines if self._number_of(engine.policies) % sharers == wave]
+            [engine for engine in engines if families.index(engine.policies) % sharers == wave]
             for wave in range(sharers)
         ]
 
@@ -210,21 +210,22 @@ class Launch:
         node_gpus = [node.num_gpus for node in self._nodes]
         check_gpus(self._placement, num_policies=len(self._config.families), node_gpus=node_gpus)
 
-    def _placement_groups(self) -> list[PlacementGroup]:
-        """Create a group for each policy, or for those that share GPUs. Ray chooses the nodes of
+    def _placement_groups(self) -> dict[tuple[int, ...], PlacementGroup]:
+        """Create a group for each family, or for those that share GPUs. Ray chooses the nodes of
         groups with GPUs; those on CPUs, which ask it for almost nothing, take turns on the nodes.
         """
         labels: list[dict[str, str]] = [{}]
         if self._device == "cpu":
             labels = [{NODE_LABEL: node.node_id} for node in self._nodes if node.num_cpus]
-        bundles = list(self._placement.bundles)
-        num_groups = self._placement.num_groups(len(self._config.families))
-        return [
-            ray.util.placement_group(
-                bundles, strategy="STRICT_PACK", bundle_label_selector=[label] * len(bundles)
-            )
-            for label in islice(cycle(labels), num_groups)
-        ]
+        bundles, turns, groups = list(self._placement.bundles), cycle(labels), {}
+        for number, family in enumerate(self._config.families):
+            if number % self._placement.policies_per_group == 0:
+                label = [next(turns)] * len(bundles)
+                group = ray.util.placement_group(
+                    bundles, strategy="STRICT_PACK", bundle_label_selector=label
+                )
+            groups[family] = group
+        return groups
 
     def _gpus_of(self, family: tuple[int, ...], slot: Slot) -> str | None:
         """Return the GPUs of a sharded engine, ``"0,1"``, in the order of its bundles; None for any
@@ -247,13 +248,9 @@ class Launch:
         return ",".join(found)
 
     def _within(self, family: tuple[int, ...], bundle: int) -> PlacementGroupSchedulingStrategy:
-        group = self._groups[self._number_of(family) // self._placement.policies_per_group]
         return PlacementGroupSchedulingStrategy(
-            placement_group=group, placement_group_bundle_index=bundle
+            placement_group=self._groups[family], placement_group_bundle_index=bundle
         )
-
-    def _number_of(self, family: tuple[int, ...]) -> int:
-        return self._config.families.index(family)
 
     def _engine(
         self,

@@ -6,6 +6,7 @@ two ranks of a policy, onto the first. Policies that share GPUs therefore share 
 of LoRA policies, which share their engines, counts as one policy here.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -56,10 +57,6 @@ class PolicyPlacement:
     def num_gpus(self) -> int:
         """GPUs of the group, all on one node."""
         return sum("GPU" in bundle for bundle in self.bundles)
-
-    def num_groups(self, num_policies: int) -> int:
-        """Return the number of placement groups that ``num_policies`` need."""
-        return -(-num_policies // self.policies_per_group)
 
 
 def plan_policy(config: Config, *, device: Device) -> PolicyPlacement:
@@ -117,4 +114,4 @@ def check_gpus(placement: PolicyPlacement, *, num_policies: int, node_gpus: Sequ
 
 def gpus_in_all(placement: PolicyPlacement, num_policies: int) -> int:
     """Return the GPUs of a society: 4 policies of 2 GPUs need 8, or 4 if 2 share each GPU."""
-    return placement.num_gpus * placement.num_groups(num_policies)
+    return placement.num_gpus * math.ceil(num_policies / placement.policies_per_group)

@@ -17,7 +17,6 @@ from vllm.v1.engine.llm_engine import LLMEngine
 from comas.config.schema import Rollout, for_agent
 from comas.engines.rollout.adapters import adapter_request, load_adapter
 from comas.engines.rollout.connection import Answers, Endpoint, receive, send
-from comas.engines.rollout.cpu.weights import load_weights
 from comas.engines.rollout.engine_thread import EngineThread, RolloutEngineError
 from comas.engines.rollout.vllm_options import Adapters, WeightTransfer, engine_arguments
 from comas.engines.rollout.workers import end_together
@@ -104,6 +103,8 @@ class RolloutEngine:
 
     async def load_weights(self, path: str) -> None:
         """Serve the weights in a file, on a CPU."""
+        from comas.engines.rollout.cpu.weights import load_weights
+
         await self.update(load_weights, path=path)
 
     async def load_adapter(self, policy: int, weights: Mapping[str, torch.Tensor]) -> None:
