@@ -44,12 +44,11 @@ class Agents:
         *,
         models: Sequence[str],
         device: Device,
-        num_optimizer_steps: Sequence[int] | None = None,
+        num_optimizer_steps: Sequence[int | None] | None = None,
     ) -> None:
         """``num_optimizer_steps`` are those expected of the whole run for each policy, which some
         learning-rate schedules need."""
         self._config = config
-        self._num_optimizer_steps: Sequence[int | None]
         self._num_optimizer_steps = num_optimizer_steps or [None] * config.num_policies
         self._models = models
         self._device = device
