@@ -18,7 +18,7 @@ from model_types import save_model_type, tiny_config
 from safetensors.torch import load_file, save_file
 
 from comas.config.schema import Config, Optimization, Policy, ReinforcePP, Rollout
-from comas.engines.policy.loading import load_response_model
+from comas.engines.policy.model import load_response_model
 from comas.engines.policy.trainer import PolicyTrainer
 from comas.engines.rollout.vllm_options import engine_arguments, engine_environment
 from comas.policy_optimization.batching import assemble, rollout_logprobs

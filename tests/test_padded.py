@@ -17,8 +17,7 @@ from transformers import AutoModelForCausalLM
 
 from comas.config.schema import Policy
 from comas.engines.policy.architecture import PACKABLE, check_trainable, why_padded
-from comas.engines.policy.loading import load_response_model
-from comas.engines.policy.padded import PaddedModel
+from comas.engines.policy.model import PaddedModel, load_response_model
 from comas.engines.policy.weights import save_model, weights_as_saved
 from comas.policy_optimization.batching import assemble
 from comas.types import TrainingSample

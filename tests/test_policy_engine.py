@@ -39,7 +39,7 @@ from comas.config.schema import (
     Rollout,
 )
 from comas.engines.policy import engine as engine_module
-from comas.engines.policy import padded as padded_module
+from comas.engines.policy import model as model_module
 from comas.engines.policy import trainer as trainer_module
 from comas.engines.policy.deepspeed_options import deepspeed_config
 from comas.engines.policy.optimizers import forget_host_buffers
@@ -704,7 +704,7 @@ def run_rank(rank: int, work: Path) -> None:
     make_long = partial(make_trainer, work / "qwen2", **keys, micro_batch_tokens=18)
     note("uneven", make_long(zero_stage=3, gradient_checkpointing=None), make_uneven())
     # Rows of like length, and pieces of logits of which the ranks have different numbers.
-    padded_module.CHUNK_SIZE = 8
+    model_module.CHUNK_SIZE = 8
     padded = make_trainer(work / "gemma3", **keys, zero_stage=3, micro_batch_tokens=60)
     note("padded", padded, num_updates=3)
     torch.save(found, work / f"rank{rank}.pt")

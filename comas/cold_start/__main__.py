@@ -17,8 +17,7 @@ from transformers.utils.logging import disable_progress_bar
 from comas.cold_start.demonstrations import Lesson
 from comas.cold_start.teaching import MICRO_BATCH_TOKENS, NUM_EPOCHS, ColdStart, recipe
 from comas.config.schema import Policy
-from comas.engines.policy.loading import load_response_model
-from comas.engines.policy.model import ResponseModel
+from comas.engines.policy.model import ResponseModel, load_response_model
 from comas.engines.policy.optimizers import adamw, create_schedule
 from comas.policy_optimization.balancing import divide_samples
 from comas.policy_optimization.batching import assemble, split_into_steps

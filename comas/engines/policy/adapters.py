@@ -13,8 +13,7 @@ from torch import distributed
 
 from comas.config.schema import Config
 from comas.engines.policy.engine import Compute
-from comas.engines.policy.loading import load_response_model
-from comas.engines.policy.model import ResponseModel
+from comas.engines.policy.model import ResponseModel, load_response_model
 from comas.engines.policy.trainer import PolicyTrainer
 from comas.policy_optimization.batching import MicroBatch
 from comas.utils.model_folder import adapted_layers, copy_tokenizer, folder_of

@@ -10,8 +10,7 @@ from torch import distributed
 
 from comas.config.schema import Config
 from comas.engines.policy.deepspeed_options import deepspeed_config, join_group
-from comas.engines.policy.loading import load_response_model
-from comas.engines.policy.model import ResponseModel
+from comas.engines.policy.model import ResponseModel, load_response_model
 from comas.engines.policy.optimizers import create_optimizer, create_schedule, forget_host_buffers
 from comas.engines.policy.weights import NamedTensor, save_model, weights_as_saved
 from comas.policy_optimization.batching import MicroBatch
