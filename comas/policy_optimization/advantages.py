@@ -39,9 +39,6 @@ class AdvantageInputs:
         return (advantages[:, None] * self.mask).float()
 
 
-VARIANCE_FLOOR = 1e-8
-
-
 def reinforce_pp(inputs: AdvantageInputs) -> torch.Tensor:
     """Advantages [N, T] of equations 9 and 10 (zeros where the mask is False)::
 
@@ -84,7 +81,7 @@ def whiten(values: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
     mean = (values * mask).sum() / num_tokens
     centered = (values - mean) * mask
     variance = centered.square().sum() / num_tokens
-    return (centered * variance.clamp(min=VARIANCE_FLOOR).rsqrt()).float()
+    return (centered * variance.clamp(min=1e-8).rsqrt()).float()
 
 
 def within_groups(

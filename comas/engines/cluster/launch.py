@@ -57,8 +57,6 @@ MARK = "COMAS_LAUNCH"
 """Environment variable that marks the processes of a Ray that we started."""
 ESSENTIAL = ("gcs_server", "raylet")
 """Processes of Ray without which it does not answer, or ends connected processes after a minute."""
-NODE_LABEL = "ray.io/node-id"
-"""Ray's own label of every node."""
 SHOWN_LINES = 10
 """Log lines shown of a lost engine."""
 
@@ -216,7 +214,7 @@ class Launch:
         """
         labels: list[dict[str, str]] = [{}]
         if self._device == "cpu":
-            labels = [{NODE_LABEL: node.node_id} for node in self._nodes if node.num_cpus]
+            labels = [{"ray.io/node-id": node.node_id} for node in self._nodes if node.num_cpus]
         bundles, turns, groups = list(self._placement.bundles), cycle(labels), {}
         for number, family in enumerate(self._config.families):
             if number % self._placement.policies_per_group == 0:

@@ -18,9 +18,6 @@ from comas.engines.policy.trainer import PolicyTrainer
 from comas.policy_optimization.batching import MicroBatch
 from comas.utils.model_folder import adapted_layers, copy_tokenizer, folder_of
 
-WEIGHTS_FILE = "adapter_model.safetensors"
-"""The file name that PEFT and vLLM expect."""
-
 
 class SharedBase:
     """A frozen base model with an adapter for each of ``policies``; one is active at a time.
@@ -92,7 +89,8 @@ class SharedBase:
     def save(self, policy: int, folder: Path) -> None:
         """Write the adapter of ``policy`` in PEFT's format, with the base's tokenizer files."""
         folder.mkdir(parents=True, exist_ok=True)
-        save_file(self.weights(policy), folder / WEIGHTS_FILE, metadata={"format": "pt"})
+        file = folder / "adapter_model.safetensors"  # the name that PEFT and vLLM expect
+        save_file(self.weights(policy), file, metadata={"format": "pt"})
         self._config.save_pretrained(str(folder))
         copy_tokenizer(self._folder, folder)
 

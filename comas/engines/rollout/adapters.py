@@ -11,14 +11,11 @@ from vllm.lora.request import LoRARequest
 from comas.config.schema import Lora
 from comas.engines.rollout.cpu.lora import DenseAdapters
 
-IN_MEMORY = "(in memory)"
-"""Placeholder for the path from which vLLM would load an unknown adapter."""
-
 
 def adapter_request(policy: int) -> LoRARequest:
-    """Return vLLM's request for the adapter of ``policy``. vLLM counts adapters from 1, and
-    separates their prefix-cache entries by name."""
-    return LoRARequest(f"policy {policy}", policy + 1, IN_MEMORY)
+    """Return vLLM's request for the adapter of ``policy``. vLLM counts adapters from 1, separates
+    their prefix-cache entries by name, and would load unknown ones from the path."""
+    return LoRARequest(f"policy {policy}", policy + 1, "(in memory)")
 
 
 def load_adapter(

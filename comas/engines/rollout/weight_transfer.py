@@ -20,9 +20,6 @@ from vllm.utils.network_utils import get_open_port
 
 from comas.engines.allocator import fixed_segments
 
-LOOPBACK = "127.0.0.1"
-"""The ranks and engines of a policy are on one node."""
-
 
 class PolicyWeights(WeightSource):
     """A policy's weights for vLLM's senders: (Hugging Face name, full tensor). Each iteration, and
@@ -103,7 +100,7 @@ def trainer_init_info(
         )
     return nccl_engine.NCCLTrainerInitInfo(
         rank=rank,
-        master_address=LOOPBACK,
+        master_address="127.0.0.1",  # a policy's ranks and engines are on one node
         master_port=get_open_port(),
         world_size=1 + num_workers,
         packed_buffer_size_bytes=buffer_bytes,
