@@ -37,7 +37,11 @@ from comas.engines.rollout.vllm_options import (
     engine_arguments,
     engine_environment,
 )
-from comas.engines.rollout.weight_transfer import create_weight_sender, trainer_init_info
+from comas.engines.rollout.weight_transfer import (
+    PolicyWeights,
+    create_weight_sender,
+    trainer_init_info,
+)
 from comas.types import Chat, Generation, Message
 from comas.utils.chat import ChatEncoder
 from comas.utils.thinking import ThinkingMarks
@@ -195,6 +199,12 @@ def test_the_first_rank_writes_every_weight_where_the_engines_read_it():
     assert found.keys() == WEIGHTS.keys()
     for name, weight in WEIGHTS.items():
         torch.testing.assert_close(found[name], weight, rtol=0, atol=0)
+
+
+def test_what_is_announced_to_vllm_is_what_is_sent():
+    source = PolicyWeights(lambda: iter(WEIGHTS.items()))
+    announced = [ParamMeta(name, each.dtype, tuple(each.shape)) for name, each in source]
+    assert source.metadata() == announced and len(announced) == 3
 
 
 class SmallSource(WeightSource):

@@ -132,6 +132,8 @@ def test_engines_serve_the_policies_weights_after_every_sync(models, tmp_path):
         assert [stats[policy].learning_rate for policy in (0, 1)] == [1e-2, 2e-2]
 
         assert all(generation.policy_version == 2 for generation in generate(agents, 0))
+        peaks = [peak for peaks in agents.memory_peaks().values() for peak in peaks]
+        assert len(peaks) == 2 + 4 and all(peak.host_bytes > 1 << 27 for peak in peaks)
         agents.load_checkpoint(tmp_path / "checkpoint", step=7)
         agents.sync_weights()
         # Seven updates before the checkpoint, and the sync after it.
