@@ -53,8 +53,6 @@ class Agents:
         self._models = models
         self._device = device
         self._shares_gpus = device == "cuda" and config.cluster.placement == "colocated"
-        self._rollouts: list[Engine] = []
-        self._ranks: list[Engine] = []
         self._versions = Counter[int]()
         """Policy -> the version of its weights."""
 
@@ -181,7 +179,7 @@ class Agents:
 
     def _start(self) -> None:
         started = time.monotonic()
-        self._rollouts += self._launch.rollouts()
+        self._rollouts = self._launch.rollouts()
         # A starting engine measures its GPU's free memory, so the engines of one GPU start one
         # after another, and sleep before the policies load.
         *waves, last_wave = self._launch.start_waves(self._rollouts)
@@ -192,7 +190,7 @@ class Agents:
             self._launch.wait_for_start(starting)
             rollouts = serving(self._config.trained_policies, self._rollouts)
             self._call_all(rollouts, "going to sleep", "sleep")
-        self._ranks += self._launch.ranks(num_optimizer_steps=self._num_optimizer_steps)
+        self._ranks = self._launch.ranks(num_optimizer_steps=self._num_optimizer_steps)
         firsts = self._ranks[:: self._config.policy.ranks_per_policy]
         rendezvous = {rank.policies: rank.actor.open_rendezvous.remote() for rank in firsts}
         for rank in self._ranks:
