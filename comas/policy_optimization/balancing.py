@@ -90,11 +90,9 @@ def split_into_micro_batches(
     Example: lengths [9, 2, 8, 3, 4], 9 tokens a micro batch, 2 ranks: 9 | 8 | 4 | 3 + 2, so
     rank 0 has [[0], [4]], rank 1 has [[2], [3, 1]].
     """
-    sizes = [min(n, micro_batch_tokens) for n in lengths]
-    num_batches = max(1, math.ceil(sum(sizes) / micro_batch_tokens / num_ranks))
-    while (
-        bins := _fill(lengths, sizes, limit=micro_batch_tokens, num_bins=num_batches * num_ranks)
-    ) is None:
+    total = sum(min(n, micro_batch_tokens) for n in lengths)
+    num_batches = max(1, math.ceil(total / micro_batch_tokens / num_ranks))
+    while (bins := _fill(lengths, micro_batch_tokens, num_bins=num_batches * num_ranks)) is None:
         num_batches += 1
     return _deal(bins, num_ranks=num_ranks)
 
@@ -110,14 +108,13 @@ def split_into_rows(
     """
     # Give every rank a micro batch, if there are enough samples.
     limit = min(micro_batch_tokens, math.ceil(len(lengths) / num_ranks) * max(lengths, default=0))
+    order = _longest_first(lengths)
     bins: list[_Bin] = []
-    for index in sorted(range(len(lengths)), key=lambda i: -lengths[i]):
-        if not bins or bins[-1].size + lengths[bins[-1].samples[0]] > limit:
-            bins.append(_Bin())
-        best, longest = bins[-1], lengths[(bins[-1].samples or [index])[0]]
-        best.samples.append(index)
-        best.size += longest
-        best.cost += sample_cost(longest)
+    while order:
+        longest = lengths[order[0]]
+        num_rows = max(1, limit // longest)
+        samples, order = order[:num_rows], order[num_rows:]
+        bins.append(_Bin(samples, cost=len(samples) * sample_cost(longest)))
     bins += [_Bin() for _ in range(-len(bins) % num_ranks if bins else num_ranks)]
     return _deal(bins, num_ranks=num_ranks)
 
@@ -131,13 +128,11 @@ class _Bin:
     cost: float = 0.0
 
 
-def _fill(
-    lengths: Sequence[int], sizes: Sequence[int], *, limit: int, num_bins: int
-) -> list[_Bin] | None:
+def _fill(lengths: Sequence[int], limit: int, *, num_bins: int) -> list[_Bin] | None:
     """Put every sample, longest first, into the cheapest bin that has room; None if no bin has."""
     bins = [_Bin() for _ in range(num_bins)]
-    for index in sorted(range(len(lengths)), key=lambda i: -lengths[i]):
-        size = sizes[index]
+    for index in _longest_first(lengths):
+        size = min(lengths[index], limit)
         roomy = [b for b in bins if b.size + size <= limit]
         if not roomy:
             return None
@@ -146,6 +141,10 @@ def _fill(
         best.size += size
         best.cost += sample_cost(lengths[index])
     return bins
+
+
+def _longest_first(lengths: Sequence[int]) -> list[int]:
+    return sorted(range(len(lengths)), key=lambda i: -lengths[i])
 
 
 def _deal(bins: Sequence[_Bin], *, num_ranks: int) -> list[list[list[int]]]:
