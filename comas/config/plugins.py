@@ -204,6 +204,18 @@ def check_call(found: Any, *positional: str, named: Iterable[str] = ()) -> None:
         raise TypeError(f"{name}{signature} is called with ({written}): {error}") from error
 
 
+def function_of(*positional: str, named: Iterable[str] = ()) -> Callable[[Any], Any]:
+    """Return an ``adapt`` (see ``Registry``) that takes any function of these arguments."""
+
+    def adapt(found: Any) -> Any:
+        if callable(found):
+            check_call(found, *positional, named=named)
+            return found
+        return None
+
+    return adapt
+
+
 def _place_of(error: BaseException) -> str | None:
     """Return where a plug-in raised, ``/home/me/my.py, line 7 (reward)``; None if none did."""
     if isinstance(error, SyntaxError) and error.filename in _files:

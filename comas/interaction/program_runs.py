@@ -22,7 +22,7 @@ from tempfile import TemporaryFile
 from typing import IO, Any
 
 from comas.config.paths import find
-from comas.config.plugins import Registry, check_call
+from comas.config.plugins import Registry, function_of
 from comas.config.schema import Program
 from comas.interaction.door import the_door
 from comas.types import Question
@@ -48,18 +48,11 @@ MAX_OUTPUT = 2**20
 POLL_S = 0.02
 
 
-def _as_program(found: Any) -> Solve | None:
-    if not callable(found):
-        return None
-    check_call(found, "question", "base_url")
-    return found
-
-
 PROGRAMS: Registry[Solve] = Registry(
     {},
     group="comas.programs",
     wanted="an async function of a question and a base URL",
-    adapt=_as_program,
+    adapt=function_of("question", "base_url"),
 )
 
 

@@ -8,9 +8,8 @@ from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
 from itertools import product
 from random import Random
-from typing import Any
 
-from comas.config.plugins import Registry, check_call
+from comas.config.plugins import Registry, function_of
 from comas.config.schema import Interaction
 from comas.interaction.criticism import CRITICISMS, criticise
 from comas.interaction.debate import debate
@@ -144,18 +143,11 @@ async def _discuss_at_once(
                     criticised[place] = tasks.create_task(criticise_at(place, solving))
 
 
-def _as_schedule(found: Any) -> Schedule | None:
-    if not callable(found):
-        return None
-    check_call(found, "discussions", named=("num_agents", "rules", "rng"))
-    return found
-
-
 SCHEDULES: Registry[Schedule] = Registry(
     {"sequential": sequential, "parallel": parallel, "debate": debate},
     group="comas.schedules",
     wanted="a function from open discussions to a coroutine for each (Schedule)",
-    adapt=_as_schedule,
+    adapt=function_of("discussions", named=("num_agents", "rules", "rng")),
 )
 
 UNCRITICISED_SCHEDULES = frozenset({"debate"})

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
-from comas.config.plugins import PluginError, Registry, blaming_plugins, check_call
+from comas.config.plugins import PluginError, Registry, blaming_plugins, function_of
 from comas.config.schema import Config
 from comas.run.records import Record, Row
 from comas.utils.files import FileError
@@ -25,13 +25,6 @@ class Tracker(Protocol):
     def close(self, *, failed: bool) -> None: ...
 
 
-def _as_tracker(found: Any) -> Callable[[Config, Path], Tracker] | None:
-    if not callable(found):
-        return None
-    check_call(found, "config", "run")
-    return found
-
-
 def open_trackers(config: Config, run: Path) -> list[Tracker]:
     """Start the ``logging.trackers``. Raises FileError when one cannot start."""
     with blaming_plugins():
@@ -43,7 +36,7 @@ def open_trackers(config: Config, run: Path) -> list[Tracker]:
     return trackers
 
 
-class TensorboardTracker:
+class TensorboardTracker(Tracker):
     """Scalars, under ``tensorboard/``."""
 
     def __init__(self, config: Config, run: Path) -> None:
@@ -53,9 +46,6 @@ class TensorboardTracker:
         self._folder = run / "tensorboard"
         self._writer: Any = None
         self._step = 0
-
-    def log_discussions(self, records: Sequence[Record]) -> None:
-        pass
 
     def log(self, row: Row) -> None:
         if self._writer is None or row["step"] <= self._step:
@@ -73,7 +63,7 @@ class TensorboardTracker:
             self._writer.close()
 
 
-class WandbTracker:
+class WandbTracker(Tracker):
     """A wandb run named like the run directory, which a resume continues.
 
     Repeated steps are logged twice, of which the last counts: wandb deletes nothing
@@ -100,9 +90,6 @@ class WandbTracker:
         # A resumed run may repeat steps, which wandb's own counter forbids.
         self._run.define_metric("*", step_metric="step")
 
-    def log_discussions(self, records: Sequence[Record]) -> None:
-        pass
-
     def log(self, row: Row) -> None:
         self._run.log({key: value for key, value in row.items() if value is not None})
 
@@ -118,6 +105,6 @@ TRACKERS: Registry[Callable[[Config, Path], Tracker]] = Registry(
     {"tensorboard": TensorboardTracker, "wandb": WandbTracker},
     group="comas.trackers",
     wanted="a function from (configuration, the run's folder) to a Tracker",
-    adapt=_as_tracker,
+    adapt=function_of("config", "run"),
 )
 """Trackers by the names in ``logging.trackers``."""

@@ -5,7 +5,7 @@ from typing import Any
 
 import torch
 
-from comas.config.plugins import Registry, check_call
+from comas.config.plugins import Registry, function_of
 from comas.config.schema import Optimization, Policy
 from comas.types import Device
 
@@ -31,18 +31,11 @@ def _adam_settings(optimization: Optimization) -> dict[str, Any]:
     }
 
 
-def _as_optimizer(found: Any) -> CreateOptimizer | None:
-    if not callable(found):
-        return None
-    check_call(found, "parameters", "optimization")
-    return found
-
-
 OPTIMIZERS: Registry[CreateOptimizer] = Registry(
     {"adamw": adamw},
     group="comas.optimizers",
     wanted="a function from named parameters and Optimization to a torch.optim.Optimizer",
-    adapt=_as_optimizer,
+    adapt=function_of("parameters", "optimization"),
 )
 """Optimisers by their name in ``optimization.optimizer``."""
 
