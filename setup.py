@@ -36,7 +36,10 @@ setup(
     license="MIT",
     python_requires=">=3.11,<3.13",
     packages=find_packages(include=["comas", "comas.*", "evaluation", "evaluation.*"]),
-    package_data={"": ["*.css", "*.html", "*.js", "*.md", "*.yaml"], "comas": ["help/*.txt"]},
+    package_data={
+        "": ["*.css", "*.html", "*.js", "*.md", "*.svg", "*.yaml"],
+        "comas": ["help/*.txt"],
+    },
     cmdclass={"build_py": BuildWithConfigs},
     entry_points={"console_scripts": ["comas = comas.commands:main"]},
     install_requires=dependencies(),

@@ -12,7 +12,7 @@ from scripted_server import Body, ScriptedServer
 from small_runs import REPOSITORY
 from tables import cases
 
-from comas.commands.discuss import discuss_question, final_answer, how_scored, main, setup_of
+from comas.commands.discuss import discuss_task, final_answer, how_scored, main, setup_of
 from comas.interaction.prompts import EVALUATION, SCORING, SOLUTION, HistoryItem, fill
 from comas.interaction.setup_prompts import (
     AGGREGATION,
@@ -22,11 +22,7 @@ from comas.interaction.setup_prompts import (
     assistant,
     user,
 )
-from comas.utils.client import (
-    MAX_SEED,
-    Endpoint,
-    RequestOptions,
-)
+from comas.utils.client import MAX_SEED, Endpoint, RequestOptions
 from comas.utils.terminal import EXIT_ERROR
 from evaluation.models import Target
 from evaluation.runner import request_seed
@@ -216,6 +212,7 @@ def test_the_best_mean_score_answers_and_a_later_round_wins_a_tie(scores, best):
 
 NOBODY = "http://127.0.0.1:9/v1"
 QUESTION = "What is 48 + 23?"
+ASKED = BenchmarkTask("question", "math", QUESTION, QUESTION, gold="")
 
 
 def model(body: Body) -> str:
@@ -233,14 +230,8 @@ def model(body: Body) -> str:
 def test_every_turn_is_shown_after_what_it_answers_and_the_best_score_answers():
     shown: list[str] = []
     with ScriptedServer(model) as server:
-        asked = discuss_question(
-            QUESTION,
-            domain="math",
-            models=[Endpoint(server.base_url, f"agent_{i}") for i in (0, 1)],
-            options=RequestOptions(),
-            seed=0,
-            show=shown.append,
-        )
+        models = [Endpoint(server.base_url, f"agent_{i}") for i in (0, 1)]
+        asked = discuss_task(ASKED, models, RequestOptions(), seed=0, show=shown.append)
         answer = asyncio.run(asked)
     assert final_answer(answer.response, "math") == "71"
     assert how_scored(answer.calls) == "score 3 of 3, the best of 4 solutions"
@@ -256,11 +247,10 @@ def test_every_turn_is_shown_after_what_it_answers_and_the_best_score_answers():
 def test_the_agents_of_a_run_discuss_in_its_own_words():
     prompts = str(REPOSITORY / "configs/prompts/taught.yaml")
     with ScriptedServer(lambda body: "\\boxed{71} <score>3</score>") as server:
-        asked = discuss_question(
-            QUESTION,
-            domain="math",
-            models=[Endpoint(server.base_url, "agent")],
-            options=RequestOptions(),
+        asked = discuss_task(
+            ASKED,
+            [Endpoint(server.base_url, "agent")],
+            RequestOptions(),
             seed=0,
             show=lambda text: None,
             setup=setup_of(Target("", (), {}, prompts=prompts)),

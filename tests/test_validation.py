@@ -30,9 +30,10 @@ def ask(*, num_agents: int = 2, seed: int = 0, overlong: str = "") -> list[list[
             f"agent {request.agent_index}, {question.question_id}, seed {request.seed}"
         )
 
-    return asyncio.run(
+    texts = asyncio.run(
         validation.answer_alone(QUESTIONS, generate=generate, num_agents=num_agents, seed=seed)
     )
+    return [texts[i : i + len(QUESTIONS)] for i in range(0, len(texts), len(QUESTIONS))]
 
 
 def test_every_agent_answers_every_question_itself_under_seeds_that_stay():

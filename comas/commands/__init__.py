@@ -34,13 +34,14 @@ def main() -> NoReturn:
 
 def start(arguments: Sequence[str]) -> int:
     """Run the subcommand that ``arguments`` begin with; returns the exit status."""
-    from comas.utils.invocation import of_checkout
+    from comas.utils.invocation import help_of, of_checkout
     from comas.utils.terminal import EXIT_ERROR
 
+    abouts = {name: help_of(name).split("\n\n")[1] for name in MAINS}
     parser = argparse.ArgumentParser(
         prog="comas",
         usage="comas [--version] {" + ",".join(MAINS) + "} ...",
-        epilog="\n".join(map(_line_about, MAINS)),
+        epilog="\n".join(f"  comas {name:<11} {about}" for name, about in abouts.items()),
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
@@ -56,11 +57,3 @@ def start(arguments: Sequence[str]) -> int:
         )
         return EXIT_ERROR
     return resolve_name(MAINS[given.command])(given.arguments)
-
-
-def _line_about(command: str) -> str:
-    """Return a subcommand's line in the help of ``comas``."""
-    from comas.utils.invocation import help_of
-
-    _, about, *_ = help_of(command).split("\n\n")
-    return f"  comas {command:<11} {about}"

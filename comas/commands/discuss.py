@@ -97,45 +97,33 @@ def discuss(target: Target, options: argparse.Namespace) -> None:
         num_retries=NUM_RETRIES,
     )
     setup = setup_of(target)
-    asked = [as_task(options.question, options.domain)]
-    target = with_needed_context(target, [setup], [asked], requests)
+    question = options.question
+    task = BenchmarkTask("question", options.domain, question, question, gold="")
+    target = with_needed_context(target, [setup], [[task]], requests)
     with (
         TemporaryDirectory(prefix="comas-discuss-") as logs,
         served(target, logs=Path(logs), config=config) as servers,
     ):
-        talk = discuss_question(
-            options.question,
-            domain=options.domain,
-            models=[servers.endpoints[index] for index in everybody],
-            options=requests,
-            seed=options.seed,
-            show=show,
-            setup=setup,
-        )
+        models = [servers.endpoints[index] for index in everybody]
+        talk = discuss_task(task, models, requests, seed=options.seed, show=show, setup=setup)
         answer = run(watched(talk, servers))
         show(f"final answer: {final_answer(answer.response, options.domain)}")
         by_program = f"the answer of the program, which asked {len(answer.calls)} times"
         show(f"({by_program if setup.program else how_scored(answer.calls)})")
 
 
-async def discuss_question(
-    question: str,
-    *,
-    domain: Domain,
+async def discuss_task(
+    task: BenchmarkTask,
     models: Sequence[Endpoint],
     options: RequestOptions,
+    *,
     seed: int,
     show: Callable[[str], None],
     setup: Setup = discussion.DISCUSSION,
 ) -> Answer:
-    """Let ``models`` discuss in a ``setup`` of discussions (``setup_of``).
-
-    ``show`` gets each turn as soon as it is sampled, as text. Returns the final answer, and all
-    calls.
-
-    Raises RequestError when a model gives no reply, or a program fails.
-    """
-    task = as_task(question, domain)
+    """Let ``models`` discuss in a ``setup`` of discussions (``setup_of``). ``show`` gets each turn
+    as soon as it is sampled, as text. Returns the final answer, and all calls. Raises RequestError
+    when a model gives no reply, or a program fails."""
 
     def on_call(call: Call) -> None:
         about = about_request if setup.program else about_turn
@@ -143,10 +131,6 @@ async def discuss_question(
 
     async with Client(models, options) as client:
         return await answer_task(task, seed=seed, setup=setup, client=client, on_call=on_call)
-
-
-def as_task(question: str, domain: Domain) -> BenchmarkTask:
-    return BenchmarkTask("question", domain, question, question, gold="")
 
 
 def setup_of(target: Target) -> Setup:

@@ -27,7 +27,12 @@ log = logging.getLogger("serve")
 def main(arguments: Sequence[str]) -> int:
     """Serve until Ctrl-C; returns the exit status."""
     logging.getLogger("evaluation.server").setLevel(logging.WARNING)  # ports and logs
-    options = parser().parse_args(arguments)
+    parser = CommandParser("serve")
+    parser.add_argument("model")
+    parser.add_argument("--port", type=int, default=0)
+    parser.add_argument("--key")
+    parser.add_argument("--untrained", action="store_true")
+    options = parser.parse_args(arguments)
     target = find_target(options.model, weights="untrained" if options.untrained else "trained")
     config = EvaluationConfig()
     with (
@@ -36,16 +41,6 @@ def main(arguments: Sequence[str]) -> int:
     ):
         run(watched(_serve(target, servers, config, options), servers))
     return 0
-
-
-def parser() -> argparse.ArgumentParser:
-    """Return the parser of the command line."""
-    arguments = CommandParser("serve")
-    arguments.add_argument("model")
-    arguments.add_argument("--port", type=int, default=0)
-    arguments.add_argument("--key")
-    arguments.add_argument("--untrained", action="store_true")
-    return arguments
 
 
 class ServedAgents:

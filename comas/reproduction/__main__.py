@@ -66,10 +66,8 @@ def main(arguments: Sequence[str]) -> int:
 
 def save_report(study: Study, runs: Sequence[PlannedRun], target: Path) -> Path:
     """Add the numbers of the finished runs to the folder ``target``, and write a report of all runs
-    there that the study would start the same way today; returns its path.
-
-    Raises ValueError if there are none.
-    """
+    there that the study would start the same way today; returns its path. Raises ValueError if
+    there are none."""
     made = defaultdict[str, list[RunResult]](list)
     for run in runs:
         if folder := run.finished:
@@ -81,8 +79,7 @@ def save_report(study: Study, runs: Sequence[PlannedRun], target: Path) -> Path:
     known = {record.machine: record for record in read_records(target)}
     for machine, runs_here in made.items():
         earlier = known[machine].runs if machine in known else []
-        again = [old for old in earlier if any(old.is_as(new) for new in runs_here)]
-        runs_here += [old for old in earlier if old not in again]
+        runs_here += [old for old in earlier if not any(old.is_as(new) for new in runs_here)]
         known[machine] = Record(machine, f"{date.today():%Y-%m-%d}", runs_here)
         write_record(target, known[machine])
     ours_first = sorted(known.values(), key=lambda record: record.machine not in made)

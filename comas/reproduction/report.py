@@ -12,8 +12,8 @@ from math import ceil, inf, sqrt
 from pathlib import Path
 from statistics import fmean, stdev
 from typing import NamedTuple
-from xml.sax.saxutils import escape
 
+from jinja2 import Template
 from scipy.special import stdtrit
 
 from comas.reproduction.results import Record, Results, paired_runs
@@ -25,8 +25,9 @@ REPORT, FIGURE = "report.md", "figure.svg"
 CONFIDENCE = 0.95
 DIGITS = 9
 """Differences are rounded to these, so that floating-point errors do not tell equal ones apart."""
-LEFT, WIDTH, ROW, TOP = 190, 420, 22, 34
-"""Pixels: space for names, width of the axis, height of a row, space above the first."""
+TEMPLATE = Path(__file__).with_name("figure.svg")
+LEFT, WIDTH = 190, 420
+"""Pixels of the figure: space for names, width of the axis."""
 GRID = 10
 LEGEND = """\
 Means over seeds ± their standard deviation, at the beginning and at the end of a run; and how much
@@ -71,10 +72,8 @@ def interval(differences: Sequence[float], *, num_comparisons: int = 1) -> Inter
 
 def write_report(study: Study, results: Results, records: Sequence[Record], target: Path) -> Path:
     """Write the page, and a figure if the first metric is a share, into the folder ``target``;
-    returns the page's path. ``records`` say where the runs were made.
-
-    Raises ValueError if all runs are finished, and none has one of the study's metrics.
-    """
+    returns the page's path. ``records`` say where the runs were made. Raises ValueError if all runs
+    are finished, and none has one of the study's metrics."""
     is_whole = all(set(study.seeds) <= set(results.get(name, ())) for name in study.experiments)
     tables = []
     for metric in study.metrics:
@@ -135,7 +134,8 @@ def comparison_table(results: Results, metric: str, *, reference: str) -> str:
             continue
         more = None if name == reference else rises_more(results, metric, name, reference)
         before, after = (mean_and_spread(values) for values in zip(*known, strict=True))
-        rows.append([name, before, after, _in_bold(more)])
+        shown = "" if more is None else f"**{more}**" if more.excludes_zero else str(more)
+        rows.append([name, before, after, shown])
     if not rows:
         raise ValueError(f"no run has the metric {metric}; metrics.jsonl of a run has all names")
     return markdown(["experiment", "before", "after", f"rise over {reference}"], rows)
@@ -161,10 +161,6 @@ def shares_of_gain(results: Results, metric: str, name: str, bound: str) -> list
     have; empty if the bound gained nothing with one of them."""
     known = _paired_changes(results, metric, name, bound)
     return [100 * gain / whole for gain, whole in known] if all(w > 0 for _, w in known) else []
-
-
-def _in_bold(more: Interval | None) -> str:
-    return "" if more is None else f"**{more}**" if more.excludes_zero else str(more)
 
 
 def markdown(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
@@ -202,25 +198,23 @@ def mean_and_spread(values: Iterable[float]) -> str:
 
 def _origin(study: Study, results: Results, records: Sequence[Record]) -> str:
     """Describe where, when and by which code the runs were made, and which are missing."""
-    made = Counter(run.machine for by_seed in results.values() for run in by_seed.values())
+    runs = [run for by_seed in results.values() for run in by_seed.values()]
+    made = Counter(run.machine for run in runs)
     where = "; ".join(
         f"{made[each.machine]} on {each.machine}, {each.date}"
         for each in records
         if made[each.machine]
     )
-    commits = dict.fromkeys(
-        commit for by_seed in results.values() for run in by_seed.values() for commit in run.commits
-    )
+    commits = dict.fromkeys(commit for run in runs for commit in run.commits)
     mixed = " **The runs are of different versions of the code.**" if len(commits) > 1 else ""
     lacking = {
         name: [str(seed) for seed in study.seeds if seed not in results.get(name, {})]
         for name in study.chosen
     }
     missing = [f"{name} (seed {', '.join(seeds)})" for name, seeds in lacking.items() if seeds]
-    machines = {
-        seed: {by[seed].machine for by in results.values() if seed in by} for seed in study.seeds
-    }
-    apart = [str(seed) for seed, names in machines.items() if len(names) > 1]
+    pairs = {(run.seed, run.machine) for run in runs}
+    num_machines = Counter(seed for seed, _ in pairs)
+    apart = [str(seed) for seed in study.seeds if num_machines[seed] > 1]
     return (
         f"`bash scripts/reproduce.sh`, seeds {', '.join(map(str, study.seeds))}; runs: {where}; "
         f"code {', '.join(commits)}.{mixed}"
@@ -240,32 +234,14 @@ def figure(values: Mapping[str, Sequence[float]], *, title: str) -> str:
     every = [value for each in values.values() for value in each]
     low = int(min(every) // GRID) * GRID
     high = max(low + GRID, ceil(max(every) / GRID) * GRID)
-    height = TOP + ROW * len(values) + 10
 
     def x(value: float) -> float:
         return round(LEFT + WIDTH * (min(max(value, low), high) - low) / (high - low), 1)
 
-    def line(ends: Sequence[float], ys: Sequence[int], color: str) -> str:
-        return (
-            f'<line x1="{x(ends[0])}" x2="{x(ends[-1])}" y1="{ys[0]}" y2="{ys[-1]}" '
-            f'stroke="{color}" stroke-width="2"/>'
-        )
-
-    parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {LEFT + WIDTH + 30} {height}" '
-        'font-family="sans-serif" font-size="12">',
-        '<rect width="100%" height="100%" fill="white"/>',
-        f'<text x="8" y="14" font-weight="bold">{escape(title)}</text>',
-    ]
-    for tick in range(low, high + 1, GRID):
-        parts.append(line([tick], [TOP, height - 6], "#eee"))
-        parts.append(f'<text x="{x(tick)}" y="{TOP - 4}" text-anchor="middle">{tick}</text>')
-    for number, (name, each) in enumerate(values.items()):
-        y = TOP + ROW * number + ROW // 2
-        parts.append(f'<text x="{LEFT - 8}" y="{y + 4}" text-anchor="end">{escape(name)}</text>')
-        mean, *ends = interval(each)
-        if len(each) > 1:
-            parts.append(line(ends, [y], "#15c"))
-        parts.append(line([mean], [y - 6, y + 6], "#15c"))
-        parts += [f'<circle cx="{x(v)}" cy="{y}" r="3" fill="#e62" opacity="0.6"/>' for v in each]
-    return "\n".join([*parts, "</svg>"]) + "\n"
+    rows = []
+    for name, each in values.items():
+        mean, *ends = map(x, interval(each))
+        rows.append((name, [*map(x, each)], mean, ends if len(each) > 1 else None))
+    ticks = [(tick, x(tick)) for tick in range(low, high + 1, GRID)]
+    template = Template(TEMPLATE.read_text(), autoescape=True, trim_blocks=True)
+    return template.render(title=title, ticks=ticks, rows=rows) + "\n"

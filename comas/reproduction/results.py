@@ -12,7 +12,7 @@ from pydantic import TypeAdapter
 
 from comas.config import load
 from comas.config.schema import Config
-from comas.run.provenance import commits_of, read_processes
+from comas.run.provenance import commit_of, read_processes
 from comas.run.records import METRICS, Row, read_rows
 from comas.types import Metrics
 from comas.utils.files import read_json, write_text
@@ -77,7 +77,7 @@ def read_result(folder: Path, experiment: str, *, seed: int, metrics: Sequence[s
         num_steps=rows[-1]["step"],
         before={metric: before for metric, (before, _) in both.items()},
         after={metric: after for metric, (_, after) in both.items()},
-        commits=commits_of(folder),
+        commits=list(dict.fromkeys(map(commit_of, read_processes(folder)))),
     )
 
 

@@ -72,10 +72,8 @@ class PlannedRun:
 
 def plan_runs(study: Study, saves: Path, folder: Path | None = None) -> list[PlannedRun]:
     """Return every run of the study, seed by seed. Their folders are in ``saves``; configurations
-    are searched first in ``folder``, which holds the study's file.
-
-    Raises ValueError when a configuration is wrong, or a run was made with other settings.
-    """
+    are searched first in ``folder``, which holds the study's file. Raises ValueError when a
+    configuration is wrong, or a run was made with other settings."""
     commands = {name: study.words(name) for name in study.chosen}
     runs = [
         PlannedRun(name, seed, saves, find(config, folder) or Path(config), tuple(settings))
@@ -115,10 +113,8 @@ def _check(run: PlannedRun) -> None:
 
 def make_runs(runs: Sequence[PlannedRun], *, metric: str) -> None:
     """Train the unfinished runs one after another, each in its own process, and log ``metric``. The
-    output of each is kept beside its folder.
-
-    Raises RuntimeError when a run failed. After Ctrl-C, the current run can be resumed.
-    """
+    output of each is kept beside its folder. Raises RuntimeError when a run failed. After Ctrl-C,
+    the current run can be resumed."""
     missing = [run for run in runs if run.finished is None]
     for number, run in enumerate(missing, start=1):
         log.info("%s (%d of %d to be made)", run.label, number, len(missing))

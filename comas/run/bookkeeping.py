@@ -3,7 +3,9 @@
 import logging
 import math
 import time
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 
 from tqdm import tqdm
@@ -14,7 +16,7 @@ from comas.reward_formulation import REWARD_SCHEMES
 from comas.run.batches import Batch, Batches
 from comas.run.directory import RunDirectory
 from comas.run.guards import UpdateGuard, Watch, check_paid, mismatch_limit
-from comas.run.metrics.step import Stopwatch, step_lines, step_metrics
+from comas.run.metrics.step import step_lines, step_metrics
 from comas.run.model_cards import write_model_cards
 from comas.run.prepared import Prepared
 from comas.run.records import METRICS, read_rows
@@ -26,30 +28,24 @@ from comas.verification import Verifier
 log = logging.getLogger(__name__)
 
 
+@dataclass
 class Bookkeeping:
-    def __init__(
-        self,
-        prepared: Prepared,
-        run: RunDirectory,
-        bar: tqdm,
-        *,
-        agents: Agents,
-        verifier: Verifier,
-        batches: Batches,
-    ) -> None:
-        """``bar.total`` is the number of steps."""
-        config = prepared.config
-        self._prepared = prepared
-        self._run = run
-        self._bar = bar
-        self._agents = agents
-        self._verifier = verifier
-        self._batches = batches
+    prepared: Prepared
+    run: RunDirectory
+    bar: tqdm
+    """``bar.total`` is the number of steps."""
+    agents: Agents
+    verifier: Verifier
+    batches: Batches
+
+    def __post_init__(self) -> None:
+        config = self.prepared.config
         self._updates = UpdateGuard()
         # Samples that are older than the weights have other log-probs.
         limit = math.inf if config.training.max_staleness else mismatch_limit(config)
         alike = REWARD_SCHEMES[config.reward.scheme].pays_alike
-        self._watch = Watch(read_rows(run.path / METRICS), mismatch_limit=limit, pays_alike=alike)
+        rows = read_rows(self.run.path / METRICS)
+        self._watch = Watch(rows, mismatch_limit=limit, pays_alike=alike)
 
     def steps(self, *, after: int) -> Iterator[int]:
         """Yield the steps after ``after``; validates the untrained agents before step 1. Raises
@@ -57,20 +53,23 @@ class Bookkeeping:
         self._step = after
         if after == 0:
             metrics = self._validate()
-            if (best := self._prepared.config.training.keep_best) and metrics.get(best) is None:
+            if (best := self.prepared.config.training.keep_best) and metrics.get(best) is None:
                 raise ValueError(
                     f"training.keep_best names {best}, which this run's validations do not "
                     f"measure; they give {', '.join(metrics)}"
                 )
             self._report(metrics)
-        while self._step < self._bar.total:
+        while self._step < self.bar.total:
             self._step += 1
-            self._clock = Stopwatch()
+            self._times = defaultdict[str, float](float)
+            self._started = self._lap_began = time.monotonic()
             yield self._step
 
     def lap(self, phase: str) -> None:
-        """End a phase of the step, such as ``rollout_s``; the next one begins."""
-        self._clock.lap(phase)
+        """End a phase of the step, such as ``rollout_s``, or a part of it; the next one begins."""
+        now = time.monotonic()
+        self._times[f"time/{phase}"] += now - self._lap_began
+        self._lap_began = now
 
     def enter(
         self,
@@ -79,15 +78,12 @@ class Bookkeeping:
         stats: Mapping[int, UpdateStats],
     ) -> None:
         """Record a finished step, and validate and save a checkpoint if due. ``buffers`` maps each
-        policy to the samples of its update.
-
-        Raises RuntimeError as ``UpdateGuard.check`` does, and ValueError if the first step rewards
-        nobody in a role of a plug-in.
-        """
-        config, rewards = self._prepared.config, batch.rewards
+        policy to the samples of its update. Raises RuntimeError as ``UpdateGuard.check`` does, and
+        ValueError if the first step rewards nobody in a role of a plug-in."""
+        config, rewards = self.prepared.config, batch.rewards
         verdicts = batch.wait_for_verdicts()
-        times = self._clock.times()
-        due = partial(is_due, self._step, num_steps=self._bar.total)
+        times = {**self._times, "time/step_s": time.monotonic() - self._started}
+        due = partial(is_due, self._step, num_steps=self.bar.total)
         self._updates.check(buffers, stats)
         if self._step == 1 and not any(
             i.discussion.num_overlong_prompts for i in rewards.discussions
@@ -102,35 +98,33 @@ class Bookkeeping:
                 log.warning(
                     "training.keep_best names %s, which is not measured: no best step is kept", best
                 )
-        self._run.save_discussions(
-            self._step, rewards.discussions, verdicts=verdicts, answers=self._prepared.train.answers
+        answers, advantages = self.prepared.train.answers, advantages_by_turn(buffers, stats)
+        self.run.save_discussions(
+            self._step, rewards.discussions, verdicts=verdicts, answers=answers
         )
-        self._run.save_tokens(
-            self._step,
-            [item.discussion for item in rewards.discussions],
-            advantages=advantages_by_turn(buffers, stats),
-        )
+        discussions = [item.discussion for item in rewards.discussions]
+        self.run.save_tokens(self._step, discussions, advantages=advantages)
         self._report(metrics)
-        if due(every=config.training.save_every) or self._run.best_step() == self._step:
+        if due(every=config.training.save_every) or self.run.best_step() == self._step:
             started = time.monotonic()
-            with self._run.checkpoint_folder(self._step) as folder:
-                self._batches.save(folder)
-                self._agents.save_checkpoint(folder)
+            with self.run.checkpoint_folder(self._step) as folder:
+                self.batches.save(folder)
+                self.agents.save_checkpoint(folder)
             log.info("checkpoint of step %d: %.1f s", self._step, time.monotonic() - started)
 
     def save_models(self) -> None:
-        save_models(self._prepared, self._run, self._agents, step=self._step)
+        save_models(self.prepared, self.run, self.agents, step=self._step)
 
     def _validate(self) -> Metrics:
-        keep = partial(self._run.save_validation, self._step)
-        return validate_agents(self._prepared, self._agents, self._verifier, keep=keep)
+        keep = partial(self.run.save_validation, self._step)
+        return validate_agents(self.prepared, self.agents, self.verifier, keep=keep)
 
     def _report(self, metrics: Metrics) -> None:
         """Write the step's metrics, and log the main ones."""
-        self._run.log_metrics(self._step, metrics)
-        for line in step_lines(self._step, self._bar.total, metrics):
+        self.run.log_metrics(self._step, metrics)
+        for line in step_lines(self._step, self.bar.total, metrics):
             log.info(line)
-        self._bar.update(self._step - self._bar.n)
+        self.bar.update(self._step - self.bar.n)
 
 
 def save_models(

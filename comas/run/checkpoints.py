@@ -9,12 +9,10 @@ import logging
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
-from pydantic import TypeAdapter
-
-from comas.run.seals import SEAL_NAME, DamagedError, key_path, read_signed, write_signed
+from comas.run.seals import SEAL_NAME, DamagedError, Origin, key_path, read_seal, write_seal
 from comas.utils import files
 from comas.utils.terminal import printable
 
@@ -35,18 +33,6 @@ def steps_in(folder: Path) -> list[tuple[int, Path]]:
 
 
 @dataclass(frozen=True)
-class _Seal:
-    files: dict[str, str]
-    """Relative path -> SHA-256."""
-    run: str
-    """``Origin.run``."""
-    step: int
-
-
-_SEAL = TypeAdapter(_Seal)
-
-
-@dataclass(frozen=True)
 class Checkpoints:
     """The sealed folders ``step_0010`` in ``folder``."""
 
@@ -63,8 +49,7 @@ class Checkpoints:
         """Yield a folder that becomes the checkpoint of ``step`` if the block succeeds."""
         with files.written_aside(self.folder / step_name(step)) as partial:
             yield partial
-            seal = _Seal(_digests(partial), self.run, step)
-            write_signed(partial / SEAL_NAME, asdict(seal), self.key)
+            write_seal(partial, Origin(self.run, _digests(partial), step=step), self.key)
 
     def remove_old(self, *, keep: int, best: int | None) -> None:
         """Remove all but the newest ``keep`` and that of the step ``best``."""
@@ -74,10 +59,8 @@ class Checkpoints:
 
     def newest(self) -> tuple[int, Path] | None:
         """Return (step, folder) of the newest checkpoint that may be loaded; None if there are no
-        checkpoints. Others are skipped with a warning.
-
-        Raises ValueError when none of them may be loaded.
-        """
+        checkpoints. Others are skipped with a warning. Raises ValueError when none of them may be
+        loaded."""
         refused: list[str] = []
         for step, _ in reversed(steps_in(self.folder)):
             try:
@@ -94,16 +77,14 @@ class Checkpoints:
 
     def checked(self, step: int) -> Path:
         """Return the checkpoint of ``step``, after comparing it with its seal: a damaged one is
-        never loaded. Opens no file that only the seal names.
-
-        Raises DamagedError, also for the checkpoint of another user or run, unless ``foreign``.
-        """
+        never loaded. Opens no file that only the seal names. Raises DamagedError, also for the
+        checkpoint of another user or run, unless ``foreign``."""
         folder = self.folder / step_name(step)
-        path, why = folder / SEAL_NAME, "has no seal"
+        why = "has no seal"
         if not folder.is_dir() or not any(folder.iterdir()):
             raise DamagedError(f"{folder} is empty or missing")
-        if path.is_file():
-            sealed, is_ours = read_signed(path, _SEAL, self.key)
+        if (folder / SEAL_NAME).is_file():
+            sealed, is_ours = read_seal(folder, self.key)
             found = _digests(folder)
             names = sealed.files.keys() | found.keys()
             if wrong := sorted(name for name in names if sealed.files.get(name) != found.get(name)):

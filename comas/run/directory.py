@@ -20,10 +20,10 @@ import secrets
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import asdict, replace
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
-from types import MappingProxyType, TracebackType
+from types import MappingProxyType
 from typing import Any, Self
 
 from comas.config import changed_keys, config_as_yaml, load
@@ -32,7 +32,7 @@ from comas.config.schema import Config
 from comas.run import records, seals, status
 from comas.run.checkpoints import Checkpoints, step_name, steps_in
 from comas.run.provenance import note_process
-from comas.run.records import LOG, METRICS, NO_ANSWERS, TOKENS, VALIDATIONS, Record, Row
+from comas.run.records import DISCUSSIONS, LOG, METRICS, TOKENS, VALIDATIONS, Record, Row
 from comas.run.status import BEST, MODELS, trained_steps
 from comas.run.trackers import open_trackers
 from comas.types import AnswerKey, Discussion, RewardedDiscussion, TurnKey
@@ -42,7 +42,7 @@ from comas.utils.files import PARTIAL, explaining_errors, from_here, json_lines
 logger = logging.getLogger(__name__)
 
 CHECKPOINTS, DROPPED = "checkpoints", "dropped"
-SUBFOLDERS = ("discussions", TOKENS, VALIDATIONS, CHECKPOINTS)
+SUBFOLDERS = (DISCUSSIONS, TOKENS, VALIDATIONS, CHECKPOINTS)
 """Folders with one entry per step."""
 BEFORE_ALL = -1
 """The step before step 0, which has a validation."""
@@ -58,9 +58,9 @@ class RunDirectory:
         self.path = path
         self.config = config
         self._key = seals.user_key()  # An unusable key fails here, not at the first checkpoint.
-        self._origin = seals.read_origin(path, self._key)[0] or seals.Origin(secrets.token_hex(16))
+        self.origin = seals.read_origin(path, self._key)[0] or seals.Origin(secrets.token_hex(16))
         self._checkpoints = Checkpoints(
-            path / CHECKPOINTS, run=self._origin.run, key=self._key, foreign=config.resume_foreign
+            path / CHECKPOINTS, run=self.origin.run, key=self._key, foreign=config.resume_foreign
         )
         with ExitStack() as stack:
             stack.enter_context(files.locked(path, remedy=IN_USE))
@@ -81,10 +81,8 @@ class RunDirectory:
     @classmethod
     def open(cls, config: Config, contents: Mapping[str, str] = MappingProxyType({})) -> Self:
         """Continue the run that ``config.resume`` names, after ``check_origin``; its settings on
-        disk stay unchanged until ``keep_settings``.
-
-        Raises ValueError as ``changes_since_start`` does.
-        """
+        disk stay unchanged until ``keep_settings``. Raises ValueError as ``changes_since_start``
+        does."""
         changes = changes_since_start(config, contents)
         assert config.resume is not None
         run = cls(Path(config.resume).resolve(), config)
@@ -121,12 +119,7 @@ class RunDirectory:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
         """Note why the run ended early; close the trackers and the log, and release the lock."""
         if error is not None:
             logger.debug("the run ended early", exc_info=error)
@@ -136,7 +129,7 @@ class RunDirectory:
                 files.write_text(self.path / status.ENDED, reason.encode(errors="replace").decode())
         with self._resources:
             for tracker in self._trackers:
-                tracker.close(failed=kind is not None)
+                tracker.close(failed=error is not None)
 
     # ------------------------------------------------------------ records of a step
 
@@ -153,7 +146,7 @@ class RunDirectory:
         discussions: Sequence[RewardedDiscussion],
         *,
         verdicts: Mapping[TurnKey, str] = MappingProxyType({}),
-        answers: AnswerKey = NO_ANSWERS,
+        answers: AnswerKey = MappingProxyType({}),
     ) -> None:
         """Write the discussions of a step, one per line, with rewards and any known verdicts and
         reference answers."""
@@ -161,7 +154,7 @@ class RunDirectory:
             records.discussion_record(each, verdicts=verdicts, answers=answers)
             for each in discussions
         ]
-        self._write_lines("discussions", step, lines)
+        self._write_lines(DISCUSSIONS, step, lines)
         for tracker in self._trackers:
             tracker.log_discussions(lines)
 
@@ -197,15 +190,10 @@ class RunDirectory:
         keep = self.config.training.keep_checkpoints
         self._checkpoints.remove_old(keep=keep, best=self.best_step())
 
-    @property
-    def newest_checkpoint(self) -> int | None:
-        """The step of the last checkpoint written; None before the first."""
-        return self._origin.newest_checkpoint
-
     def latest_checkpoint(self) -> tuple[int, Path] | None:
         """Return (step, folder) of the newest usable checkpoint (see ``Checkpoints.newest``); None
         if none was written. Raises ValueError when there were some, and none can be used."""
-        newest, step = self._checkpoints.newest(), self.newest_checkpoint
+        newest, step = self._checkpoints.newest(), self.origin.newest_checkpoint
         if newest is None and step is not None:
             raise ValueError(
                 f"resume: {self.path} had a checkpoint of step {step}, but "
@@ -269,8 +257,8 @@ class RunDirectory:
 
     def _seal(self, **changes: Any) -> None:
         """Write the seal anew, with ``changes`` of fields of ``Origin``."""
-        self._origin = replace(self._origin, **changes)
-        seals.write_signed(self.path / seals.SEAL_NAME, asdict(self._origin), self._key)
+        self.origin = replace(self.origin, **changes)
+        seals.write_seal(self.path, self.origin, self._key)
 
     def _paths_after(self, step: int) -> Iterator[Path]:
         for folder in (self.path / name for name in SUBFOLDERS):
@@ -302,18 +290,15 @@ def _as_kept(config: Config) -> Config:
 
 def changes_since_start(config: Config, contents: Mapping[str, str]) -> str:
     """Describe the settings, sealed files and input ``contents`` that differ from those with which
-    the run ``config.resume`` was begun; "" if none does.
-
-    Raises ValueError that names the differences, unless ``config.resume_changed``.
-    """
+    the run ``config.resume`` was begun; "" if none does. Raises ValueError that names the
+    differences, unless ``config.resume_changed``."""
     assert config.resume is not None
     path = Path(config.resume).resolve()
-    before = _as_kept(load(Config, path / seals.CONFIG, []))
-    changes = changed_keys(before, _as_kept(config))
+    before = load(Config, path / seals.CONFIG, [])
+    changes = changed_keys(_as_kept(before), _as_kept(config))
     origin, _ = seals.read_origin(path, seals.user_key())
     if origin is not None:
-        inputs = seals.changed_inputs(origin, contents)
-        changes = {**seals.edits(path, origin), **inputs, **changes}
+        changes = {**seals.edits(path, origin, contents), **changes}
     if not config.resume_changed:
         seals.refuse_changes(path, changes)
     return seals.in_words(changes)

@@ -43,17 +43,15 @@ class UpdateGuard:
     """Ends a run whose updates change nothing."""
 
     def __init__(self) -> None:
-        self._empty: Counter[int] = Counter()
-        self._skipped: Counter[int] = Counter()
+        self._empty = Counter[int]()
+        self._skipped = Counter[int]()
 
     def check(
         self, buffers: Mapping[int, Sequence[TrainingSample]], stats: Mapping[int, UpdateStats]
     ) -> None:
         """Check each policy's update on its samples (``buffers``), and warn of skipped steps.
-
         Raises RuntimeError after ``MAX_EMPTY_UPDATES`` without samples in a row, or
-        ``MAX_SKIPPED_UPDATES`` without a finite gradient.
-        """
+        ``MAX_SKIPPED_UPDATES`` without a finite gradient."""
         for policy in buffers:
             is_empty = policy not in stats or stats[policy].num_samples == 0
             self._empty[policy] = self._empty[policy] + 1 if is_empty else 0
@@ -64,9 +62,8 @@ class UpdateGuard:
                     "end-of-sequence token"
                 )
         for policy, update in stats.items():
-            skips = update.num_skipped_steps > 0
-            is_over = update.num_optimizer_steps > 0 or not skips
-            self._skipped[policy] = 0 if is_over else self._skipped[policy] + 1
+            is_lost = update.num_skipped_steps > 0 and update.num_optimizer_steps == 0
+            self._skipped[policy] = self._skipped[policy] + 1 if is_lost else 0
             if self._skipped[policy] >= MAX_SKIPPED_UPDATES:
                 raise RuntimeError(
                     f"policy {policy}: no gradient was finite in {MAX_SKIPPED_UPDATES} updates in "
@@ -74,12 +71,9 @@ class UpdateGuard:
                     "algorithm.estimator, if any, or resume from the last checkpoint with a lower "
                     "optimization.learning_rate, or its own in society.learning_rates"
                 )
-            if skips:
-                log.warning(
-                    "policy %d: %d optimiser steps skipped, whose gradients were not finite",
-                    policy,
-                    update.num_skipped_steps,
-                )
+            if num := update.num_skipped_steps:
+                said = "policy %d: %d optimiser steps skipped, whose gradients were not finite"
+                log.warning(said, policy, num)
 
 
 def check_paid(config: Config, rewarded: Iterable[RewardedDiscussion], *, is_dry_run: bool) -> None:
@@ -91,10 +85,11 @@ def check_paid(config: Config, rewarded: Iterable[RewardedDiscussion], *, is_dry
             is_updated = config.update_every[config.policy_of_agent[turn.agent_index]]
             if is_updated and item.discussion.roles[turn.role].is_trained and not turn.is_given:
                 paid[turn.role].append(reward is not None)
-    if is_dry_run:
-        unpaid = [role for role, each in paid.items() if not all(each)]
-    else:
-        unpaid = [role for role, each in paid.items() if not any(each) and role not in ROLES]
+    unpaid = [
+        role
+        for role, each in paid.items()
+        if not (all(each) if is_dry_run else any(each) or role in ROLES)
+    ]
     if unpaid and not REWARD_SCHEMES[config.reward.scheme].pays_some:
         raise ValueError(
             f"reward.scheme={config.reward.scheme} gave no reward to turns of the role "

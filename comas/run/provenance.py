@@ -62,11 +62,6 @@ def version_of(package: str, installed: Mapping[str, str]) -> str:
     return f"{installed[on_cpu]} ({on_cpu})" if on_cpu in installed else "-"
 
 
-def commits_of(run: Path) -> list[str]:
-    """Return the different commits that a run was made with."""
-    return list(dict.fromkeys(map(commit_of, read_processes(run))))
-
-
 def commit_of(process: Mapping[str, Any]) -> str:
     """Return a process's commit in 7 digits, with a ``+`` if files differed; ``unknown`` outside of
     a checkout."""

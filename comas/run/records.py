@@ -14,7 +14,7 @@ from typing import Any
 
 from comas.interaction.held import outcome_of
 from comas.reward_formulation.interaction_reward import parse_score
-from comas.types import ROLES, AnswerKey, Discussion, Generation, RewardedDiscussion, Turn, TurnKey
+from comas.types import ROLES, AnswerKey, Discussion, RewardedDiscussion, Turn, TurnKey
 from comas.utils.files import append_lines, explaining_errors, json_lines, read_lines
 from comas.verification.forms import in_json, parted
 
@@ -24,12 +24,10 @@ LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 LOG = "train.log"
 _WARNING = re.compile(r"^\S+ \S+ WARNING comas[\w.]*: (.+)", re.MULTILINE)
 METRICS = "metrics.jsonl"
-TOKENS, VALIDATIONS = "tokens", "validations"
-"""Folders of token ids, and of answers to held-out questions."""
+DISCUSSIONS, TOKENS, VALIDATIONS = "discussions", "tokens", "validations"
+"""Folders: what was said, as token ids, and answers to held-out questions."""
 GZIP_LEVEL = 4
 """Python's default level doubled the driver's time per step for slightly smaller files."""
-
-NO_ANSWERS: AnswerKey = MappingProxyType({})
 
 Row = dict[str, Any]
 """A step's metrics by name, and ``step``."""
@@ -55,8 +53,9 @@ def log_file(path: Path) -> Iterator[None]:
             handler.close()
 
 
-def read_warnings(path: Path) -> list[str]:
-    """Return CoMAS's own warnings in a train.log, without repetitions."""
+def read_warnings(run: Path) -> list[str]:
+    """Return CoMAS's own warnings in a run's train.log, without repetitions."""
+    path = run / LOG
     text = path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
     return list(dict.fromkeys(_WARNING.findall(text)))
 
@@ -91,7 +90,10 @@ def _parse_row(line: bytes) -> Row:
 
 
 def discussion_record(
-    item: RewardedDiscussion, *, verdicts: Mapping[TurnKey, str], answers: AnswerKey = NO_ANSWERS
+    item: RewardedDiscussion,
+    *,
+    verdicts: Mapping[TurnKey, str],
+    answers: AnswerKey = MappingProxyType({}),
 ) -> Record:
     """Return a discussion as JSON values.
 
@@ -102,8 +104,13 @@ def discussion_record(
     discussion = item.discussion
     key = discussion.discussion_id
     gold, columns = parted(answers.get(discussion.question.question_id, ""))
-    columns = in_json(discussion.question.columns) or columns
-    added = {name: r.purpose for name, r in discussion.roles.items() if name not in ROLES}
+    outcome = outcome_of(discussion)
+    where_present = {
+        "columns": in_json(discussion.question.columns) or columns,
+        "gold": gold,
+        "program": outcome and asdict(outcome),
+        "roles": {name: r.purpose for name, r in discussion.roles.items() if name not in ROLES},
+    }
     scorings = discussion.turns_that("scores")
     return {
         "discussion_id": discussion.discussion_id,
@@ -111,10 +118,7 @@ def discussion_record(
         "domain": discussion.question.domain,
         "question": discussion.question.text,
         "num_overlong_prompts": discussion.num_overlong_prompts,
-        **({"columns": columns} if columns else {}),
-        **({"gold": gold} if gold else {}),
-        **({"program": asdict(outcome)} if (outcome := outcome_of(discussion)) else {}),
-        **({"roles": added} if added else {}),
+        **{name: value for name, value in where_present.items() if value},
         "turns": [
             _turn_record(turn, reward, verdicts.get((key, turn.turn_id)))
             | ({"score": parse_score(turn.text)} if turn in scorings else {})
@@ -161,27 +165,21 @@ def token_records(
          "response_token_ids": [7, 9, 1], "logprobs": [-0.1, -0.7, -0.2],
          "advantages": [1.52, 1.52, 1.52]}
     """
-    missing = dict(advantages)
+    rounded = {key: {"advantages": _rounded(values)} for key, values in advantages.items()}
     for discussion in discussions:
         for turn in discussion.turns:
+            said = turn.generation
             if not turn.is_given:
-                key = (discussion.discussion_id, turn.turn_id)
-                yield _token_record(key, turn.generation, missing.pop(key, None))
-    for key, gained in missing.items():
-        yield _token_record(key, None, gained)
-
-
-def _token_record(
-    key: TurnKey, said: Generation | None, advantages: Sequence[float] | None
-) -> Record:
-    record: Record = {"discussion_id": key[0], "turn_id": key[1]}
-    if said is not None:
-        record["prompt_token_ids"] = list(said.prompt_token_ids)
-        record["response_token_ids"] = list(said.response_token_ids)
-        record["logprobs"] = _rounded(said.rollout_logprobs)
-    if advantages is not None:
-        record["advantages"] = _rounded(advantages)
-    return record
+                yield {
+                    "discussion_id": discussion.discussion_id,
+                    "turn_id": turn.turn_id,
+                    "prompt_token_ids": list(said.prompt_token_ids),
+                    "response_token_ids": list(said.response_token_ids),
+                    "logprobs": _rounded(said.rollout_logprobs),
+                    **rounded.pop((discussion.discussion_id, turn.turn_id), {}),
+                }
+    for (discussion_id, turn_id), gained in rounded.items():
+        yield {"discussion_id": discussion_id, "turn_id": turn_id, **gained}
 
 
 def compressed(records: Iterable[Record]) -> bytes:

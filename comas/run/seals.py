@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from tempfile import NamedTemporaryFile
+from types import MappingProxyType
 from typing import Any
 
 from pydantic import TypeAdapter
@@ -79,21 +80,46 @@ def user_key() -> bytes:
     return key
 
 
-# ---------------------------------------------------------------- signed files
+# ---------------------------------------------------------------- seals
 
 
-def write_signed(path: Path, content: Mapping[str, Any], key: bytes) -> None:
-    """Write ``content`` as JSON, with its ``signature`` under ``key``."""
+@dataclasses.dataclass(frozen=True)
+class Origin:
+    """The contents of the seal of a run, or of a checkpoint: what a resume checks before it acts on
+    any other file (``CONFIG`` may name a Ray cluster to join)."""
+
+    run: str
+    """A random identity of the run, kept when its folder is moved."""
+    files: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    """SHA-256 of ``CONFIG``, ``INPUTS`` and, by absolute path, the user's own files (plug-ins); in
+    a checkpoint, of all its files."""
+    inputs: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    """Digests of questions, planted solutions and base models: ``{"data.train": "sha256 ..."}``
+    (``Inputs.contents``)."""
+    newest_checkpoint: int | None = None
+    """The step of the last checkpoint written; None before the first."""
+    step: int | None = None
+    """The step of a checkpoint."""
+
+
+_ORIGIN = TypeAdapter(Origin)
+_INPUTS = TypeAdapter(dict[str, str])
+
+
+def write_seal(folder: Path, origin: Origin, key: bytes) -> None:
+    """Write ``SEAL_NAME``: ``origin`` as JSON, with its ``signature`` under ``key``."""
+    content = dataclasses.asdict(origin)
     signed = {**content, "signature": _signature(content, key)}
-    files.write_text(path, json.dumps(signed, indent=1))
+    files.write_text(folder / SEAL_NAME, json.dumps(signed, indent=1))
 
 
-def read_signed(path: Path, kind: TypeAdapter[Any], key: bytes | None) -> tuple[Any, bool]:
-    """Return the content of a file of ``write_signed``, as ``kind``, and whether ``key`` signed it.
-    Raises DamagedError if it cannot be read."""
+def read_seal(folder: Path, key: bytes | None) -> tuple[Origin, bool]:
+    """Return the contents of a folder's seal, and whether ``key`` signed it. Raises DamagedError if
+    it cannot be read."""
+    path = folder / SEAL_NAME
     try:
         content = read_json(path, _OBJECT, remedy="")
-        found = kind.validate_python(content)
+        found = _ORIGIN.validate_python(content)
         signature = str(content.pop("signature")).encode()
     except (ValueError, KeyError) as error:
         raise DamagedError(f"{path} cannot be read") from error
@@ -105,37 +131,13 @@ def _signature(content: Mapping[str, Any], key: bytes) -> str:
     return hmac.new(key, json.dumps(content, sort_keys=True).encode(), hashlib.sha256).hexdigest()
 
 
-# ---------------------------------------------------------------- the run's seal
-
-
-@dataclasses.dataclass(frozen=True)
-class Origin:
-    """The contents of a run's seal: what a resume checks before it acts on any file of the run
-    (``CONFIG`` may name a Ray cluster to join)."""
-
-    run: str
-    """A random identity, kept when the folder is moved."""
-    files: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    """SHA-256 of ``CONFIG``, ``INPUTS`` and, by absolute path, the user's own files (plug-ins)."""
-    inputs: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    """Digests of questions, planted solutions and base models: ``{"data.train": "sha256 ..."}``
-    (``Inputs.contents``)."""
-    newest_checkpoint: int | None = None
-    """The step of the last checkpoint written; None before the first."""
-
-
-_ORIGIN = TypeAdapter(Origin)
-_INPUTS = TypeAdapter(dict[str, str])
-
-
 def read_origin(run: Path, key: bytes | None) -> tuple[Origin | None, str | None]:
     """Return the contents of a run's seal (None if unreadable), and why it cannot be trusted (None
     if ``key`` signed it)."""
-    path = run / SEAL_NAME
-    if not path.is_file():
+    if not (run / SEAL_NAME).is_file():
         return None, f"{run} has no seal"
     try:
-        origin, is_ours = read_signed(path, _ORIGIN, key)
+        origin, is_ours = read_seal(run, key)
     except DamagedError as error:
         return None, str(error)
     return origin, None if is_ours else f"{run} was not sealed with the key in {key_path()}"
@@ -156,24 +158,20 @@ def check_origin(run: Path, *, resume_changed: bool, resume_foreign: bool) -> No
         refuse_changes(run, edits(run, origin))
 
 
-def edits(run: Path, origin: Origin) -> Changes:
-    """Return the sealed files that have changed since, with their digests; executes none."""
-    changes: dict[str, tuple[str, str]] = {}
-    for name, sealed in origin.files.items():
-        path = run / name  # if ``name`` is absolute, just that
-        now = hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else None
-        if now != sealed:
-            changes[name] = (f"sha256 {sealed[:12]}", f"sha256 {now[:12]}" if now else "gone")
-    return changes
-
-
-def changed_inputs(origin: Origin, contents: Mapping[str, str]) -> Changes:
-    """Return the inputs whose digests differ from the sealed ones."""
-    return {
+def edits(run: Path, origin: Origin, contents: Mapping[str, str] = MappingProxyType({})) -> Changes:
+    """Return the sealed files that have changed since, and the inputs whose digests in ``contents``
+    differ from the sealed ones, with their digests; executes none."""
+    changes = {
         f"contents of {name}": (then[:SHOWN_CHARS], now[:SHOWN_CHARS])
         for name, then in origin.inputs.items()
         if (now := contents.get(name, then)) != then
     }
+    for name, sealed in origin.files.items():
+        path = run / name  # if ``name`` is absolute, just that
+        found = hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else None
+        if found != sealed:
+            changes[name] = (f"sha256 {sealed[:12]}", f"sha256 {found[:12]}" if found else "gone")
+    return changes
 
 
 def kept_source(run: Path, path: Path) -> Path | None:

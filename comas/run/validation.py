@@ -5,7 +5,7 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from itertools import chain
+from itertools import chain, product
 from typing import TYPE_CHECKING
 
 from comas.config.schema import Config
@@ -19,7 +19,7 @@ from comas.run.metrics.reward_effectiveness import false_accusations, reward_eff
 from comas.run.metrics.step import accuracies, accuracy_metrics
 from comas.run.prepared import Prepared
 from comas.run.records import Record
-from comas.types import Discussion, Domain, Generate, Generation, Metrics, Question, Request
+from comas.types import Discussion, Domain, Generate, Metrics, Question, Request
 from comas.utils.concurrency import run_all
 from comas.utils.interrupts import run
 from comas.utils.progress import counted, progress_bar
@@ -67,11 +67,7 @@ def validate_agents(
 
 
 def at_temperature(generate: Generate, temperature: float) -> Generate:
-
-    async def sample(request: Request) -> Generation | None:
-        return await generate(request._replace(temperature=temperature))
-
-    return sample
+    return lambda request: generate(request._replace(temperature=temperature))
 
 
 def validate(
@@ -88,18 +84,17 @@ def validate(
         wording=wording_of(config.interaction.prompts),
     )
     answers = run(run_all(ask(generate=way, label=prefix) for prefix, way in generate.items()))
+    asked = list(product(range(config.society.num_agents), questions))
     metrics: Metrics = {}
     records: list[Record] = []
-    for prefix, texts in zip(generate, answers, strict=True):  # [agent][question]
-        said = [
-            (agent, question, text)
-            for agent, its in enumerate(texts)
-            for question, text in zip(questions, its, strict=True)
+    for prefix, texts in zip(generate, answers, strict=True):
+        solutions = [
+            (question.domain, text, held_out.answers[question.question_id])
+            for (_, question), text in zip(asked, texts, strict=True)
         ]
-        gold = held_out.answers
-        verdicts = verifier.submit([(q.domain, text, gold[q.question_id]) for _, q, text in said])
+        verdicts = verifier.submit(solutions).result()
         judged: dict[int, list[tuple[Domain, Verdict]]] = defaultdict(list)
-        for (agent, question, text), verdict in zip(said, verdicts.result(), strict=True):
+        for (agent, question), text, verdict in zip(asked, texts, verdicts, strict=True):
             judged[agent].append((question.domain, verdict))
             record = {"sampling": prefix, "agent": agent, "question_id": question.question_id}
             records.append(record | {"response": text, "verdict": verdict})
@@ -163,8 +158,8 @@ async def answer_alone(
     seed: int,
     label: str = SAMPLED,
     wording: Wording = SHIPPED,
-) -> list[list[str]]:
-    """Ask every agent every question once; returns the response texts as [agent][question], "" for
+) -> list[str]:
+    """Ask every agent every question once; returns the response texts, agent by agent, "" for
     prompts over the limit.
 
     Seeds do not depend on the step, so two validations differ by the weights alone. ``label``
@@ -182,7 +177,4 @@ async def answer_alone(
         generation = await generate(request)
         return "" if generation is None else generation.response_text
 
-    async def answer_all(agent: int) -> list[str]:
-        return await run_all(answer(agent, question) for question in questions)
-
-    return await run_all(answer_all(agent) for agent in range(num_agents))
+    return await run_all(answer(*asked) for asked in product(range(num_agents), questions))

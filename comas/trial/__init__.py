@@ -13,7 +13,6 @@ from comas.data import QuestionSet, draw_batch, fixed_subset
 from comas.engines.cluster.agents import Agents
 from comas.policy_optimization.samples import collect_samples
 from comas.reward_formulation import REWARD_SCHEMES, offer_evidence
-from comas.run.metrics.step import Stopwatch
 from comas.run.prepared import Prepared
 from comas.run.validation import validate_agents
 from comas.trial.costs import costs_of, describe_costs, describe_rounding
@@ -134,19 +133,18 @@ class Trial:
             mask_truncated=config.algorithm.mask_truncated,
         )
         buffers = {policy: samples[policy] for policy in config.trained_policies}
-        clock = Stopwatch()
+        started = time.monotonic()
         wait_for_update = self.agents.begin_update(buffers, step=step)
         # As in a run, verifying takes cores from the update.
         discussions = [item.discussion for item in batch.rewards.discussions]
         answers = self.prepared.train.answers
         verdicts = verify_solutions(self.verifier, discussions, answers=answers)
         stats = wait_for_update()
-        clock.lap("update")
+        updated = time.monotonic()
         self.agents.sync_weights()  # slow on shared GPUs
-        clock.lap("sync")
+        synced = time.monotonic()
         verdicts()
-        times = clock.times()
-        return Update(batch, buffers, stats, times["time/update"], times["time/sync"])
+        return Update(batch, buffers, stats, updated - started, synced - updated)
 
     def validate_until(self, time_s: float) -> float:
         """Return the seconds of a whole validation, estimated from a few questions, then from as

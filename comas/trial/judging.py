@@ -132,11 +132,7 @@ def find_sources(
 
 
 def assess(
-    name: str,
-    opinions: Iterable[Opinion],
-    *,
-    seed: int,
-    nothing: str = "nothing can be read",
+    name: str, opinions: Iterable[Opinion], *, seed: int, nothing: str = "nothing can be read"
 ) -> Source:
     """Return how well ``opinions`` tell right from wrong, if there are enough. ``nothing`` says why
     there may be none."""

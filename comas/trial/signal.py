@@ -80,9 +80,9 @@ def describe_signal(batches: Sequence[Batch], update: Update, *, config: Config)
     said = [of.value is not None for opinions in judges.values() for of in opinions]
     groups, learnt = learnable(update.buffers, update.stats, config.algorithm)
     decides = deciding(found, judges_pay=judges_pay)
-    checks = gate(
-        decides, right=right_share(found), readable=said if judges_pay else [], learnt=learnt
-    )
+    known = [bool(of.is_right) for of in found["likelihood"].opinions]
+    right = fmean(known) if known else 0.5
+    checks = gate(decides, right=right, readable=said if judges_pay else [], learnt=learnt)
     last = update.batch
     metrics = step_metrics(last.rewards, update.stats, last.verdicts, config=config)
     lost = [
@@ -207,8 +207,7 @@ def deciding(found: Mapping[str, Source], *, judges_pay: bool) -> Source | None:
 
 def verdict(decides: Source | None, checks: Sequence[Check]) -> str:
     """Return whether a run is worth its time, with the reason."""
-    failed = [of.name for of in checks if of.passes is False]
-    is_open = [of.name for of in checks if of.passes is None]
+    failed, is_open = ([c.name for c in checks if c.passes is passes] for passes in (False, None))
     worth = "worth training"
     if failed:
         worth = f"not worth training ({', '.join(failed)})"
@@ -241,12 +240,6 @@ def vote_over_one(opinions: Sequence[Opinion]) -> list[str]:
     one = share(bool(of.is_right) for of in opinions)
     said = f"{share(elected.values())} of {len(elected)} questions, a single answer in {one}"
     return [f"a majority vote would be right in {said}"] if elected else []
-
-
-def right_share(found: Mapping[str, Source]) -> float:
-    """Return the share of right solutions among those with a verdict."""
-    known = [bool(of.is_right) for of in found["likelihood"].opinions]
-    return fmean(known) if known else 0.5
 
 
 def share(holds: Iterable[bool]) -> str:

@@ -63,7 +63,7 @@ def ask_probe(items: Sequence[ProbeItem], config: Config, *, generate: Generate)
     texts = run(run_all(answer(agent, query) for agent, query in asked))
     found: dict[str, list[bool]] = defaultdict(list)
     for (agent, query), text in zip(asked, texts, strict=True):
-        for measure, holds in _read(query, text):
+        for measure, holds in _read(query, text).items():
             found[f"probe/{measure}"].append(holds)
             found[f"agent_{agent}/probe/{measure}"].append(holds)
     return {name: sum(values) / len(values) for name, values in found.items()}
@@ -81,22 +81,20 @@ def _queries_about(items: Sequence[ProbeItem], wording: Wording) -> Iterator[Que
             yield Query(item, f"scoring{kind}", prompt)
 
 
-def _read(query: Query, text: str) -> Iterator[tuple[str, bool]]:
-    """Yield (measure, whether it holds) for each measure that the response counts for."""
-    item = query.item
+def _read(query: Query, text: str) -> dict[str, bool]:
+    """Return each measure that the response counts for, and whether it holds."""
+    item, score = query.item, parse_score(text)
     kind = f"{item.task}/{item.mistake}"
-    score = parse_score(text)
-    if query.name == "evaluation" and item.true_accusation is None:
-        yield "accuses", APPROVALS[item.task] not in text
-    elif query.name == "evaluation" and item.true_accusation is not None:
+    if query.name == "evaluation":
+        approves = APPROVALS[item.task] in text
+        if item.true_accusation is None:
+            return {"accuses": not approves}
         names_it = item.true_accusation in text
-        yield "names", names_it
-        yield f"names/{kind}", names_it
-        yield "overlooks", APPROVALS[item.task] in text
-    elif score is not None and query.name == "scoringapproval":
-        yield "accepts_approval", score != FATAL
-    elif score is not None and query.name == "scoringfalse_accusation":
-        yield "accepts_false", score == FATAL
-    elif score is not None:
-        yield "accepts_true", score == FATAL
-        yield f"accepts_true/{kind}", score == FATAL
+        return {"names": names_it, f"names/{kind}": names_it, "overlooks": approves}
+    if score is None:
+        return {}
+    if query.name == "scoringapproval":
+        return {"accepts_approval": score != FATAL}
+    if query.name == "scoringfalse_accusation":
+        return {"accepts_false": score == FATAL}
+    return {"accepts_true": score == FATAL, f"accepts_true/{kind}": score == FATAL}

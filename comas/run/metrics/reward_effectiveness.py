@@ -1,7 +1,7 @@
 """How well rewards and judges tell correct solutions from others. No reward uses these metrics."""
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import combinations
 from statistics import fmean
 
@@ -41,7 +41,7 @@ def reward_effectiveness(
     Example: rewards (1, 0.5, 0) of solutions that are (correct, wrong, correct): from score 2 on,
     accuracy 1/3, precision 1/2, recall 1/2, specificity 0; from score 3 on, 2/3, 1, 1/2, 1.
     """
-    judged: Counter[tuple[float, bool]] = Counter()
+    judged: list[tuple[float, bool]] = []
     table: Counter[tuple[int | None, bool]] = Counter()
     for item in rewarded:
         discussion = item.discussion
@@ -53,7 +53,7 @@ def reward_effectiveness(
                 continue
             is_correct, reward = verdict == "correct", reward_of[solution.turn_id]
             if reward is not None and not sees_verdicts:
-                judged[reward, is_correct] += 1
+                judged.append((reward, is_correct))
             for scoring in discussion.scorings(solution):
                 if discussion.solution_of(scoring) == solution:
                     table[parse_score(scoring.text), is_correct] += 1
@@ -130,16 +130,13 @@ def reliability(rewarded: Iterable[RewardedDiscussion]) -> float | None:
     return 1 - fmean(same) / fmean(different)
 
 
-def qualities(judged: Mapping[tuple[float, bool], int], *, threshold: float) -> Metrics:
-    """Return the quotients of ``reward_effectiveness``; ``judged`` counts the solutions by (reward,
-    whether correct)."""
-    outcomes: Counter[tuple[bool, bool]] = Counter()
-    for (reward, is_correct), count in judged.items():
-        outcomes[reward >= threshold, is_correct] += count
+def qualities(judged: Iterable[tuple[float, bool]], *, threshold: float) -> Metrics:
+    """Return the quotients of ``reward_effectiveness``, from each solution's reward and whether
+    it is correct."""
+    outcomes = Counter((reward >= threshold, is_correct) for reward, is_correct in judged)
     true_positives, false_positives = outcomes[True, True], outcomes[True, False]
     false_negatives, true_negatives = outcomes[False, True], outcomes[False, False]
-    right = true_positives + true_negatives
-    wrong = false_positives + false_negatives
+    right, wrong = true_positives + true_negatives, false_positives + false_negatives
     recall = _quotient(true_positives, true_positives + false_negatives)
     specificity = _quotient(true_negatives, true_negatives + false_positives)
     balanced = None if recall is None or specificity is None else (recall + specificity) / 2

@@ -1,6 +1,5 @@
 """The metrics of a step, from its discussions and updates."""
 
-import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from statistics import fmean
 
@@ -13,15 +12,7 @@ from comas.run.metrics.reward_effectiveness import (
     reliability,
     reward_effectiveness,
 )
-from comas.types import (
-    ALL_DOMAINS,
-    Discussion,
-    Domain,
-    Metrics,
-    RewardedDiscussion,
-    Rewards,
-    Turn,
-)
+from comas.types import ALL_DOMAINS, Domain, Generation, Metrics, RewardedDiscussion, Rewards
 from comas.verification.forms import Verdict
 from comas.verification.solutions import Verdicts
 
@@ -48,37 +39,20 @@ def step_metrics(
     """Return all metrics of a step but times."""
     discussions = [item.discussion for item in rewards.discussions]
     scheme = REWARD_SCHEMES[config.reward.scheme]
+    domains = {d.discussion_id: d.question.domain for d in discussions}
+    judged = [(domains[discussion_id], v) for (discussion_id, _), v in verdicts.items()]
     return {
         **rollout_metrics(rewards.discussions, num_agents=config.society.num_agents),
         "reward/spread": None if scheme.pays_alike else reward_spread(rewards.discussions),
         **rewards.metrics,
         **update_metrics(stats, policy_of_agent=config.policy_of_agent),
-        **accuracy_metrics("train", judged_solutions(discussions, verdicts)),
+        **accuracy_metrics("train", judged),
         **reward_effectiveness(
             rewards.discussions, verdicts=verdicts, sees_verdicts=scheme.sees_verdicts
         ),
         **false_accusations(discussions, verdicts=verdicts),
         "instruments/reliability": reliability(rewards.discussions),
     }
-
-
-class Stopwatch:
-    """Measures the phases of a step, in seconds."""
-
-    def __init__(self) -> None:
-        self._start = self._last = time.monotonic()
-        self._times: dict[str, float] = {}
-
-    def lap(self, name: str) -> None:
-        """End the phase ``name``, or a part of it; the next one begins."""
-        now = time.monotonic()
-        before = self._times.get(f"time/{name}", 0.0)
-        self._times[f"time/{name}"] = before + now - self._last
-        self._last = now
-
-    def times(self) -> dict[str, float]:
-        """Return the phases so far, and the total as ``time/step_s``."""
-        return {**self._times, "time/step_s": time.monotonic() - self._start}
 
 
 def rollout_metrics(rewarded: Sequence[RewardedDiscussion], *, num_agents: int) -> Metrics:
@@ -90,13 +64,13 @@ def rollout_metrics(rewarded: Sequence[RewardedDiscussion], *, num_agents: int) 
         for turn, reward in zip(item.discussion.turns, item.rewards, strict=True)
         if not turn.is_given
     ]
-    said = [turn for turn, _ in turns]
-    roles = list(dict.fromkeys(turn.role for turn in said))
+    said = [turn.generation for turn, _ in turns]
+    roles = list(dict.fromkeys(turn.role for turn, _ in turns))
     metrics: Metrics = {
         "interaction/overlong_prompts": sum(i.discussion.num_overlong_prompts for i in rewarded),
-        "interaction/spelt_marks": sum(turn.generation.spells_mark for turn in said),
-        "tokens/prompt": sum(len(turn.generation.prompt_token_ids) for turn in said),
-        "tokens/response": sum(len(turn.generation.response_token_ids) for turn in said),
+        "interaction/spelt_marks": sum(each.spells_mark for each in said),
+        "tokens/prompt": sum(len(each.prompt_token_ids) for each in said),
+        "tokens/response": sum(len(each.response_token_ids) for each in said),
     }
     outcomes = list(filter(None, (outcome_of(item.discussion) for item in rewarded)))
     if outcomes:
@@ -104,16 +78,17 @@ def rollout_metrics(rewarded: Sequence[RewardedDiscussion], *, num_agents: int) 
         metrics["program/rewritten"] = sum(outcome.num_rewritten for outcome in outcomes)
         metrics["program/concurrent"] = sum(outcome.num_concurrent for outcome in outcomes)
     for role in roles:
-        its = [turn for turn in said if turn.role == role]
+        its = [turn.generation for turn, _ in turns if turn.role == role]
         metrics[f"truncated_rate/{role}"] = _truncated_rate(its)
         metrics[f"response_length/{role}"] = _mean_length(its)
     speakers = {"": turns}
     for agent in range(num_agents):
         speakers[f"agent_{agent}/"] = [(t, reward) for t, reward in turns if t.agent_index == agent]
     for prefix, spoken in speakers.items():
-        said = [turn for turn, _ in spoken]
+        said = [turn.generation for turn, _ in spoken]
         for role in roles:
-            metrics[f"{prefix}reward/{role}"] = _mean_reward(spoken, role)
+            paid = [r for turn, r in spoken if turn.role == role and r is not None]
+            metrics[f"{prefix}reward/{role}"] = _mean(paid)
         metrics[f"{prefix or 'interaction/'}truncated_rate"] = _truncated_rate(said)
         metrics[f"{prefix}response_length"] = _mean_length(said)
         metrics |= _thinking_metrics(prefix, said)
@@ -154,13 +129,6 @@ def accuracies(prefix: str, judged: Sequence[tuple[Domain, Verdict]]) -> Metrics
         if there:
             metrics[f"{prefix}/accuracy/{domain}"] = _share(there, "correct")
     return metrics
-
-
-def judged_solutions(
-    discussions: Iterable[Discussion], verdicts: Verdicts
-) -> list[tuple[Domain, Verdict]]:
-    domains = {d.discussion_id: d.question.domain for d in discussions}
-    return [(domains[discussion_id], v) for (discussion_id, _), v in verdicts.items()]
 
 
 def step_lines(step: int, num_steps: int, metrics: Mapping[str, float | None]) -> Iterator[str]:
@@ -229,29 +197,23 @@ def _share(verdicts: Sequence[str], wanted: str) -> float | None:
     return _mean([float(verdict == wanted) for verdict in verdicts])
 
 
-def _mean_reward(turns: Iterable[tuple[Turn, float | None]], role: str) -> float | None:
-    return _mean([r for turn, r in turns if turn.role == role and r is not None])
-
-
-def _thinking_metrics(prefix: str, turns: Iterable[Turn]) -> Metrics:
+def _thinking_metrics(prefix: str, said: Iterable[Generation]) -> Metrics:
     lengths = [
-        (thinking, len(turn.generation.response_token_ids), turn.generation.finish_reason)
-        for turn in turns
-        if (thinking := turn.generation.num_thinking_tokens) is not None
+        (num, num == len(each.response_token_ids) and each.finish_reason == "length")
+        for each in said
+        if (num := each.num_thinking_tokens) is not None
     ]
     if not lengths:
         return {}
     return {
-        f"{prefix}thinking_length": fmean(thinking for thinking, _, _ in lengths),
-        f"{prefix}thinking_truncated_rate": fmean(
-            thinking == whole and ended == "length" for thinking, whole, ended in lengths
-        ),
+        f"{prefix}thinking_length": fmean(num for num, _ in lengths),
+        f"{prefix}thinking_truncated_rate": fmean(is_cut for _, is_cut in lengths),
     }
 
 
-def _mean_length(turns: Iterable[Turn]) -> float | None:
-    return _mean([len(turn.generation.response_token_ids) for turn in turns])
+def _mean_length(said: Iterable[Generation]) -> float | None:
+    return _mean([len(each.response_token_ids) for each in said])
 
 
-def _truncated_rate(turns: Iterable[Turn]) -> float | None:
-    return _mean([float(turn.generation.finish_reason == "length") for turn in turns])
+def _truncated_rate(said: Iterable[Generation]) -> float | None:
+    return _mean([float(each.finish_reason == "length") for each in said])

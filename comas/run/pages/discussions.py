@@ -1,16 +1,21 @@
-"""The discussions of a run as threads of the page."""
+"""The discussions of a run as threads of the page, and their prompts and responses by token."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
+from comas.config.schema import Config
 from comas.reward_formulation.judgment_reward import parse_judgment
 from comas.reward_formulation.self_rewarding import parse_rating
 from comas.run.checkpoints import steps_in
 from comas.run.metrics.reward_effectiveness import PREDICTS_CORRECT
-from comas.run.pages.page import PageTurn, Thread
+from comas.run.pages.page import Details, PageTurn, Thread
+from comas.run.records import DISCUSSIONS, TOKENS, Record, read_tokens
+from comas.run.seals import read_inputs
 from comas.utils.files import read_lines
+from comas.utils.model_folder import folder_of
 from comas.verification.science import RELATIVE_TOLERANCE, is_exact
 
 APPROVALS, ACCUSATIONS = (3, "correct"), (1, "incorrect")
@@ -18,14 +23,10 @@ APPROVALS, ACCUSATIONS = (3, "correct"), (1, "incorrect")
 UNREADABLE = "unreadable"
 """Sign in place of a missing score."""
 
-DISCUSSIONS = "discussions"
 MAX_FEATURED = 5
 """Discussions in which rewards and verdicts disagree that a report shows."""
 NEAR = f"within {RELATIVE_TOLERANCE * 100:g} %"
 """Sign of a solution that is correct only within the tolerance for decimal numbers."""
-
-Record = Mapping[str, Any]
-"""A line of a file in ``discussions/``, or one of its turns."""
 
 
 def discussion_files(run: Path) -> dict[int, Path]:
@@ -146,3 +147,49 @@ def _signs(
         "special tokens": turn.get("spells_mark", False),
     }
     return tuple(sign for sign, holds in signs.items() if holds)
+
+
+# ---------------------------------------------------------------- prompts and tokens
+
+
+def read_details(
+    run: Path, config: Config, threads: Iterable[Thread], *, steps: Iterable[int] | None = None
+) -> dict[str, Details]:
+    """Return the prompts and tokens of ``threads`` by step, read from ``tokens/`` for ``steps``
+    (None: all), as far as the run wrote them.
+
+    Raises ValueError when an agent's tokenizer is gone.
+    """
+    records = read_tokens(run / TOKENS, steps=steps)
+    locations = read_inputs(run)
+    bases = [config.models[policy] for policy in config.policy_of_agent]
+
+    def tokenizer(agent: int) -> Any:
+        """Load the tokenizer of the saved agent, or else of its base model."""
+        saved = run / "models" / f"agent_{agent}"
+        base = locations.get(bases[agent], bases[agent])
+        return _load_tokenizer(saved if saved.is_dir() else folder_of(base))
+
+    @cache
+    def text_of(agent: int, token_id: int) -> str:
+        return str(tokenizer(agent).decode([token_id]))
+
+    chunks: dict[str, Details] = {}
+    for thread in threads:
+        for turn in thread.turns:
+            record = records.get((thread.id, turn.id), {})
+            if turn.agent is None or "response_token_ids" not in record:
+                continue
+            chunks.setdefault(thread.chunk, {}).setdefault(thread.id, {})[turn.id] = {
+                "prompt": tokenizer(turn.agent).decode(record["prompt_token_ids"]),
+                "tokens": [text_of(turn.agent, each) for each in record["response_token_ids"]],
+                **{name: record[name] for name in ("logprobs", "advantages") if name in record},
+            }
+    return chunks
+
+
+@cache
+def _load_tokenizer(folder: Path) -> Any:
+    from transformers import AutoTokenizer  # takes seconds
+
+    return AutoTokenizer.from_pretrained(folder)

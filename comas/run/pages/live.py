@@ -10,8 +10,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from comas.run.pages.details import read_details
-from comas.run.pages.discussions import discussion_files, read_threads
+from comas.run.pages.discussions import discussion_files, read_details, read_threads
 from comas.run.pages.page import Details, PageSource
 from comas.run.pages.run_report import (
     kept_config,
@@ -77,35 +76,28 @@ class LiveRun:
         return read_details(self._run, config, threads, steps=steps).get(str(step), {})
 
     def _live(self, rows: Sequence[Row]) -> dict[str, str]:
-        progress = end_of(self._run) or progress_in_words(
-            rows,
-            num_steps=noted_num_steps(self._run),
-            validate_every=kept_config(self._run).training.validate_every,
-            age_s=time.time() - (self._run / METRICS).stat().st_mtime,
-        )
-        return {"mark": mark_of(rows), "progress": progress}
+        return {"mark": mark_of(rows), "progress": end_of(self._run) or self._progress(rows)}
+
+    def _progress(self, rows: Sequence[Row]) -> str:
+        """Describe the position of the run and the time left.
+
+        Example: ``step 12 of 60, about 14 min left; step 12 ended 5 s ago``
+        """
+        if not rows:
+            return "no step yet: the engines are starting"
+        step, num_steps = rows[-1]["step"], noted_num_steps(self._run)
+        validate_every = kept_config(self._run).training.validate_every
+        left_s = seconds_left(rows, num_steps=num_steps, validate_every=validate_every)
+        total = "" if num_steps is None else f" of {num_steps}"
+        left = "" if left_s is None else f", about {duration(left_s)} left"
+        age_s = time.time() - (self._run / METRICS).stat().st_mtime
+        return f"step {step}{total}{left}; step {step} ended {duration(age_s)} ago"
 
 
 def mark_of(rows: Sequence[Row]) -> str:
     """Return the number of rows and a digest of the last, which shows whether the run went back."""
     last = json.dumps(rows[-1:], sort_keys=True).encode()
     return f"{len(rows)}-{hashlib.sha256(last).hexdigest()[:16]}"
-
-
-def progress_in_words(
-    rows: Sequence[Row], *, num_steps: int | None, validate_every: int, age_s: float
-) -> str:
-    """Describe the position of a live run and the time left.
-
-    Example: ``step 12 of 60, about 14 min left; step 12 ended 5 s ago``
-    """
-    if not rows:
-        return "no step yet: the engines are starting"
-    step = rows[-1]["step"]
-    total = "" if num_steps is None else f" of {num_steps}"
-    left_s = seconds_left(rows, num_steps=num_steps, validate_every=validate_every)
-    left = "" if left_s is None else f", about {duration(left_s)} left"
-    return f"step {step}{total}{left}; step {step} ended {duration(age_s)} ago"
 
 
 def seconds_left(

@@ -122,7 +122,10 @@ def write_page(path: Path, sources: Sequence[PageSource]) -> None:
 
 def page_text(sources: Sequence[PageSource]) -> str:
     data: dict[str, Any] = {
-        "page-data": [_without_details(source) for source in sources],
+        "page-data": [
+            {name: value for name, value in vars(source).items() if name != "details"}
+            for source in sources
+        ],
         "page-meanings": [[as_regex(each.pattern), each.tooltip] for each in meanings()],
     }
     packed = {element_id: _packed(value) for element_id, value in data.items()}
@@ -141,14 +144,7 @@ def _libraries() -> str:
     return _packed([Path(__file__).with_name(name).read_text() for name in LIBRARIES])
 
 
-def _without_details(source: PageSource) -> dict[str, Any]:
-    shown = {name: value for name, value in vars(source).items() if name != "details"}
-    for name in ("threads", "tables"):
-        shown[name] = [asdict(item) for item in shown[name]]
-    return shown
-
-
 def _packed(value: Any) -> str:
-    """Encode ``value`` as JSON, gzip and base64."""
-    content = json.dumps(value, ensure_ascii=False, allow_nan=False).encode()
+    """Encode ``value``, which may hold dataclasses, as JSON, gzip and base64."""
+    content = json.dumps(value, ensure_ascii=False, allow_nan=False, default=asdict).encode()
     return base64.b64encode(gzip.compress(content, mtime=0)).decode()

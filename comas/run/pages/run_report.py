@@ -7,18 +7,16 @@ from dataclasses import replace
 from functools import partial
 from math import sqrt
 from pathlib import Path
-from typing import Any
 
 from comas.config import changed_keys
 from comas.config.loading import read
 from comas.config.schema import Config
 from comas.run.checkpoints import step_name
 from comas.run.guards import lacking
-from comas.run.pages.details import NOT_WRITTEN, read_details
-from comas.run.pages.discussions import DISCUSSIONS, disagreements, discussion_files, read_threads
+from comas.run.pages import discussions
 from comas.run.pages.page import Details, PageSource, PageTable, write_page
 from comas.run.provenance import PACKAGES, commit_of, read_processes, version_of
-from comas.run.records import LOG, METRICS, VALIDATIONS, Row, read_rows, read_warnings
+from comas.run.records import DISCUSSIONS, METRICS, VALIDATIONS, Row, read_rows, read_warnings
 from comas.run.seals import CONFIG
 from comas.run.status import best_step, end_of
 from comas.utils.files import from_here, read_lines
@@ -52,8 +50,12 @@ def report_source(run: Path) -> PageSource:
         raise ValueError(
             f"{run} is not a run directory, as it has no metrics.jsonl. Try saves/latest"
         )
-    rows, config = rounded_rows(run), kept_config(run)
-    worth_a_look, metric = disagreements(run), config.training.keep_best
+    rows, config, base = rounded_rows(run), kept_config(run), read(Config, BASE, [])[0]
+    changes = [(name, *values) for name, values in changed_keys(base, config).items()]
+    settings = PageTable(
+        f"Settings that differ from {BASE}", ("key", str(BASE), "this run"), changes
+    )
+    worth_a_look, metric = discussions.disagreements(run), config.training.keep_best
     result = result_in_words(rows, num_questions=partial(num_questions, run))
     if metric is not None and (best := best_step(rows, metric)) is not None:
         result += f" {metric} was best after step {best}."
@@ -64,7 +66,7 @@ def report_source(run: Path) -> PageSource:
         rows=rows,
         result=result,
         notes=notes_on(run, rows),
-        tables=[settings_table(config), versions_table(run)],
+        tables=[settings, versions_table(run)],
         featured=[thread.id for thread in worth_a_look],
         without_details=f"{start_of('view')} writes a page with them",
     )
@@ -74,22 +76,20 @@ def run_source(
     run: Path, *, steps: Container[int] | None = None, with_details: bool = True
 ) -> PageSource:
     """Return the report of a run and the discussions of ``steps`` (None: all), with prompts and
-    tokens if ``with_details``.
-
-    Raises ValueError when ``run`` is no run's folder, or holds none of ``steps``.
-    """
+    tokens if ``with_details``. Raises ValueError when ``run`` is no run's folder, or holds none of
+    ``steps``."""
     report = report_source(run)
-    files = discussion_files(run)
+    files = discussions.discussion_files(run)
     wanted = [step for step in files if steps is None or step in steps]
     if steps is not None and files and not wanted:
         raise ValueError(f"{run} holds none of these steps; it has {min(files)} to {max(files)}")
-    threads = [thread for step in wanted for thread in read_threads(step, files[step])]
+    threads = [thread for step in wanted for thread in discussions.read_threads(step, files[step])]
     known = {thread.id for thread in threads}
     threads += [thread for thread in report.threads if thread.id not in known]
     details: Mapping[str, Details] = {}
-    why = NOT_WRITTEN
+    why = "the run's folder has no tokens/"
     try:
-        details = read_details(run, kept_config(run), threads) if with_details else {}
+        details = discussions.read_details(run, kept_config(run), threads) if with_details else {}
     except ValueError as error:  # a run that was copied elsewhere before it saved its models
         why = f"their tokenizer is not found ({error})"
         log.warning("the page has no prompts and tokens: %s", why)
@@ -106,12 +106,10 @@ def notes_on(run: Path, rows: Sequence[Row]) -> list[str]:
     from, and its other warnings."""
     end = end_of(run) or ""
     stopped = f"The run {end}" if end.startswith("stopped") else ""
-    return [*filter(None, [stopped, lacking(rows)]), *read_warnings(run / LOG)]
+    return [*filter(None, [stopped, lacking(rows)]), *read_warnings(run)]
 
 
-def result_in_words(
-    rows: Sequence[Row], *, num_questions: Callable[[str, int], int] = lambda metric, step: 0
-) -> str:
+def result_in_words(rows: Sequence[Row], *, num_questions: Callable[[str, int], int]) -> str:
     """Return the result of a run in a sentence; empty if nothing was measured twice.
     ``num_questions(metric, step)`` is how many questions a value is based on (0: unknown).
 
@@ -177,28 +175,20 @@ def rounded_rows(run: Path) -> list[Row]:
     ]
 
 
-def settings_table(config: Config) -> PageTable:
-    """Return the settings that differ from the paper's run."""
-    base = read(Config, BASE, [])[0]
-    changes = [(name, *values) for name, values in changed_keys(base, config).items()]
-    return PageTable(f"Settings that differ from {BASE}", ("key", str(BASE), "this run"), changes)
-
-
 def versions_table(run: Path) -> PageTable:
     """Return the versions, a column per process that worked on the run."""
-    described = [_described(process) for process in read_processes(run)]
+    described = [
+        {
+            "started": process["started"],
+            "command": " ".join(process["command"][1:]),
+            "commit": commit_of(process),
+            "Python": process["python"],
+            "CPU": f"{process['cpu']}, {process['cpu_cores']} cores",
+            "GPUs": ", ".join(process["gpus"]) or "none",
+            **{name: version_of(name, process["packages"]) for name in PACKAGES},
+        }
+        for process in read_processes(run)
+    ]
     header = ("", *(f"process {number}" for number in range(1, len(described) + 1)))
     rows = [(name, *(of[name] for of in described)) for name in described[0]]
     return PageTable("Versions", header, rows)
-
-
-def _described(process: Mapping[str, Any]) -> dict[str, str]:
-    return {
-        "started": process["started"],
-        "command": " ".join(process["command"][1:]),
-        "commit": commit_of(process),
-        "Python": process["python"],
-        "CPU": f"{process['cpu']}, {process['cpu_cores']} cores",
-        "GPUs": ", ".join(process["gpus"]) or "none",
-        **{name: version_of(name, process["packages"]) for name in PACKAGES},
-    }

@@ -74,22 +74,19 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         path, _, query = self.path.partition("?")
+        key, _, name = path.removeprefix("/").partition("/")
         host = self.headers.get("Host", "").partition(":")[0]
-        asked = [name for name in ANSWERS if self._is(path, name)]
-        if host not in HOSTS or not asked:
+        is_known = hmac.compare_digest(key.encode(), self.server.key.encode())
+        if host not in HOSTS or not is_known or name not in ANSWERS:
             self._answer(HTTPStatus.NOT_FOUND, "text/plain", "not found")
             return
         try:
-            kind, text = self.server.answer(asked[0], parse_qs(query))
+            kind, text = self.server.answer(name, parse_qs(query))
         except (OSError, ValueError) as error:  # a resume may move files away meanwhile
             log.warning("%s", error)
             self._answer(HTTPStatus.SERVICE_UNAVAILABLE, "text/plain", "try again")
             return
         self._answer(HTTPStatus.OK, kind, text)
-
-    def _is(self, path: str, name: str) -> bool:
-        """Return True if ``path`` is that of ``name``, compared in constant time."""
-        return hmac.compare_digest(path.encode(), f"/{self.server.key}/{name}".encode())
 
     def _answer(self, status: HTTPStatus, kind: str, text: str) -> None:
         content = text.encode()
