@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import scripted_agents
+from builders import discussion, turn
 from config_errors import only_error
 from scripted_agents import KilledAgents, ScriptedAgents
 from small_runs import QUICKSTART, record, write_records
@@ -16,6 +17,7 @@ from tables import cases
 
 from comas import __main__ as command
 from comas.config.errors import ConfigError
+from comas.interaction.held import Asked, HeldDiscussion, Outcome, outcome_of
 from comas.preflight.configuration import load_config
 from comas.reproduction.results import read_result
 from comas.run import bookkeeping
@@ -23,7 +25,7 @@ from comas.run.batches import Batches
 from comas.run.pages.run_report import report_source
 from comas.run.records import read_rows
 from comas.run.status import BEST, trained_steps
-from comas.types import Discussion, Request, Rewards
+from comas.types import Discussion, Request, RewardedDiscussion, Rewards
 from comas.verification.solutions import Verdicts
 
 ACCURACY = "validation/accuracy"
@@ -206,6 +208,26 @@ def test_what_a_checkpoint_held_is_trained_on_before_anything_is_sampled(tmp_pat
     second = Loop(lead, checkpoint=(2, tmp_path))
     assert found + [second.step(step) for step in (3, 4, 5)] == expected
     assert first.told + second.told == whole.told
+
+
+def test_a_checkpoint_holds_how_a_program_held_a_discussion(tmp_path):
+    asked = Asked([{"role": "user", "content": "?"}], None, ["python"])
+    outcome = Outcome("r0.s0", rewards={"r0.s0": 1.0}, asked={"r0.s0": asked})
+    held = HeldDiscussion(**vars(discussion(turn("r0.s0"), turn("r0.s1"))), outcome=outcome)
+    rewards = Rewards([RewardedDiscussion(each, ()) for each in (held, discussion())])
+
+    def batches(checkpoint: tuple[int, Path] | None = None) -> Batches:
+        return Batches(
+            lambda step: (rewards, dict), verdicts_of, lead=1, num_steps=2, checkpoint=checkpoint
+        )
+
+    begun = batches()
+    begun.take(1)
+    begun.sample_ahead(1)
+    begun.save(tmp_path)
+    found = batches((1, tmp_path)).take(2).rewards.discussions
+    assert [outcome_of(item.discussion) for item in found] == [outcome, None]
+    assert [each.turn_id for each in found[0].discussion.solutions()] == ["r0.s0"]
 
 
 AHEAD_OF = ("training.max_staleness=1", "algorithm.rollout_correction=tis")

@@ -24,7 +24,8 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from comas.types import Discussion, Rewards
+from comas.interaction.held import HeldDiscussion
+from comas.types import Discussion, RewardedDiscussion, Rewards
 from comas.utils.files import read_json, write_text
 from comas.verification.solutions import Verdicts
 
@@ -35,28 +36,41 @@ WaitForVerdicts = Callable[[], Verdicts]
 
 
 @dataclass(frozen=True)
-class _Saved:
-    """The part of a batch that a checkpoint holds."""
+class Batch:
+    """The rewarded discussions of a step, and the verdicts to come."""
 
     step: int
     sampled_after: int
     """The last step whose update was in the weights that sampled it."""
     rewards: Rewards
-
-
-_SAVED = TypeAdapter(list[_Saved])
-
-
-@dataclass(frozen=True)
-class Batch(_Saved):
-    """The rewarded discussions of a step, and the verdicts to come."""
-
     wait_for_verdicts: WaitForVerdicts
 
     @property
     def staleness(self) -> int:
         """Number of updates that the weights which sampled it were behind."""
         return self.step - 1 - self.sampled_after
+
+
+@dataclass(frozen=True)
+class _SavedDiscussion(RewardedDiscussion):
+    discussion: HeldDiscussion | Discussion  # of the former, also how its program ended
+
+
+@dataclass(frozen=True)
+class _SavedRewards(Rewards):
+    discussions: list[_SavedDiscussion]  # type: ignore[assignment]
+
+
+@dataclass(frozen=True)
+class _Saved:
+    """The part of a batch that a checkpoint holds."""
+
+    step: int
+    sampled_after: int
+    rewards: _SavedRewards
+
+
+_SAVED = TypeAdapter(list[_Saved])
 
 
 class Batches:
@@ -80,7 +94,7 @@ class Batches:
         self._sample = sample
         self._lead = lead
         self._num_steps = num_steps
-        self._waiting: deque[Batch] = deque()
+        self._waiting = deque[Batch]()
         self._last, folder = checkpoint or (0, None)
         if folder is not None and (folder / AHEAD).exists():
             for saved in read_json(folder / AHEAD, _SAVED, remedy="Resume an earlier one"):
@@ -101,9 +115,11 @@ class Batches:
     def save(self, folder: Path) -> None:
         """Write the waiting batches into a checkpoint."""
         if self._waiting:
-            waiting = [_Saved(b.step, b.sampled_after, b.rewards) for b in self._waiting]
-            text = json.dumps([asdict(saved) for saved in waiting], default=_in_json)
-            write_text(folder / AHEAD, text)
+            waiting = [
+                {"step": b.step, "sampled_after": b.sampled_after, "rewards": asdict(b.rewards)}
+                for b in self._waiting
+            ]
+            write_text(folder / AHEAD, json.dumps(waiting, default=_in_json))
 
     def _sample_up_to(self, last: int, *, done: int) -> None:
         while self._last < last:
