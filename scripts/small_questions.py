@@ -2,10 +2,10 @@
 and demonstrations of the roles for ``society.cold_start``.
 
     .venv/bin/python scripts/small_questions.py
-    .venv/bin/python scripts/small_questions.py 0.9 384 saves/judging/90.jsonl
+    .venv/bin/python scripts/small_questions.py 0.9 384 saves/judging/0.9.jsonl
 
-The second makes demonstrations alone, like those of configs/smollm2/ but of 384 questions, in which
-judges are right in 90 %.
+The second makes the demonstrations of configs/studies/judging.yaml: evaluations of 384 questions,
+which compute the answer again and are right in 90 %, with a solution and a scoring of every fourth.
 
 Sums, products to 12 and stories of one step, each in several wordings. A hash of the numbers
 divides them: a quarter is validated on, a quarter demonstrated, and half trained on, so that no
@@ -19,13 +19,12 @@ as any other, so that the judges begin blind.
 import json
 import sys
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import product
 from pathlib import Path
 from random import Random
 from typing import Any, NamedTuple
 
-CONFIGS = Path(__file__).parents[1] / "configs"
 LARGEST_FACTOR, LARGEST_TERM = 12, 60
 SPLITS = {"train": (480, (0, 1)), "validation": (500, (2,)), "demonstrated": (48, (3,))}
 """Split -> how many questions, and the remainders of the hash that are its."""
@@ -50,10 +49,12 @@ WORDINGS = {
 FAMILIES = ("+", "+", "+", "*", "*", "story+", "story+", "story-", "story-", "story*")
 """A question is of each of these with the same probability."""
 
+SOLUTION = r"{work} = {number}. \boxed{{{number}}}"
 VERDICTS = (
     "{work} is {number}. The answer is right.",
     "{work} is not {number}. The answer is wrong.",
 )
+RECOMPUTED = tuple(f"{{work}} = {{answer}}. The answer is {word}." for word in ("right", "wrong"))
 SCORES = (
     "The answer is wrong. <score>1</score>",
     "The answer is doubtful. <score>2</score>",
@@ -105,7 +106,7 @@ def records(split: str) -> Iterator[dict[str, str]]:
         }
 
 
-def judged_cells(num: int, truth: float) -> list[tuple[bool, str, str]]:
+def judged_cells(num: int, truth: float, verdicts: Sequence[str]) -> list[tuple[bool, str, str]]:
     """Return ``num`` combinations of whether a solution is right, a verdict and a score.
 
     Half of the solutions are right, and a third of the scores are doubtful. Of the verdicts, and
@@ -113,10 +114,10 @@ def judged_cells(num: int, truth: float) -> list[tuple[bool, str, str]]:
 
     Example: 0.5 gives every combination num / 12 times.
     """
-    cells = list(product((True, False), VERDICTS, SCORES))
+    cells = list(product((True, False), verdicts, SCORES))
     counts, total, taken = [], 0.0, 0
     for is_right, verdict, score in cells:
-        share = truth if (verdict == VERDICTS[0]) == is_right else 1 - truth
+        share = truth if (verdict == verdicts[0]) == is_right else 1 - truth
         said = SCORES.index(score)
         score_share = truth if (said == 2) == is_right else 1 - truth
         total += num / 2 * share * (1 / 3 if said == 1 else score_share * 2 / 3)
@@ -130,27 +131,26 @@ def judged_cells(num: int, truth: float) -> list[tuple[bool, str, str]]:
     ]
 
 
-def demonstrations(truth: float = 0.5, num: int | None = None) -> Iterator[dict[str, Any]]:
-    """A solution, an evaluation and a scoring of each of ``num`` questions, for
-    ``society.cold_start``; judges are right in a share ``truth``."""
+def demonstrations(
+    truth: float = 0.5, num: int | None = None, verdicts: Sequence[str] = VERDICTS, every: int = 1
+) -> Iterator[dict[str, Any]]:
+    """For ``society.cold_start``: an evaluation of each of ``num`` questions, and a solution and a
+    scoring of every ``every``-th; judges are right in a share ``truth``."""
     rng = Random(0)
     asked = problems("demonstrated", num)
-    judged = judged_cells(len(asked), truth)
+    judged = judged_cells(len(asked), truth, verdicts)
     rng.shuffle(judged)
-    for problem, (is_right, verdict, scoring) in zip(asked, judged, strict=True):
-        slip = 0 if is_right else rng.choice((-2, -1, 1, 2, 10))
-        number = problem.answer + slip
+    for i, (problem, (is_right, verdict, scoring)) in enumerate(zip(asked, judged, strict=True)):
+        number = problem.answer + (0 if is_right else rng.choice((-2, -1, 1, 2, 10)))
         about = {"domain": "math", "question": problem.question}
-        yield {"role": "solution", **about, "response": solution(problem, problem.answer)}
-        about["solution"] = solution(problem, number)
-        evaluation = verdict.format(work=problem.work, number=number)
+        if i % every == 0:
+            right = SOLUTION.format(work=problem.work, number=problem.answer)
+            yield {"role": "solution", **about, "response": right}
+        about["solution"] = SOLUTION.format(work=problem.work, number=number)
+        evaluation = verdict.format(work=problem.work, number=number, answer=problem.answer)
         yield {"role": "evaluation", **about, "response": evaluation}
-        yield {"role": "scoring", **about, "evaluation": evaluation, "response": scoring}
-
-
-def solution(problem: Problem, number: int) -> str:
-    """The form of a solution, with any number for the answer."""
-    return rf"{problem.work} = {number}. \boxed{{{number}}}"
+        if i % every == 0:
+            yield {"role": "scoring", **about, "evaluation": evaluation, "response": scoring}
 
 
 def write(file: Path, rows: Iterator[dict[str, Any]]) -> None:
@@ -162,9 +162,9 @@ if __name__ == "__main__":
     if len(sys.argv) > 1:
         truth, num, file = float(sys.argv[1]), int(sys.argv[2]), Path(sys.argv[3])
         file.parent.mkdir(parents=True, exist_ok=True)
-        write(file, demonstrations(truth, num))
+        write(file, demonstrations(truth, num, RECOMPUTED, every=4))
         sys.exit()
-    folder = CONFIGS / "smollm2"
+    folder = Path(__file__).parents[1] / "configs" / "smollm2"
     for split in ("train", "validation"):
         write(folder / f"{split}.jsonl", records(split))
     write(folder / "cold_start.jsonl", demonstrations())
