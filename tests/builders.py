@@ -2,12 +2,15 @@
 
 import faulthandler
 import re
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+import torch
+
 from comas.config.schema import Interaction
 from comas.interaction.schedules import run_discussions
+from comas.policy_optimization.advantages import compute_advantages
+from comas.policy_optimization.batching import response_mask
 from comas.types import (
     ROLE_LETTERS,
     ROLES,
@@ -26,9 +29,7 @@ QUESTION = Question("q", "math", "?")
 _ROLES = {letter: role for role, letter in ROLE_LETTERS.items()} | {"f": "refinement"}
 
 
-def generation(
-    text: str = "", *, num_tokens: int = 1, finish_reason: FinishReason = "stop"
-) -> Generation:
+def generation(text="", *, num_tokens=1, finish_reason: FinishReason = "stop") -> Generation:
     """A response of ``num_tokens`` tokens to a prompt of one."""
     logprobs = (-1.0,) * num_tokens
     return Generation((1,), (2,) * num_tokens, text, logprobs, finish_reason, policy_version=0)
@@ -55,11 +56,16 @@ def sample(**fields: object) -> TrainingSample:
     return replace(solution, **fields)  # type: ignore[arg-type]
 
 
-def request(
-    prompt: str = "", *, agent: int = 0, turn_id: str = "r0.s0", seed: int = 0, **more: Any
-) -> Request:
+def request(prompt="", *, agent=0, turn_id="r0.s0", seed=0, **more: Any) -> Request:
     """A request to agent 0."""
     return Request(agent, prompt, ("d", turn_id), "solution", seed, **more)
+
+
+def advantages_of(samples: list[TrainingSample], algorithm: Any) -> torch.Tensor:
+    """The advantages of a policy that is still its reference."""
+    mask = response_mask(samples)
+    ratios = torch.zeros(mask.shape)
+    return compute_advantages(samples, mask=mask, log_ratios=ratios, algorithm=algorithm, memory={})
 
 
 async def speak(request: Request) -> Generation:
@@ -69,24 +75,11 @@ async def speak(request: Request) -> Generation:
     return generation(f"{said}. {closing}", num_tokens=3)
 
 
-def discuss(
-    questions: Sequence[Question],
-    generate: Generate = speak,
-    *,
-    num_agents: int = 4,
-    seed: int = 0,
-    **rules: object,
-) -> list[Discussion]:
+def discuss(questions, generate: Generate = speak, *, num_agents=4, seed=0, **rules):
     """The discussions of one step under ``rules``; ends this process if they hang."""
-    faulthandler.dump_traceback_later(60, exit=True)
+    faulthandler.dump_traceback_later(600, exit=True)
     try:
-        return run_discussions(
-            questions,
-            generate=generate,
-            num_agents=num_agents,
-            rules=Interaction(**rules),  # type: ignore[arg-type]
-            seed=seed,
-            step=1,
-        )
+        settings = {"num_agents": num_agents, "rules": Interaction(**rules), "seed": seed}
+        return run_discussions(questions, generate=generate, step=1, **settings)
     finally:
         faulthandler.cancel_dump_traceback_later()

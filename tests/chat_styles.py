@@ -1,10 +1,10 @@
 """Small tokenizers with chat templates in the styles of model families."""
 
-# ruff: noqa: RUF001, RUF002 - marks of DeepSeek have wide letters
+# ruff: noqa: RUF002 - marks of DeepSeek have wide letters
 
 import json
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from tables import case_file
 from tokenizers import (
@@ -25,7 +25,8 @@ CORPUS = [
     "USER: what? ASSISTANT: that. User: what? Assistant: that. <think> </think> <score>3</score>",
 ] * 9
 
-CHATML, QWEN_3, LLAMA_3, LLAMA_2, GEMMA, DEEPSEEK, VICUNA = case_file("chat_styles").values()
+TEMPLATES = case_file("chat_styles")["TEMPLATES"]
+CHATML = TEMPLATES["CHATML"]
 
 
 def byte_level(normalizer: normalizers.Normalizer | None = None) -> Tokenizer:
@@ -100,17 +101,17 @@ class Style:
 
     template: str
     vocabulary: Callable[[], Tokenizer]
-    special: tuple[str, ...]
-    added: tuple[str, ...] = ()
+    special: list[str]
+    added: Sequence[str] = ()
     """Tokens that are not special."""
-    written: tuple[str, ...] = ()
+    written: Sequence[str] = ()
     """Marks that are no special tokens."""
     has_system: bool = True
 
     @property
-    def marks(self) -> tuple[str, ...]:
+    def marks(self) -> list[str]:
         """What tells turns apart."""
-        return self.special + self.written
+        return [*self.special, *self.written]
 
     def tokenizer(self) -> PreTrainedTokenizerFast:
         """Made anew, as it may learn tokens."""
@@ -123,30 +124,7 @@ class Style:
         return tokenizer
 
 
-_GEMMA = Style(GEMMA, metaspace, ("<bos>", "<start_of_turn>", "<end_of_turn>"), has_system=False)
 STYLES = {
-    "qwen": Style(
-        CHATML, qwen, ("<|im_start|>", "<|im_end|>"), ("<think>", "</think>", "<tool_call>")
-    ),
-    "qwen 3": Style(QWEN_3, qwen, ("<|im_start|>", "<|im_end|>"), ("<think>", "</think>")),
-    "special marks": Style(QWEN_3, qwen, ("<|im_start|>", "<|im_end|>", "[THINK]", "[/THINK]")),
-    "nfkc": Style(CHATML, wide_letters, ("<|im_start|>", "<|im_end|>")),
-    "llama 3": Style(
-        LLAMA_3,
-        byte_level,
-        ("<|begin_of_text|>", "<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>"),
-    ),
-    "llama 2": Style(LLAMA_2, prepended, ("<s>", "</s>"), written=("[INST]", "[/INST]", "<<SYS>>")),
-    "gemma": _GEMMA,
-    "gemma, as text": replace(
-        _GEMMA, special=("<bos>",), written=("<start_of_turn>", "<end_of_turn>")
-    ),
-    "deepseek": Style(
-        DEEPSEEK,
-        byte_level,
-        ("<｜begin▁of▁sentence｜>", "<｜end▁of▁sentence｜>"),
-        added=("<｜User｜>", "<｜Assistant｜>", "<think>"),
-        written=("<｜User｜>", "<｜Assistant｜>"),
-    ),
-    "vicuna": Style(VICUNA, metaspace, ("<s>", "</s>"), written=("USER:", "ASSISTANT:")),
+    name: Style(TEMPLATES[style.pop("template")], globals()[style.pop("vocabulary")], **style)
+    for name, style in case_file("chat_styles")["STYLES"].items()
 }

@@ -89,9 +89,8 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
     """Replace half surrogate pairs, which some tests log on purpose and workers cannot send."""
     report = yield
-    report.sections = [
-        (name, text.encode(errors="replace").decode()) for name, text in report.sections
-    ]
+    told = ((name, text.encode(errors="replace")) for name, text in report.sections)
+    report.sections = [(name, text.decode()) for name, text in told]
     return report
 
 

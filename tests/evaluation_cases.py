@@ -1,6 +1,5 @@
 """Graded results on disk, from verdicts written as letters; and tables read back."""
 
-from collections.abc import Sequence
 from pathlib import Path
 
 from evaluation.grading import tally
@@ -10,14 +9,14 @@ VERDICTS = {"c": "correct", "w": "wrong", "u": "unanswered", "f": "failed", "-":
 
 
 def evaluation(
-    by_seed: Sequence[str],
+    by_seed,
     *,
-    published: Sequence[str] | None = None,
-    name: str = "gsm8k",
-    setup: str = "vanilla",
-    cost: Cost | None = None,
-    num_failures: int = 0,
-    questions: str = "q",
+    published=(),
+    name="gsm8k",
+    setup="vanilla",
+    cost=None,
+    num_failures=0,
+    questions="q",
 ) -> Evaluation:
     """``["cw-", "ccw"]``: three tasks under two seeds; task 2 has no answer under seed 0.
 

@@ -6,8 +6,6 @@ what it does is an expected row of a degraded mode (comas/verification/sandbox/)
 right for some argument, the attack has worked: so CHECKER passing means harm.
 """
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 from pathlib import Path

@@ -156,9 +156,8 @@ def main(types: list[str]) -> int:
     if types == TYPES.split():
         REPORT.write_text(text)
     print(text)
-    return int(
-        max(row.get(key, 0.0) for row in rows.values() for key in ("before", "after")) > LIMIT
-    )
+    found = [row.get(key, 0.0) for row in rows.values() for key in ("before", "after")]
+    return int(max(found) > LIMIT)
 
 
 if __name__ == "__main__":

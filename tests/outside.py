@@ -9,6 +9,7 @@ import select
 import shutil
 import signal
 import socket
+import subprocess
 import tempfile
 import termios
 from collections.abc import Callable, Iterator
@@ -20,7 +21,6 @@ import psutil
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _libc.shmat.restype = ctypes.c_void_p
-_PR_SET_PDEATHSIG, _PR_SET_DUMPABLE = 1, 4
 _IPC_PRIVATE, _IPC_RMID, _IPC_STAT, _SEGMENT_BYTES = 0, 0, 2, 4096
 _STATE_BYTES = 256
 """More than the kernel says of a message queue or of semaphores."""
@@ -42,8 +42,10 @@ class Outside:
         os.chmod(self._empty, 0o777)
         for path in (self._file, self._folder, self._empty):
             os.chown(path, user, -1)
-        self._process = _start_process(user)
-        stack.callback(_end_process, self._process)
+        process = _start_process(user)
+        stack.callback(process.wait)
+        stack.callback(process.kill)
+        self._process = process.pid
         self._listeners = [
             stack.enter_context(_listener(socket.AF_UNIX, socket.SOCK_DGRAM, f"{self._folder}/d")),
             stack.enter_context(_listener(socket.AF_UNIX, socket.SOCK_STREAM, f"{self._folder}/s")),
@@ -129,28 +131,15 @@ def outside(user: int) -> Iterator[Outside]:
         yield Outside(stack, user)
 
 
-def _start_process(user: int) -> int:
-    process = os.fork()
-    if process:
-        return process
-    try:
-        signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
-        os.setsid()
-        if os.geteuid() == 0:
-            os.setgroups([])
-            os.setresgid(user, user, user)
-            os.setresuid(user, user, user)
-        _libc.prctl(_PR_SET_DUMPABLE, 1, 0, 0, 0)
-        _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-        signal.sigwait([signal.SIGTERM])
-    finally:
-        os._exit(0)
-
-
-def _end_process(process: int) -> None:
-    with suppress(ProcessLookupError):
-        os.kill(process, signal.SIGKILL)
-    os.waitpid(process, 0)
+def _start_process(user: int) -> subprocess.Popen[bytes]:
+    """A process that blocks all signals, so that those sent to it stay pending."""
+    root = {"user": user, "group": user, "extra_groups": []} if os.geteuid() == 0 else {}
+    return subprocess.Popen(
+        ["sleep", "600"],
+        start_new_session=True,
+        preexec_fn=lambda: signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals()),
+        **root,
+    )
 
 
 @contextmanager

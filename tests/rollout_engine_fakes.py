@@ -27,7 +27,7 @@ from vllm.model_executor.layers.quantization.base_config import QuantizeMethodBa
 from comas.config.schema import Rollout
 from comas.engines.allocator import EXPANDABLE, VARIABLES
 from comas.engines.cluster.actors import UpdateCalls
-from comas.engines.rollout import vllm_options, weight_transfer
+from comas.engines.rollout import weight_transfer
 from comas.engines.rollout.cpu.shared_weights import send_in_memory
 from comas.engines.rollout.cpu.weights import check_layers
 from comas.engines.rollout.engine import RolloutEngine
@@ -35,7 +35,6 @@ from comas.engines.rollout.vllm_options import (
     Device,
     WeightTransfer,
     engine_arguments,
-    engine_environment,
 )
 from comas.engines.rollout.weight_transfer import (
     PolicyWeights,
@@ -113,24 +112,22 @@ def test_each_agent_is_asked_at_its_temperature_for_a_response_of_its_length():
     assert [(p.temperature, p.max_tokens) for p in params] == [(1.0, 200), (0.5, 30), (0.0, 30)]
 
 
-@cases(
-    "thought, finish_reason", ("", "stop"), ("", "length"), ("<think></tool_call></think>", "stop")
-)
-def test_a_response_ends_with_its_first_call_whatever_is_made_up_after_it(thought, finish_reason):
+@cases("thought, ended", ("", "stop"), ("", "length"), ("<think></tool_call></think>", "stop"))
+def test_a_response_ends_with_its_first_call_whatever_is_made_up_after_it(thought, ended):
     engine = IdleEngine()
     engine._chats.thinking = ThinkingMarks("<think>", "</think>")
     call = 'So <tool_call>{"name": "f", "arguments": {"x": "</tool_call>"}}</tool_call>'
     said = rf"{thought}{call} gives 4. So \boxed{{4}}<tool_call></tool_call>"
     engine.ask()
-    assert engine.say(said, finish_reason).response_text == said.removeprefix(thought)
+    assert engine.say(said, ended).response_text == said.removeprefix(thought)
     engine.ask(chat=Chat(QUESTION, tools=[{"function": {"name": "f"}}]))
-    cut = engine.say(said, finish_reason)
+    cut = engine.say(said, ended)
     assert (cut.response_text, cut.finish_reason) == (call, "stop")
     assert TOKENIZER.decode(list(cut.response_token_ids)) == thought + call
     assert len(cut.rollout_logprobs) == len(thought + call)
     assert cut.num_thinking_tokens == len(thought)
     engine.ask(chat=Chat(QUESTION, tools=[{"function": {"name": "f"}}]))
-    assert engine.say(f"{call}\n", finish_reason).finish_reason == finish_reason  # nothing follows
+    assert engine.say(f"{call}\n", ended).finish_reason == ended  # nothing follows
 
 
 def arguments_of(transfer: WeightTransfer, **changes: int) -> dict[str, Any]:
@@ -170,13 +167,6 @@ def test_a_sharded_engine_starts_a_worker_for_each_gpu_and_divides_the_cache_of_
         }
         assert EngineArgs(**sharded).tensor_parallel_size == 2
     assert arguments_of("shared_memory", tensor_parallel=2)["kv_cache_memory_bytes"] == 32 << 20
-
-
-@pytest.mark.parametrize(("spec", "setting"), [(None, "0"), (object(), None)])
-def test_engines_on_gpus_sample_without_flashinfer_where_it_is_missing(monkeypatch, spec, setting):
-    monkeypatch.setattr(vllm_options, "find_spec", {"flashinfer": spec}.get)
-    assert engine_environment("cuda").get("VLLM_USE_FLASHINFER_SAMPLER") == setting
-    assert "VLLM_USE_FLASHINFER_SAMPLER" not in engine_environment("cpu")
 
 
 WEIGHTS = {

@@ -4,7 +4,6 @@ import asyncio
 import multiprocessing
 import os
 from multiprocessing.process import BaseProcess
-from pathlib import Path
 from typing import NamedTuple
 
 from scripted_server import ScriptedServer
@@ -34,25 +33,16 @@ def tasks(count: int) -> list[BenchmarkTask]:
     ]
 
 
-def run(
-    base_url: str,
-    folder: Path,
-    num_tasks: int = 4,
-    *,
-    setup_name: str = "vanilla",
-    seeds: tuple[int, ...] = (0,),
-    reverse: bool = False,
-    api_key: str = "none",
-    **options,
-) -> Inference:
-    """Run a setup in this process; ``options`` are those of its requests."""
+def run(base_url, folder, num_tasks=4, *, setup_name="vanilla", seeds=(0,), reverse=False, **more):
+    """Run a setup in this process; the others are options of its requests, and an ``api_key``."""
+    endpoint = Endpoint(base_url, "m", more.pop("api_key", "none"))
     asyncio.run(
         run_inference(
             tasks(num_tasks)[:: -1 if reverse else 1],
             setup=SETUPS[setup_name],
-            models=[Endpoint(base_url, "m", api_key)],
+            models=[endpoint],
             seeds=seeds,
-            options=RequestOptions(**options),
+            options=RequestOptions(**more),
             folder=folder,
         )
     )
@@ -70,6 +60,6 @@ def kill_after(process: BaseProcess, server: ScriptedServer, num_requests: int, 
     server.wait_for_requests(len(server.requests) + num_requests)
     assert process.pid is not None
     os.kill(process.pid, number)
-    process.join(timeout=30)
+    process.join(timeout=300)
     assert process.exitcode is not None
     return process.exitcode

@@ -14,6 +14,9 @@ from comas.preflight.preparation import prepare
 from comas.run import RunDirectory
 from comas.types import Generation, Request, TrainingSample
 
+Buffers = Mapping[int, Sequence[TrainingSample]]
+"""Policy -> its samples."""
+
 
 class ScriptedAgents:
     """Two agents that answer with the turn's seed and the number of updates at the last sync."""
@@ -35,15 +38,12 @@ class ScriptedAgents:
         text = f"\\boxed{{{request.seed}{self.served}}} <score>1</score>"
         return Generation((1,), (2, 3), text, (-0.1, -1e-17), "stop", self.served)
 
-    def begin_update(
-        self, buffers: Mapping[int, Sequence[TrainingSample]], *, step: int
-    ) -> Callable[[], dict[int, UpdateStats]]:
+    def begin_update(self, buffers: Buffers, *, step: int) -> Callable[[], dict[int, UpdateStats]]:
         self.weights += 1
+        sizes = {policy: len(own) for policy, own in buffers.items()}
         return lambda: {
-            policy: UpdateStats(
-                learning_rate=0.1, num_samples=len(own), advantages=((),) * len(own)
-            )
-            for policy, own in buffers.items()
+            policy: UpdateStats(learning_rate=0.1, num_samples=num, advantages=((),) * num)
+            for policy, num in sizes.items()
         }
 
     def sync_weights(self, policies: object = None) -> None:
@@ -72,9 +72,7 @@ class KilledAgents(ScriptedAgents):
         super().__init__()
         self.killed_in = killed_in
 
-    def begin_update(
-        self, buffers: Mapping[int, Sequence[TrainingSample]], *, step: int
-    ) -> Callable[[], dict[int, UpdateStats]]:
+    def begin_update(self, buffers: Buffers, *, step: int) -> Callable[[], dict[int, UpdateStats]]:
         if step == self.killed_in:
             raise KeyboardInterrupt
         return super().begin_update(buffers, step=step)

@@ -2,13 +2,15 @@
 can fail as servers do."""
 
 import asyncio
-import threading
+import json
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable
+from contextlib import ExitStack
 from typing import Any, Self
 
 from aiohttp import web
+from anyio.from_thread import start_blocking_portal
 
 Body = dict[str, Any]
 """The JSON of a request."""
@@ -36,32 +38,24 @@ class ScriptedServer:
         self._fault_of = fault_of
         self._delay_s = delay_s
         self._gather = gather
-        self.port = 0
-        """0: any free port."""
         self._are_gathered = asyncio.Event()
         self._attempts: Counter[str] = Counter()
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever)
+        self._stack = ExitStack()
 
     def __enter__(self) -> Self:
-        self._thread.start()
-        self._in_loop(self._start())
+        portal = self._stack.enter_context(start_blocking_portal())
+        portal.call(self._start)
+        self._stack.callback(portal.call, self._runner.cleanup)
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._in_loop(self._runner.cleanup())
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
-        self._loop.close()
+        self._stack.close()
 
-    def wait_for_requests(self, count: int, *, timeout_s: float = 30.0) -> None:
-        deadline = time.monotonic() + timeout_s
+    def wait_for_requests(self, count: int) -> None:
+        deadline = time.monotonic() + 300
         while len(self.requests) < count:
             assert time.monotonic() < deadline, f"{len(self.requests)} of {count} requests came"
             time.sleep(0.002)
-
-    def _in_loop(self, coroutine: Any) -> None:
-        asyncio.run_coroutine_threadsafe(coroutine, self._loop).result(timeout=30)
 
     async def _start(self) -> None:
         app = web.Application()
@@ -70,7 +64,7 @@ class ScriptedServer:
         app.router.add_get("/v1/models", self._list)
         self._runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=0.1)
         await self._runner.setup()
-        site = web.TCPSite(self._runner, "127.0.0.1", self.port)
+        site = web.TCPSite(self._runner, "127.0.0.1", 0)
         await site.start()
         host, port = self._runner.addresses[0][:2]
         self.base_url = f"http://{host}:{port}/v1"
@@ -105,31 +99,18 @@ def completion(text: str) -> web.Response:
     return web.json_response({"choices": [choice], "usage": usage})
 
 
-def status(code: int, message: str = "scripted", *, retry_after: str | None = None) -> Fault:
-    headers = {} if retry_after is None else {"Retry-After": retry_after}
-
-    async def fail(request: web.Request) -> web.StreamResponse:
-        error = {"error": {"message": message, "type": "scripted", "code": code}}
-        return web.json_response(error, status=code, headers=headers)
-
-    return fail
-
-
-def replies(text: str, *, content_type: str = "application/json") -> Fault:
-    """Status 200 with a body of any kind."""
+def replies(text: str = "", *, content_type: str = "application/json", **more: Any) -> Fault:
+    """A reply of any kind, by default with status 200."""
 
     async def reply(request: web.Request) -> web.StreamResponse:
-        return web.Response(text=text, content_type=content_type)
+        return web.Response(text=text, content_type=content_type, **more)
 
     return reply
 
 
-def redirects(address: str) -> Fault:
-
-    async def redirect(request: web.Request) -> web.StreamResponse:
-        return web.Response(status=307, headers={"Location": address})
-
-    return redirect
+def status(code: int, message: str = "scripted", **headers: str) -> Fault:
+    error = {"error": {"message": message, "type": "scripted", "code": code}}
+    return replies(json.dumps(error), status=code, headers=headers)
 
 
 async def cuts_the_reply_off(request: web.Request) -> web.StreamResponse:

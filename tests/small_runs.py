@@ -5,10 +5,14 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+import pytest
 from tiny_models import save_tiny_model
 
 from comas.config import config_as_yaml
+from comas.config.schema import Config, Data
+from comas.data import DataError, load_questions
 from comas.preflight.configuration import load_config
+from comas.preflight.plugins import user_sources
 from comas.run import RunDirectory
 
 REPOSITORY = Path(__file__).parents[1]
@@ -41,17 +45,24 @@ def written(path: Path, text: str) -> Path:
     return path
 
 
+def data_error(path: str | Path, rules: Data | None = None) -> str:
+    """What is said of a file of questions that cannot be read."""
+    with pytest.raises(DataError) as caught:
+        load_questions(path, *filter(None, [rules]))
+    return str(caught.value)
+
+
 def contents(folder: Path) -> dict[Path, bytes]:
     """Return path -> content of all files in a folder but locks."""
     files = (path for path in folder.rglob("*") if path.is_file() and path.name != ".lock")
     return {path.relative_to(folder): path.read_bytes() for path in files}
 
 
-def tiny_settings(folder: Path, *settings: str, families: tuple[str, ...] = ("tied",)) -> list[str]:
-    """Overrides for a run of tiny models, with 6 questions and 2 held-out ones."""
+def tiny_settings(folder: Path, *settings: str, families=("tied",), num_questions=6) -> list[str]:
+    """Overrides for a run of tiny models, with some questions and 2 held-out ones."""
     models = [save_tiny_model(folder / f, f, max_position_embeddings=4096) for f in families]
-    questions = write_records(folder / "questions.jsonl", [record(i) for i in range(6)])
-    held_out = write_records(folder / "held_out.jsonl", [record(i) for i in range(6, 8)])
+    questions = write_records(folder / "questions.jsonl", [record(i) for i in range(num_questions)])
+    held_out = write_records(folder / "held_out.jsonl", [record(i) for i in (998, 999)])
     return [
         *(f"saves={folder / 'saves'}", f"society.models=[{','.join(models)}]"),
         *(f"data.train={questions}", f"data.validation={held_out}", "data.probe=null"),
@@ -82,6 +93,13 @@ def make_run(root: Path, *overrides: str, num_trained: int = 2, num_held_out: in
         family = FAMILIES[agent % len(FAMILIES)]
         save_tiny_model(run / f"models/agent_{agent}", family, seed=agent + 1)
     return run
+
+
+def begun(config: Config) -> Path:
+    """The folder of a run that began with the plug-ins of ``config``."""
+    with RunDirectory.create(config) as run:
+        run.keep_settings({}, user_sources(config))
+    return run.path
 
 
 def reopened(path: Path, *overrides: str) -> RunDirectory:

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 from peft import PeftModel
+from tables import cases
 from test_policy_engine import (
     OPTIMIZATION,
     POLICY,
@@ -34,9 +35,7 @@ pytestmark = pytest.mark.stack
 LORA = Lora(rank=3, alpha=12)
 STEPS = replace(OPTIMIZATION, train_batch_size=6, learning_rate=1e-3)
 BUFFERS = {policy: make_samples(11, seed=policy) for policy in (0, 1)}
-states = pytest.mark.parametrize(
-    ("zero_stage", "dtype"), [(0, "float32"), (2, "float32"), (2, "bfloat16")]
-)
+states = cases("zero_stage, dtype", (0, "float32"), (2, "float32"), (2, "bfloat16"))
 
 
 @pytest.fixture(scope="module")
@@ -80,9 +79,8 @@ def test_adapters_of_one_base_train_as_adapters_of_bases_of_their_own(qwen2, tmp
     for step in (0, 1):
         stats = family.update(BUFFERS, step=step)
     for policy in (0, 1):
-        alone = PeftModel.from_pretrained(
-            load_plain(qwen2), tmp_path / str(policy), is_trainable=True
-        )
+        saved, base = tmp_path / str(policy), load_plain(qwen2)
+        alone = PeftModel.from_pretrained(base, saved, is_trainable=True)
         plain_updates(alone, BUFFERS[policy], STEPS, num_updates=2)
         expected: Weights = {
             name.replace(".default", ""): weight.detach()

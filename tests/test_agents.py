@@ -11,7 +11,7 @@ import pytest
 import ray
 import torch
 from peft import PeftModel
-from tiny_models import save_tiny_model
+from tiny_models import distributions, save_tiny_model
 from transformers import AutoModelForCausalLM
 
 from comas.config.schema import Config
@@ -65,21 +65,17 @@ def generate(agents: Agents, agent: int, *, seed: int = 0) -> list[Generation]:
     return generations  # type: ignore[return-value]
 
 
-def sample(agent: int, generation: Generation, *, reward: float) -> TrainingSample:
-    return builders.sample(
-        agent_index=agent,
-        prompt_token_ids=generation.prompt_token_ids,
-        response_token_ids=generation.response_token_ids,
-        rollout_logprobs=generation.rollout_logprobs,
-        reward=reward,
-    )
-
-
 def buffers_of(agents: Agents, num_agents: int) -> dict[int, list[TrainingSample]]:
+    """What each agent generates, with the rewards 0, 1, 0."""
+    tokens = ("prompt_token_ids", "response_token_ids", "rollout_logprobs")
     return {
         agent: [
-            sample(agent, generation, reward=float(i % 2))
-            for i, generation in enumerate(generate(agents, agent))
+            builders.sample(
+                agent_index=agent,
+                reward=float(i % 2),
+                **{key: getattr(said, key) for key in tokens},
+            )
+            for i, said in enumerate(generate(agents, agent))
         ]
         for agent in range(num_agents)
     }
@@ -90,11 +86,9 @@ def logprobs_of(model_folder: Path, generation: Generation, *, adapter: Any = No
     model = AutoModelForCausalLM.from_pretrained(model_folder, dtype=torch.float32)
     if adapter is not None:
         model = PeftModel.from_pretrained(model, adapter)
-    ids = torch.tensor([[*generation.prompt_token_ids, *generation.response_token_ids]])
     with torch.no_grad():
-        logprobs = torch.log_softmax(model(ids).logits[0, :-1], dim=-1)
-    num_response = len(generation.response_token_ids)
-    return logprobs.gather(1, ids[0, 1:, None])[-num_response:, 0]
+        response = torch.tensor([*generation.response_token_ids])
+        return distributions(model, generation).log_prob(response)
 
 
 def largest_difference(agents: Agents, model_of_agent: list[Path]) -> float:

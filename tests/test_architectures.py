@@ -9,7 +9,7 @@ import transformers
 from model_types import save_model_type
 from small_runs import QUICKSTART, record, write_records
 from tables import cases
-from tiny_models import CHAT_TEMPLATE, SHAPE, byte_tokenizer
+from tiny_models import CHAT_TEMPLATE, REFUSES_SYSTEM, SHAPE, add_noise, byte_tokenizer
 from transformers import AutoConfig
 from transformers import AutoModelForCausalLM as Models
 
@@ -30,10 +30,7 @@ QWEN_3 = CHAT_TEMPLATE.replace(
 """The model may think, unless thinking is disabled."""
 DEEPSEEK = CHAT_TEMPLATE.replace("assistant\n{% endif", "assistant\n<think>\n{% endif")
 """The template opens the thinking."""
-NO_SYSTEM = (
-    "{% if messages[0]['role'] == 'system' %}{{ raise_exception('no system') }}{% endif %}"
-    + CHAT_TEMPLATE
-)
+NO_SYSTEM = REFUSES_SYSTEM + CHAT_TEMPLATE
 
 ARCHITECTURES: dict[str, tuple[type[transformers.PretrainedConfig], dict[str, Any], str | None]] = {
     "qwen3": (transformers.Qwen3Config, {"tie_word_embeddings": True}, QWEN_3),
@@ -58,9 +55,7 @@ def save(folder: Path, name: str) -> Path:
     shape["max_position_embeddings"] = 8192
     torch.manual_seed(0)
     model = Models.from_config(kind(**(shape | changes)))
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.add_(torch.randn_like(parameter) * 0.05)
+    add_noise(model)
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     return folder

@@ -69,7 +69,7 @@ def attend(states, keys):
 @pytest.mark.parametrize("kernel", [of_torch_2_11, of_torch_2_13])
 @pytest.mark.parametrize("num_kv_heads", [4, 2, 1])
 @pytest.mark.parametrize("keys", [APART, SHARED], ids=["apart", "shared"])
-def test_a_gpus_kernel_is_asked_rightly_and_gives_a_cpus_numbers(
+def test_a_gpus_kernel_is_asked_rightly_and_gives_equal_numbers(
     monkeypatch, kernel, num_kv_heads, keys
 ):
     monkeypatch.setattr(attention, "varlen_attn", kernel)

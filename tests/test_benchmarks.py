@@ -4,7 +4,6 @@ import re
 from pathlib import Path
 from typing import Any
 
-import pytest
 from tables import case_file, cases
 
 from comas.data.preparation import Item, LeftOut
@@ -45,45 +44,13 @@ def test_the_table_in_the_readme_is_that_of_the_code():
         assert all(f"`{column}`" in line for column in one.source.columns), one.name
 
 
-@cases(
-    "name, changes, prompt, answer",
-    ("gsm8k", {}, "How many?", "1200"),
-    ("math-500", {}, "Halve $2\\pi$.", "\\pi"),
-    ("scibench", {}, "Find p.\n\nGive the answer in the unit $10^{3} \\mathrm{~J}$.", "-194"),
-    ("scibench", {"unit": " "}, "Find p.\n\nThe answer has no unit.", "-194"),
-    *(
-        (
-            "scibench",
-            {"unit": " ", "answer_number": f"{sign}2"},
-            "Find p.\n\nThe answer has no unit.",
-            "-2",
-        )
-        for sign in ("\u2212", "\\u2212")
-    ),
-    ("mmlu", {}, "2 + 2?\n\n(A) 3\n(B) 4\n(C) 5\n(D) 6", "B"),
-    (
-        "mbpp",
-        {},
-        "Write a function to square a number.\n\nThe code must pass these tests:\n```python\n"
-        "assert square(3) == LIMIT\nassert square(-2) == 4\n```",
-        "LIMIT = 9\nassert square(3) == LIMIT\nassert square(-2) == 4",
-    ),
-)
+@cases("name, changes, prompt, answer")
 def test_a_row_becomes_a_prompt_and_its_answer(name, changes, prompt, answer):
     found = item(name, **changes)
     assert (found.prompt, found.answer) == (prompt, answer)
 
 
-@cases(
-    "name, changes",
-    ("gsm8k", {"answer": "1200"}),
-    *(("scibench", {"answer_number": a}) for a in ("", "1/2", "about 3", "nan", "inf", "\\pi")),
-    ("mmlu", {"answer": 4}),
-    ("mmlu", {"choices": ["3", "4"]}),
-    ("humaneval", {"entry_point": "volume"}),
-    ("humaneval", {"prompt": "def area(r"}),
-    ("mbpp", {"test_list": []}),
-)
+@cases("name, changes")
 def test_a_row_that_cannot_be_asked_or_judged_is_left_out(name, changes):
     assert isinstance(BENCHMARKS[name].convert(ROWS[name] | changes), LeftOut)
 
@@ -103,21 +70,16 @@ CODER = 'def encode(s):\n    return s[::-1] + \'!\'\n\n\ndef decode(s):\n    """
 JOIN = 'from typing import List\n\n\ndef join(strings: List[str]) -> str:\n    """Join."""\n'
 
 
-@pytest.mark.parametrize(
-    ("prompt", "test", "program", "verdict"),
-    [
-        (CODER, "encode('abc')) == 'abc'", "def decode(s):\n    return s[:-1][::-1]", "correct"),
-        (CODER, "encode('abc')) == 'abc'", "def decode(s):\n    return s[::-1]", "wrong"),
-        # As SmolLM2 answers: without the import that its signature needs.
-        (JOIN, "['a', 'b']) == 'ab'", "def join(s: List[str]): return ''.join(s)", "correct"),
-        (JOIN, "['a', 'b']) == 'ab'", "def join(s: Set[str]): return ''.join(s)", "wrong"),
-    ],
+@cases(
+    "prompt, test, program, verdict",
+    (CODER, "encode('abc')) == 'abc'", "def decode(s):\n    return s[:-1][::-1]", "correct"),
+    (CODER, "encode('abc')) == 'abc'", "def decode(s):\n    return s[::-1]", "wrong"),
+    # As SmolLM2 answers: without the import that its signature needs.
+    (JOIN, "['a', 'b']) == 'ab'", "def join(s: List[str]): return ''.join(s)", "correct"),
+    (JOIN, "['a', 'b']) == 'ab'", "def join(s: Set[str]): return ''.join(s)", "wrong"),
 )
-def test_a_humaneval_program_and_its_test_may_use_what_the_prompt_defines(
-    prompt, test, program, verdict
-):
+def test_a_program_and_its_test_may_use_what_the_prompt_defines(prompt, test, program, verdict):
     check = f"def check(candidate):\n    assert candidate({test}\n"
     row = {"prompt": prompt, "test": check, "entry_point": prompt.split("def ")[-1].split("(")[0]}
-    assert (
-        verify("coding", f"```python\n{program}\n```", item("humaneval", **row).answer) == verdict
-    )
+    checker = item("humaneval", **row).answer
+    assert verify("coding", f"```python\n{program}\n```", checker) == verdict

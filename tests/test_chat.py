@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from small_runs import make_run
 from tables import cases
-from tiny_models import byte_tokenizer
+from tiny_models import REFUSES_SYSTEM, byte_tokenizer
 from transformers import PreTrainedTokenizerFast
 
 from comas.reward_formulation.interaction_reward import interaction_reward
@@ -151,17 +151,14 @@ def test_what_tells_turns_apart_is_found(style, text, spells):
     assert encoder(style).spells_mark(text) == spells
 
 
-REFUSES = "{% if messages[0]['role'] == 'system' %}{{ raise_exception('no system') }}{% endif %}"
 LEAVES_OUT = "{{ messages[-1]['content'] }}"
 
 
 def test_a_system_prompt_needs_a_template_that_has_a_place_for_it(tmp_path):
     tokenizer = byte_tokenizer()
     check_system_prompt(tokenizer, "Be careful. ", folder=tmp_path)
-    for template, reason in (
-        (REFUSES, "no system"),
-        (LEAVES_OUT, "it leaves out the system message"),
-    ):
+    left_out = "it leaves out the system message"
+    for template, reason in ((REFUSES_SYSTEM, "no system"), (LEAVES_OUT, left_out)):
         tokenizer.chat_template = template
         with pytest.raises(ValueError, match=f"takes no system message .{reason}"):
             check_system_prompt(tokenizer, "Be careful.", folder=tmp_path)
@@ -203,28 +200,11 @@ def test_a_template_that_knows_tools_tells_of_them_and_else_the_prompt_does():
 
 LEFT_TO_MODEL = ThinkingMarks("<think>", "</think>")
 OPENED = replace(LEFT_TO_MODEL, opens=True)
-NOT_ONCE = "<think>a</think>b<think>c</think>d"
-NESTED = "<think>a<think>b</think>c</think>"
 
 
-@cases(
-    "marks, response, thinking, answer, is_unfinished",
-    (LEFT_TO_MODEL, "71", "", "71", False),
-    (LEFT_TO_MODEL, " 71 \n", "", " 71 \n", False),
-    (LEFT_TO_MODEL, "<think>8 + 3</think>\n\n71", "<think>8 + 3</think>\n\n", "71", False),
-    (LEFT_TO_MODEL, "<think>8 + 3", "<think>8 + 3", "", True),
-    (LEFT_TO_MODEL, "8 + 3</think>71", "8 + 3</think>", "71", False),
-    # Where the answer is no end of the response, all of that is kept as thinking.
-    (LEFT_TO_MODEL, NOT_ONCE, NOT_ONCE, "bd", False),
-    (LEFT_TO_MODEL, f"{NESTED}d", NESTED, "d", False),
-    (OPENED, "8 + 3</think>71", "8 + 3</think>", "71", False),
-    (OPENED, "8 + 3", "8 + 3", "", True),
-    (OPENED, "8</think>7<think>", "8</think>7<think>", "7", True),
-    (OPENED, "<think>8 + 3</think>71", "<think>8 + 3</think>", "71", False),
-    (OPENED, "", "", "", True),
-    (OPENED, "8 + 3</think>", "8 + 3</think>", "", False),
-)
-def test_an_answer_stands_outside_of_the_marks(marks, response, thinking, answer, is_unfinished):
+@cases("opens, response, thinking, answer, is_unfinished")
+def test_an_answer_stands_outside_of_the_marks(opens, response, thinking, answer, is_unfinished):
+    marks = replace(LEFT_TO_MODEL, opens=opens)
     assert marks.split(response) == Said(thinking, answer)
     assert marks.is_unfinished(response) == is_unfinished
 
@@ -265,9 +245,8 @@ def test_marks_stay_in_the_text_and_thinking_is_counted_to_its_end(style):
     text = chats.decode(thinking + answer)
     assert chats.thinking.split(text).answer.strip() == "71"
     assert chats.num_thinking_tokens(thinking + answer, text) == len(thinking)
-    assert chats.num_thinking_tokens(thinking[:-1], chats.decode(thinking[:-1])) == (
-        len(thinking) - 1
-    )
+    cut = thinking[:-1]
+    assert chats.num_thinking_tokens(cut, chats.decode(cut)) == len(cut)
     assert chats.num_thinking_tokens(answer, chats.decode(answer)) == 0
     assert encoder("llama 3").num_thinking_tokens([5, 6], "71") is None  # has no marks
 
@@ -286,9 +265,8 @@ async def think(request: Request) -> Generation:
 
 @pytest.mark.parametrize("schedule", ["sequential", "parallel"])
 def test_no_prompt_no_score_and_no_history_holds_what_was_thought(schedule):
-    [held] = discuss(
-        [Question("a", "math", "1 + 1?")], think, schedule=schedule, num_rounds=3, prompt_reuse=1
-    )
+    question = Question("a", "math", "1 + 1?")
+    [held] = discuss([question], think, schedule=schedule, num_rounds=3, prompt_reuse=1)
     assert not any("secret" in turn.prompt for turn in held.turns)
     assert any("r0.s0 <score>3" in turn.prompt for turn in held.turns)
     [rewarded] = interaction_reward([held]).discussions
@@ -333,10 +311,8 @@ def test_a_reply_is_what_was_answered(body, text, thinking):
 def test_the_agents_of_a_run_are_evaluated_with_their_own_chats(tmp_path):
     run = str(make_run(tmp_path, "society.chat_template_kwargs=[{enable_thinking: false}, {}]"))
     models = find_target(run, weights="trained").models
-    assert [model.identity.get("template_kwargs") for model in models] == [
-        {"enable_thinking": False},
-        None,
-    ]
+    told = [model.identity.get("template_kwargs") for model in models]
+    assert told == [{"enable_thinking": False}, None]
     over = {"enable_thinking": True}
     models = find_target(run, weights="trained", template_kwargs=over).models
     assert [model.template_kwargs for model in models] == [over] * 2

@@ -1,7 +1,6 @@
 """A Ray cluster: the slots of engines, the checks of several nodes, and a run on two."""
 
 import dataclasses
-import json
 import threading
 import time
 from collections.abc import Iterator
@@ -11,7 +10,7 @@ from typing import Any
 
 import pytest
 from ray.cluster_utils import Cluster as RayCluster
-from small_runs import FAMILIES, QUICKSTART, tiny_settings
+from small_runs import FAMILIES, QUICKSTART, rows_of, tiny_settings
 from tables import cases
 
 from comas.__main__ import main
@@ -131,10 +130,6 @@ def lose_a_node_after_step_3(ray_cluster: RayCluster, saves: Path) -> None:
     threading.Thread(target=lose_a_node, daemon=True).start()
 
 
-def metrics_of(run: Path) -> list[dict[str, float]]:
-    return [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
-
-
 @pytest.mark.stack
 @pytest.mark.slow
 def test_two_policies_train_on_two_nodes_continue_there_and_outlive_one(ray_cluster, tmp_path):
@@ -144,7 +139,7 @@ def test_two_policies_train_on_two_nodes_continue_there_and_outlive_one(ray_clus
     lose_a_node_after_step_3(ray_cluster, tmp_path / "saves")
     assert main([f"resume={run}", "training.num_steps=12", "resume_changed=true"]) == 0
     assert trained_steps(run) == 12
-    rows = metrics_of(run)
+    rows = rows_of(run)
     assert [row["step"] for row in rows] == list(range(13))
     log = (run / "train.log").read_text()
     assert "continuing after step 2 of 12" in log
@@ -152,9 +147,7 @@ def test_two_policies_train_on_two_nodes_continue_there_and_outlive_one(ray_clus
     assert log.count("the society is started again from its newest checkpoint") in (1, 2)
 
 
-def planned(
-    *, engines: int = 2, tensor_parallel: int = 1, ranks: int = 2, **cluster: Any
-) -> PolicyPlacement:
+def planned(*, engines=2, tensor_parallel=1, ranks=2, **cluster: Any) -> PolicyPlacement:
     config = Config(
         rollout=Rollout(engines_per_policy=engines, tensor_parallel=tensor_parallel),
         policy=Policy(ranks_per_policy=ranks),

@@ -21,6 +21,7 @@ from small_runs import REPOSITORY
 from tables import case_file, cases
 
 from comas.commands import MAINS, start
+from comas.config.paths import STARTED_IN
 from comas.preflight.configuration import load_config
 from comas.utils import progress
 from comas.utils.invocation import SCRIPTS, help_of, of_checkout, start_of
@@ -86,22 +87,28 @@ def test_training_says_which_packages_a_wheel_cannot_bring(monkeypatch, capsys):
     assert "error: comas train needs openrlhf and vllm" in capsys.readouterr().err
 
 
+TAKES_PATHS = {
+    *("check_data", "discuss", "evaluate_model", "reproduce", "serve", "train_comas", "view")
+}
 NOT_OURS = {"browser", "environment", "start", "slurm_example", "test", "test_pages", "benchmark"}
 
 
 @pytest.mark.parametrize(
     "script", sorted({p.stem for p in (REPOSITORY / "scripts").glob("*.sh")} - NOT_OURS)
 )
-def test_a_script_hands_an_unknown_option_on_or_shows_its_usage(script, tmp_path):
+def test_a_script_hands_on_an_option_and_where_it_started_or_shows_its_usage(script, tmp_path):
     for folder in ("scripts", "comas/help"):
         shutil.copytree(REPOSITORY / folder, tmp_path / folder)
     python = tmp_path / "python"
-    python.write_text('#!/bin/sh\nfor last; do :; done\necho "python: $last"\n')
+    told = f'echo "python: $last, started in ${STARTED_IN}"'
+    python.write_text(f"#!/bin/sh\nfor last; do :; done\n{told}\n")
     python.chmod(0o755)
     (tmp_path / "scripts/environment.sh").write_text(f"PYTHON_BIN={python}\n")
-    done = run_to_end("bash", tmp_path / f"scripts/{script}.sh", "word", "--dryrun", cwd="/")
+    command = ["bash", tmp_path / f"scripts/{script}.sh", "word", "--dryrun"]
+    done = run_to_end(*command, cwd="/", env=os.environ | {STARTED_IN: ""})
     if done.returncode == 0:
-        assert done.stdout == "python: --dryrun\n"
+        place = "/" if script in TAKES_PATHS else ""
+        assert done.stdout == f"python: --dryrun, started in {place}\n"
     else:
         assert done.returncode == 2 and done.stderr.startswith("usage: ")
 

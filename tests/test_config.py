@@ -13,7 +13,7 @@ import pytest
 from config_errors import errors, every_key, only_error
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
-from small_runs import REPOSITORY
+from small_runs import REPOSITORY, written
 from tables import cases, pairs, texts
 
 from comas.config import ConfigError, changed_keys, config_as_yaml, load
@@ -52,18 +52,7 @@ def test_the_sizes_of_the_papers_run_are_those_of_the_paper():
     assert sizes.num_validations == 8  # steps 0, 5, 10, 15, 20, 25, 30, 31
 
 
-@cases(
-    "file, solutions_evaluations_scorings",
-    ("paper/agents_1.yaml", (2, 2, 2)),  # 2 l rounds of one solution
-    ("paper/agents_2.yaml", (4, 4, 4)),
-    ("paper/agents_2_heterogeneous.yaml", (4, 4, 4)),
-    ("paper/no_evaluation.yaml", (8, 0, 8)),
-    ("paper/no_scoring.yaml", (8, 16, 0)),
-    ("quickstart/agents_1.yaml", (2, 2, 2)),  # 2 rounds of l solutions
-    ("quickstart/agents_4.yaml", (8, 8, 8)),
-    ("quickstart/muted.yaml", (4, 0, 4)),
-    ("quickstart/exchanged.yaml", (4, 4, 4)),
-)
+@cases("file, solutions_evaluations_scorings")
 def test_an_ablation_has_the_turns_that_its_name_says(file, solutions_evaluations_scorings):
     sizes = derive_sizes(load_config(CONFIGS / file, []), num_questions=2000)
     said = zip(ROLES, solutions_evaluations_scorings, strict=True)
@@ -77,8 +66,7 @@ def test_no_two_shipped_configs_write_runs_of_the_same_name():
 
 
 def test_later_settings_win_and_values_are_typed_as_yaml(tmp_path):
-    file = tmp_path / "a.yaml"
-    file.write_text("seed: 1\nrollout:\n  batch_size: 8\n  temperature: 2\n")
+    file = written(tmp_path / "a.yaml", "seed: 1\nrollout:\n  batch_size: 8\n  temperature: 2\n")
     overrides = ["rollout.batch_size=16", "society.models=[a,b/c]", "society.num_agents=2"]
     overrides += ["optimization.learning_rate=1e-5", "training.num_steps=null"]
     overrides += ["validation.discussions=true", "seed=2", "seed=3"]
@@ -125,41 +113,33 @@ def test_whatever_a_config_holds_is_written_so_that_it_reads_equal(prompt, names
 
 
 def test_reading_a_config_imports_no_torch():
-    code = """
-import sys
-from pathlib import Path
-from comas.config import Config, load
-load(Config, Path("configs/quickstart.yaml"), ["seed=1"])
-print("torch" in sys.modules)
-"""
+    code = "import sys; from pathlib import Path; from comas.config import Config, load\n"
+    code += (
+        'load(Config, Path("configs/quickstart.yaml"), ["seed=1"]); print("torch" in sys.modules)'
+    )
     said = subprocess.check_output([sys.executable, "-c", code], text=True, cwd=REPOSITORY)
     assert said.strip() == "False"
 
 
 def test_another_algorithm_keeps_the_keys_of_the_base_that_it_has(tmp_path):
     base = tmp_path / "base.yaml"
-    base.write_text(
-        "algorithm:\n  kl_coef: 0.02\n  clip_epsilon: 0.1\n  role_weights: {scoring: 0.5}\n"
-    )
+    keys = "kl_coef: 0.02, clip_epsilon: 0.1, role_weights: {scoring: 0.5}"
+    base.write_text(f"algorithm: {{{keys}}}\n")
     own = tmp_path / "own.yaml"
     own.write_text(f"base: {base}\nalgorithm:\n  group_by: [role]\n  name: grpo\n")
     config = load_config(own, ["algorithm.clip_epsilon=0.3"])
-    weights = {"scoring": 0.5}
-    assert config.algorithm == Grpo(
-        group_by=["role"], kl_coef=0.02, clip_epsilon=0.3, role_weights=weights
-    )
-    written = tmp_path / "config.yaml"
-    written.write_text(config_as_yaml(config))
-    assert load_config(written, []) == config
+    kept = {"kl_coef": 0.02, "role_weights": {"scoring": 0.5}}
+    assert config.algorithm == Grpo(group_by=["role"], clip_epsilon=0.3, **kept)
+    kept_file = written(tmp_path / "config.yaml", config_as_yaml(config))
+    assert load_config(kept_file, []) == config
     config = load_config(own, ["algorithm.beta=0.2", "algorithm.name=dpo"])
     assert config.algorithm == Dpo(beta=0.2)
     config = load_config(own, ["algorithm.name=dpo", "algorithm.name=reinforce_pp"])
-    assert config.algorithm == ReinforcePP(kl_coef=0.02, clip_epsilon=0.1, role_weights=weights)
+    assert config.algorithm == ReinforcePP(clip_epsilon=0.1, **kept)
 
 
 def test_a_key_of_another_algorithm_is_refused(tmp_path):
-    file = tmp_path / "own.yaml"
-    file.write_text("algorithm:\n  name: dpo\n  kl_coef: 0.1\n")
+    file = written(tmp_path / "own.yaml", "algorithm:\n  name: dpo\n  kl_coef: 0.1\n")
     error = only_error(file=file)
     assert f"algorithm.kl_coef = 0.1  ({file}, line 3)\n   is no key of this type" in error
     assert "leave it out, or set algorithm.name to reinforce_pp or grpo or custom" in error
@@ -167,8 +147,7 @@ def test_a_key_of_another_algorithm_is_refused(tmp_path):
 
 
 def test_all_errors_of_file_and_command_line_are_reported_at_once(tmp_path):
-    file = tmp_path / "bad.yaml"
-    file.write_text("rollout:\n  batch_size: 0\n  dtype: fp8\nsociety: 3\n")
+    file = written(tmp_path / "bad.yaml", "rollout:\n  batch_size: 0\n  dtype: fp8\nsociety: 3\n")
     found = errors("seed=x", "nonsense", "rollout.temprature=1", file=file)
     assert len(found) == 6
     said = [
@@ -185,9 +164,8 @@ def test_all_errors_of_file_and_command_line_are_reported_at_once(tmp_path):
 
 @cases("key, remedy", *pairs("config", "an unknown key"))
 def test_an_unknown_key_is_refused_with_the_nearest_known_one(key, remedy):
-    assert f"{key} = 1  (command line)\n   is not a known key\n   -> {remedy}" in only_error(
-        f"{key}=1"
-    )
+    said = f"{key} = 1  (command line)\n   is not a known key\n   -> {remedy}"
+    assert said in only_error(f"{key}=1")
 
 
 TOO_LONG = [
@@ -211,9 +189,8 @@ def test_the_borders_of_what_is_allowed_are_allowed(overrides):
 
 
 def test_a_consequence_of_an_error_is_not_reported_as_another():
-    assert "must be greater than or equal to 1" in only_error(
-        "society.num_agents=0", "society.models=[a,b,c]"
-    )
+    error = only_error("society.num_agents=0", "society.models=[a,b,c]")
+    assert "must be greater than or equal to 1" in error
 
 
 @cases("overrides, said", *pairs("config", "keys that exclude"))
@@ -236,9 +213,7 @@ def test_a_malformed_file_is_one_error_that_names_it(tmp_path, content, constrai
 
 
 def recipe(folder: Path, name: str, content: str) -> Path:
-    path = folder / f"{name}.yaml"
-    path.write_text(content)
-    return path
+    return written(folder / f"{name}.yaml", content)
 
 
 def test_bases_form_chains_and_the_nearest_file_wins(tmp_path):
@@ -324,9 +299,8 @@ def test_an_example_fits_its_key():
 
 def test_options_override_single_entries_that_the_keys_make():
     rollout = Rollout(vllm_options={"enforce_eager": False, "async_scheduling": True})
-    arguments = engine_arguments(
-        "m", rollout=rollout, device="cpu", weight_transfer="shared_memory", seed=0
-    )
+    options = {"device": "cpu", "weight_transfer": "shared_memory", "seed": 0}
+    arguments = engine_arguments("m", rollout=rollout, **options)
     assert arguments["enforce_eager"] is False and arguments["async_scheduling"] is True
     options = {"zero_optimization": {"overlap_comm": True}, "wall_clock_breakdown": True}
     policy = Policy(zero_stage=2, deepspeed_options=options)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from small_runs import write_records
+from small_runs import data_error, write_records, written
 from tables import case_file, cases
 
 from comas.config.schema import Data
@@ -28,12 +28,6 @@ def questions(number: int) -> list[Question]:
     return [Question(f"math/{i}", "math", f"What is {i} + 1?") for i in range(number)]
 
 
-def error_of(path: Path) -> str:
-    with pytest.raises(DataError) as caught:
-        load_questions(path)
-    return str(caught.value)
-
-
 def test_questions_and_answers_come_apart_and_blank_lines_are_no_records(tmp_path):
     loaded = load_questions(write_records(tmp_path / "a.jsonl", [RECORD, record(id="x", level=5)]))
     assert loaded.questions[0] == Question("math/17", "math", "What is 48 + 23?")
@@ -48,7 +42,7 @@ def test_every_faulty_line_is_reported_with_its_number_and_reason(tmp_path):
     poem = {"id": "x", "task": "poetry", "prompt": "\u200b ", "answer": True}
     rows = [RECORD, '{"id": "cut', [1], poem, record(source="")]
     path = write_records(tmp_path / "bad.jsonl", rows)
-    assert error_of(path).split("\n  ") == [
+    assert data_error(path).split("\n  ") == [
         '4 invalid records; write each like {"id": "math/17", "task": "math", '
         '"prompt": "What is 48 + 23?", "answer": "71", "source": "x"}:',
         f"{path}, line 2: Invalid JSON: EOF while parsing a string at line 1 column 11",
@@ -63,16 +57,16 @@ def test_every_faulty_line_is_reported_with_its_number_and_reason(tmp_path):
 def test_bytes_that_are_no_text_are_reported_before_a_tokenizer_meets_them(tmp_path):
     path = tmp_path / "a.jsonl"
     path.write_bytes(json.dumps(RECORD).encode() + b'\n{"id": "\xff"}\n')
-    assert f"{path}, line 2: Invalid JSON: invalid unicode code point at" in error_of(path)
+    assert f"{path}, line 2: Invalid JSON: invalid unicode code point at" in data_error(path)
     half_a_pair = json.dumps(record(prompt="half")).replace("half", r"half \ud83d")
     lines = write_records(path, [RECORD, half_a_pair])
-    assert f"{lines}, line 2: Invalid JSON: unexpected end of hex escape" in error_of(lines)
+    assert f"{lines}, line 2: Invalid JSON: unexpected end of hex escape" in data_error(lines)
 
 
 @pytest.mark.parametrize("form", ["%s", "[%s]"])
 def test_a_key_that_stands_twice_in_an_object_is_a_fault(tmp_path, form):
     twice = json.dumps(RECORD).replace('"answer": ', '"answer": "70", "answer": ')
-    said = error_of(write_records(tmp_path / "a.json", [form % twice]))
+    said = data_error(write_records(tmp_path / "a.json", [form % twice]))
     assert "the key 'answer' occurs more than once in" in said
 
 
@@ -96,7 +90,7 @@ def test_a_file_that_is_missing_broken_or_empty_is_told(tmp_path, content, said)
     path = tmp_path / "a.json"
     if content is not None:
         path.write_text(content)
-    message = error_of(path)
+    message = data_error(path)
     assert [part for part in (str(path), *said) if part not in message] == []
 
 
@@ -184,8 +178,7 @@ def test_options_that_are_none_or_are_not_named_are_a_fault(answer, choices, sai
 
 
 def test_a_csv_holds_options_in_columns_of_their_own(tmp_path):
-    path = tmp_path / "quiz.csv"
-    path.write_text("q,A,B,right\nBigger?,2,3,B\n")
+    path = written(tmp_path / "quiz.csv", "q,A,B,right\nBigger?,2,3,B\n")
     columns = {"prompt": "q", "answer": "right", "choices": ["A", "B"]}
     rules = Data(columns=columns, domain="choice", answer_after=None)
     found = load_questions(path, rules)
@@ -224,6 +217,5 @@ def test_labels_say_which_option_an_answer_names(tmp_path, labels, answer, lette
 
 def test_columns_of_options_are_read_of_questions_of_choice_alone(tmp_path):
     row = {"task": "math", "prompt": "1 + 1?", "answer": 2, "choices": 3}
-    assert load_questions(write_records(tmp_path / "mixed.jsonl", [row])).answers == {
-        "mixed/1": "2"
-    }
+    path = write_records(tmp_path / "mixed.jsonl", [row])
+    assert load_questions(path).answers == {"mixed/1": "2"}

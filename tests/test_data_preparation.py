@@ -8,7 +8,7 @@ from unittest.mock import Mock, call
 import datasets
 import pytest
 from local_copies import kodcode_row, math_row, webinstruct_row, write_card, write_parquet
-from small_runs import write_records
+from small_runs import write_records, written
 from tables import cases, pairs, texts
 
 from comas.data import RECORDS, DataError
@@ -91,14 +91,8 @@ def test_tests_that_the_sandbox_cannot_run_are_left_out(tests, part):
     assert isinstance(result, LeftOut) and part in result.reason
 
 
-SOURCE = Source(
-    hub_name="owner/name",
-    configs=("main",),
-    split="test",
-    revision="0" * 40,
-    licence=None,
-    columns={"question": str, "answer": str | int},
-)
+COLUMNS = {"question": str, "answer": str | int}
+SOURCE = Source("owner/name", ("main",), "test", "0" * 40, None, COLUMNS)
 ROWS = [{"question": "One?", "answer": "a"}, {"question": "2?", "answer": "b"}]
 OTHER = [{"question": "wrong config or split", "answer": "a"}] * 3
 
@@ -209,8 +203,7 @@ def test_a_good_file_is_counted_and_gives_the_command_that_trains_on_it(tmp_path
 
 def test_the_first_questions_are_shown_as_they_will_be_asked(tmp_path, capsys):
     rows = ["question,answer", "What is 48 + 23?,The sum #### 71", "1 + 1?,#### 2", "2 + 2?,#### 4"]
-    path = tmp_path / "own.csv"
-    path.write_text("\n".join(rows))
+    path = written(tmp_path / "own.csv", "\n".join(rows))
     settings = [
         *("data.columns.prompt=question", "data.domain=math", "data.answer_after='####'"),
         "rollout.system_prompt=You are careful.",
@@ -239,8 +232,7 @@ def test_a_file_that_cannot_be_used_is_a_fault_and_the_next_is_checked(tmp_path,
     bad = tmp_path / "bad.json"
     if content is not None:
         bad.write_text(content)
-    good = tmp_path / "good.json"
-    good.write_text(json.dumps([*GOOD, 7]))
+    good = written(tmp_path / "good.json", json.dumps([*GOOD, 7]))
     assert main([str(bad), str(good)]) == 1
     output = capsys.readouterr().out
     assert str(bad) in output.splitlines()[0] and f"{bad}: 0 records" not in output

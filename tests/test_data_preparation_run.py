@@ -155,9 +155,7 @@ def test_planted_repetitions_are_dropped_and_counted_and_nothing_else(tmp_path):
     assert counts["math: it repeats a question of the blend"] == 1
 
 
-def test_a_second_run_keeps_what_is_there_unless_a_benchmark_changed(
-    built, tmp_path, capsys, caplog
-):
+def test_a_second_run_keeps_what_is_there_if_no_benchmark_changed(built, tmp_path, capsys, caplog):
     before = contents(built)
     (tmp_path / "empty").mkdir()
     assert run(tmp_path / "empty", built) == 0  # reads no dataset

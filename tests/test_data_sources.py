@@ -11,7 +11,7 @@ import pyarrow
 import pytest
 from datasets import Dataset
 from pyarrow import parquet
-from small_runs import written
+from small_runs import data_error, written
 from tables import case_file, cases
 
 from comas.config.schema import Data, ReasoningGym
@@ -53,12 +53,6 @@ def files(folder: Path) -> list[Path]:
     ]
 
 
-def error_of(name: str | Path, rules: Data) -> str:
-    with pytest.raises(DataError) as caught:
-        load_questions(name, rules)
-    return str(caught.value)
-
-
 def test_every_format_gives_the_same_questions_by_the_columns_that_are_named(tmp_path):
     for path in files(tmp_path):
         loaded = load_questions(path, RULES)
@@ -81,19 +75,19 @@ def test_a_rows_own_id_and_task_come_before_the_file_and_the_domain_unless_not_r
 def test_what_a_file_lacks_is_told_with_its_place_and_remedy(tmp_path, name, content, said):
     if isinstance(content, dict):
         content = json.dumps({"prompt": "1 + 1?", "answer": "2"} | content)
-    assert said in error_of(written(tmp_path / name, content), MATH)
+    assert said in data_error(written(tmp_path / name, content), MATH)
 
 
 def test_columns_that_are_missing_are_told_with_those_that_are_there(tmp_path):
     path = written(tmp_path / "mine.jsonl", json.dumps(ROWS[0]))
-    assert error_of(path, Data()).splitlines()[1:] == [
+    assert data_error(path, Data()).splitlines()[1:] == [
         f"  {path}, line 1: task: no column 'task' among question, solution, level; "
         "set data.columns.task or data.domain; "
         "prompt: no column 'prompt' among question, solution, level; set data.columns.prompt; "
         "answer: no column 'answer' among question, solution, level; set data.columns.answer"
     ]
     written(path, json.dumps(ROWS[0] | {"solution": "71"}))
-    assert "line 1: answer: has no '####', after which data.answer_after" in error_of(path, RULES)
+    assert "line 1: answer: has no '####', after which data.answer_after" in data_error(path, RULES)
 
 
 @pytest.mark.parametrize("suffix", ["jsonl", "csv"])
@@ -107,7 +101,7 @@ def test_another_encoding_is_named_and_a_byte_order_mark_is_no_part_of_a_file(tm
     for encoding in ("utf-16", "utf-16-le"):
         path.write_bytes(text.encode(encoding))
         said = f"mine.{suffix} cannot be read: it is in {encoding.upper()}: save it in UTF-8"
-        assert said in error_of(path, RULES)
+        assert said in data_error(path, RULES)
 
 
 def test_without_an_id_task_or_source_a_record_has_the_rows_the_settings_and_the_files(tmp_path):
@@ -115,17 +109,17 @@ def test_without_an_id_task_or_source_a_record_has_the_rows_the_settings_and_the
     found = load_questions(path, MATH)
     assert found.questions == (Question("mine/1", "math", "1 + 1?"),)
     assert found.answers == {"mine/1": "0.50"}
-    assert f"task: {MISSING}" in error_of(path, Data())
+    assert f"task: {MISSING}" in data_error(path, Data())
 
 
-def test_the_nan_by_which_pandas_and_polars_write_null_is_no_value_and_a_whole_float_a_number(
+def test_the_nan_that_pandas_writes_for_null_is_no_value_and_a_whole_float_a_number(
     tmp_path,
 ):
     columns = {"choices": ["A", "B"]}
     values = {"A": [1.0, NONE, 1.0, 1.0], "B": [2.0] * 4, "answer": [1.0, 0.0, NONE, 0.5]}
     path = tmp_path / "mine.parquet"
     parquet.write_table(pyarrow.table({"prompt": ["Which?"] * 4} | values), path)
-    count, *faults = error_of(path, Data(domain="choice", columns=columns)).splitlines()
+    count, *faults = data_error(path, Data(domain="choice", columns=columns)).splitlines()
     assert count.startswith("3 invalid records")
     reasons = [fault.partition(".parquet, ")[2] for fault in faults]
     assert reasons[0] == "row 2: choices: options must not be empty, and must differ"
@@ -179,9 +173,9 @@ def test_a_dotted_name_reads_what_stands_within_a_column(tmp_path):
     found = load_questions(path, rules("a.b", "x.0.y.-1"))
     assert [found.questions[0].text, *found.answers.values()] == ["by name", "2"]
     said = f"prompt: {MISSING}; answer: no column 'a.d' among a.b, a, x, z"
-    assert said in error_of(path, rules("z.b", "a.d"))
+    assert said in data_error(path, rules("z.b", "a.d"))
     for nowhere in ("x.7", "x.y.z", "a.b.c", "x..y"):
-        assert f"answer: no column '{nowhere}'" in error_of(path, rules("a.b", nowhere))
+        assert f"answer: no column '{nowhere}'" in data_error(path, rules("a.b", nowhere))
 
 
 @cases("name, revision, config, split")
@@ -202,16 +196,16 @@ def test_the_library_reads_what_the_hub_gives(tmp_path, monkeypatch):
     monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
     loaded = load_questions("hub:somebody/sums/default/test", RULES)
     assert loaded.answers == {"somebody/sums/1": "71", "somebody/sums/2": "8"}
-    assert "train" in error_of("hub:somebody/sums", RULES)
+    assert "train" in data_error("hub:somebody/sums", RULES)
 
 
 def test_what_the_hub_does_not_give_is_told_with_what_to_do(monkeypatch):
     error = ConnectionError("Couldn't reach the Hub")
     monkeypatch.setattr(datasets, "load_dataset", Mock(side_effect=error))
-    said = error_of("hub:somebody/sums", RULES)
+    said = data_error("hub:somebody/sums", RULES)
     assert said.startswith("somebody/sums: ") and "Couldn't reach the Hub" in said
     assert "accept its terms at https://huggingface.co/datasets/somebody/sums and log in (" in said
-    assert "is not a dataset of the hub" in error_of("hub:gsm8k", RULES)
+    assert "is not a dataset of the hub" in data_error("hub:gsm8k", RULES)
 
 
 TASKS = {"chain_sum": {"max_terms": 3}, "countdown": {"size": 1, "seed": 5}}

@@ -25,14 +25,8 @@ from comas.types import Question
 from evaluation.types import BenchmarkTask, Message
 
 DOCUMENTS = (
-    "README.md",
-    "CONTRIBUTING.md",
-    "DEPARTURES.md",
-    "comas/README.md",
-    "comas/run/metrics/metrics.md",
-    "configs/README.md",
-    "data/README.md",
-    "evaluation/README.md",
+    *("README.md", "CONTRIBUTING.md", "DEPARTURES.md", "comas/README.md", "configs/README.md"),
+    *("comas/run/metrics/metrics.md", "data/README.md", "evaluation/README.md"),
     "results/README.md",
 )
 GENERATED = ("data/", "results/", "saves/")

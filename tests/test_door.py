@@ -2,16 +2,16 @@
 
 import asyncio
 import json
-import threading
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 
 import httpx
 import openai
 import pytest
+from anyio.from_thread import start_blocking_portal
 from scripted_server import ScriptedServer, status
-from tables import cases
+from tables import case_file, cases
 
 from comas.commands.serve import ServedAgents
 from comas.interaction.door import (
@@ -48,26 +48,15 @@ class Parrot:
 @contextmanager
 def visited(guest: Any) -> Iterator[tuple[str, str]]:
     """Let a guest be asked, in the event loop of another thread; gives the address and the key."""
-    door, loop, is_open, is_over = Door(), asyncio.new_event_loop(), threading.Event(), []
-    keys: list[str] = []
+    door = Door()
 
-    async def stay() -> None:
-        over = asyncio.Event()
-        is_over.append(over)
+    @asynccontextmanager
+    async def opened() -> AsyncIterator[str]:
         with door.open(guest) as key:
-            keys.append(key)
-            is_open.set()
-            await over.wait()
+            yield key
 
-    thread = threading.Thread(target=loop.run_until_complete, args=(stay(),), daemon=True)
-    thread.start()
-    is_open.wait()
-    try:
-        yield f"{door.url}/{keys[0]}/v1", keys[0]
-    finally:
-        loop.call_soon_threadsafe(is_over[0].set)
-        thread.join()
-        loop.close()
+    with start_blocking_portal() as portal, portal.wrap_async_context_manager(opened()) as key:
+        yield f"{door.url}/{key}/v1", key
 
 
 @pytest.fixture(scope="module")
@@ -78,12 +67,16 @@ def parrot() -> Iterator[tuple[Parrot, openai.OpenAI, str, str]]:
         yield guest, client, url, key
 
 
+@pytest.fixture
+def client(parrot: Any) -> openai.OpenAI:
+    return parrot[1]
+
+
 def chat(text: str, **body: Any) -> dict[str, Any]:
     return {"model": "agent_0", "messages": [{"role": "user", "content": text}]} | body
 
 
-def test_a_completion_has_each_choice_its_log_probs_and_what_was_used(parrot):
-    _, client, *_ = parrot
+def test_a_completion_has_each_choice_its_log_probs_and_what_was_used(client):
     said = client.chat.completions.create(**chat("71", n=2, logprobs=True))
     assert [choice.message.content for choice in said.choices] == ["71", "71"]
     assert (said.id, said.choices[1].index, said.choices[0].finish_reason) == ("r0.s0", 1, "stop")
@@ -94,8 +87,7 @@ def test_a_completion_has_each_choice_its_log_probs_and_what_was_used(parrot):
     assert ids.prompt_token_ids == [5, 8] and ids.choices[0].token_ids == [7, 9]
 
 
-def test_a_streamed_completion_is_the_same(parrot):
-    _, client, *_ = parrot
+def test_a_streamed_completion_is_the_same(client):
     options = {"include_usage": True}
     chunks = [*client.chat.completions.create(**chat("71", stream=True, stream_options=options))]
     assert "".join(c.choices[0].delta.content or "" for c in chunks if c.choices) == "71"
@@ -104,8 +96,7 @@ def test_a_streamed_completion_is_the_same(parrot):
 
 
 @pytest.mark.parametrize("stream", [False, True])
-def test_a_tool_call_in_an_answer_is_one_of_the_protocol(parrot, stream):
-    _, client, *_ = parrot
+def test_a_tool_call_in_an_answer_is_one_of_the_protocol(client, stream):
     said = client.chat.completions.create(**chat(f"Sum: {CALL}", tools=[ADD], stream=stream))
     choices = [c.choices[0] for c in said] if stream else said.choices
     content = (choices[0].delta if stream else choices[0].message).content
@@ -114,8 +105,7 @@ def test_a_tool_call_in_an_answer_is_one_of_the_protocol(parrot, stream):
     assert call.function.name == "add" and json.loads(call.function.arguments) == {"a": 48, "b": 23}
 
 
-def test_without_tools_a_call_is_text_and_so_is_one_that_cannot_be_read(parrot):
-    _, client, *_ = parrot
+def test_without_tools_a_call_is_text_and_so_is_one_that_cannot_be_read(client):
     broken = CALL.replace("}}", "}")
     for text, options in ((CALL, {}), (CALL, {"tools": [ADD], "tool_choice": "none"})):
         said = client.chat.completions.create(**chat(text, **options))
@@ -170,8 +160,7 @@ def test_a_call_that_cannot_be_read_says_why(text, why):
     assert str(error.value) == f"the call cannot be read: {said}"
 
 
-def test_an_answer_ends_before_the_first_stop_sequence(parrot):
-    _, client, *_ = parrot
+def test_an_answer_ends_before_the_first_stop_sequence(client):
     said = client.chat.completions.create(**chat("one END two STOP", stop=["STOP", " END", "?"]))
     assert said.choices[0].message.content == "one"
 
@@ -237,23 +226,11 @@ def test_agents_that_are_served_answer_within_the_limits_of_a_request():
         assert refused.value.status == {400: 400, 500: 502}[code]
 
 
-IMAGE = [{"type": "image_url", "image_url": {"url": "data:"}}]
 REFUSED: dict[str, tuple[Any, int, str]] = {
+    **{name: (chat("x", **body), *told) for name, body, *told in case_file("door")["REFUSED"]},
     "no JSON": (b"{", 400, "Invalid JSON"),
-    "no messages": (chat("x", messages=[]), 400, "messages"),
-    "an image": (chat("x", messages=[{"role": "user", "content": IMAGE}]), 400, "type text"),
-    "an unknown speaker": (chat("x", messages=[{"role": "boss", "content": ""}]), 400, "role"),
-    "a call of nothing": (
-        chat("x", messages=[{"role": "assistant", "tool_calls": [{"id": "1"}]}]),
-        400,
-        "cannot be read",
-    ),
-    "too many choices": (chat("x", n=65), 400, "n: "),
-    "no tokens": (chat("x", max_tokens=0), 400, "max_"),
-    "a form": (chat("x", response_format={"type": "json_object"}), 400, "response_format"),
     "depth": (b'{"model":' + b"[" * 10**5, 400, ""),
     "a long body": (b" " * (MAX_BODY_BYTES + 1), 413, "at most"),
-    "an unknown model": (chat("x", model="gpt-5"), 404, "name one of agent_0, agent_1"),
 }
 
 

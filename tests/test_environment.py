@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from programs import run_to_end
 from small_runs import REPOSITORY, contents
-from tables import cases
+from tables import case_file, cases
 
 VERSIONS = ("3.11", "3.12")
 
@@ -52,9 +52,8 @@ def test_python_3_11_and_3_12_are_taken_and_others_refused_with_what_to_install(
         assert found.stdout == f"{python}\n"
     else:
         assert found.returncode == 1
-        assert (
-            f"Python 3.11 or 3.12 with its venv module is needed; tried: {python}" in found.stderr
-        )
+        needed = "Python 3.11 or 3.12 with its venv module is needed; tried: "
+        assert f"{needed}{python}" in found.stderr
         assert "apt install python3.12 python3.12-venv" in found.stderr
 
 
@@ -70,13 +69,10 @@ def test_uv_is_told_what_pip_is_configured_with(tmp_path):
     )
     pip = f"#!/bin/sh\ncat <<'SETTINGS'\n{settings}SETTINGS\n"
     executable(tmp_path / ".venv/bin/python", pip)
-    executable(
-        tmp_path / ".venv/bin/uv",
-        '#!/bin/sh\nenv | grep -E "^(SSL_CERT_FILE|UV_)" | sort; echo "$@"\n',
-    )
-    done = call(
-        "share_sources_with_uv; install torch", tmp_path, UV_INDEX="/mine", SSL_CERT_FILE=""
-    )
+    uv = '#!/bin/sh\nenv | grep -E "^(SSL_CERT_FILE|UV_)" | sort; echo "$@"\n'
+    executable(tmp_path / ".venv/bin/uv", uv)
+    variables = {"UV_INDEX": "/mine", "SSL_CERT_FILE": ""}
+    done = call("share_sources_with_uv; install torch", tmp_path, **variables)
     assert done.stdout.splitlines() == [
         "SSL_CERT_FILE=/certificates",
         "UV_DEFAULT_INDEX=https://mirror.example/simple",
@@ -90,9 +86,8 @@ def test_uv_is_told_what_pip_is_configured_with(tmp_path):
 @pytest.mark.parametrize("offers", ["configured", "PyTorch's", "neither"])
 def test_torch_for_a_cpu_comes_from_pytorch_where_no_configured_source_has_it(tmp_path, offers):
     status = {"configured": "true", "PyTorch's": '[ "$6" = --index ]', "neither": "false"}[offers]
-    executable(
-        tmp_path / ".venv/bin/uv", f'#!/bin/sh\necho "$@"\necho "Downloading" >&2\n{status}\n'
-    )
+    uv = f'#!/bin/sh\necho "$@"\necho "Downloading" >&2\n{status}\n'
+    executable(tmp_path / ".venv/bin/uv", uv)
     done = call("install_cpu_torch torch==2.13.0+cpu", tmp_path)
     asked = "--index https://download.pytorch.org/whl/cpu torch==2.13.0+cpu\n"
     assert done.stdout.endswith(asked) == (offers != "configured")
@@ -135,23 +130,7 @@ def test_the_driver_is_compared_unless_pins_are_named(tmp_path, driver, named, i
         assert (part in done.stderr) == (installed is None)
 
 
-UV = """#!/bin/sh
-case "$*" in
-"venv -q --allow-existing --relocatable "*) printf 'relocatable = true\n' >"$7/pyvenv.cfg" ;;
---version) ;;
-*) sleep "${TAKES:-0}"; echo "uv $*" >>installed; [ ! -e is_down ] ;;
-esac
-"""
-PYTHON = """#!/bin/sh
-case "$*" in
---version) echo Python 3.11.7 ;;
--c*_base_executable*) echo "$PYTHON" ;;
--c*) exit 0 ;;
-"-m venv "*) mkdir -p "$3/bin" "$3/lib/python3.11"; cp "$0" "$3/bin/python" ;;
-"-m pip config"*) ;;
-"-m pip install"*) cp uv "$(dirname "$0")/uv" ;;
-esac
-"""
+UV, PYTHON = case_file("environment").values()
 ENSURE = "SECONDS_OF_A_LOOK=0.3; ensure_environment; echo $VENV"
 CREATED = "environment: creating .venv with Python 3.11.7"
 
@@ -163,10 +142,8 @@ def checkout(folder: Path) -> dict[str, str]:
         (folder / file).write_text(f"# {file}\nuv==0.13.9\n")
     (folder / "setup.py").touch()
     executable(folder / "uv", UV)
-    return {
-        "PYTHON": str(executable(folder / "python", PYTHON)),
-        "REQUIREMENTS": "requirements.txt",
-    }
+    python = str(executable(folder / "python", PYTHON))
+    return {"PYTHON": python, "REQUIREMENTS": "requirements.txt"}
 
 
 def ready(folder: Path) -> dict[str, str]:

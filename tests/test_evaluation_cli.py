@@ -9,7 +9,7 @@ from typing import NoReturn
 
 import pytest
 from scripted_server import Body, ScriptedServer, status
-from small_runs import make_run, record, write_records
+from small_runs import make_run, record, write_records, written
 from tables import case_file, cases, parts
 from tiny_models import save_tiny_model
 
@@ -21,11 +21,9 @@ from evaluation import execution
 from evaluation.__main__ import main
 from evaluation.config import read_command
 from evaluation.models import CONTEXT_SHARE_OF_REPLY, find_remote, find_target, read_model
-from evaluation.plan import make_plan, rehearse
+from evaluation.plan import make_plan
 from evaluation.server import ServerError, Servers
-from evaluation.setups import SETUPS
 from evaluation.tasks import benchmark_tasks, draw, held_out_tasks
-from evaluation.types import BenchmarkTask
 
 
 def knows_half(body: Body) -> str:
@@ -51,13 +49,8 @@ def server() -> Iterator[ScriptedServer]:
 def arguments(tmp_path: Path, data: Path, server: ScriptedServer) -> list[str]:
     """Arguments of a valid evaluation."""
     return [
-        "scripted",
-        f"--base-url={server.base_url}",
-        "model=half-right",
-        "benchmarks=[gsm8k]",
-        "setups=[vanilla, consistency]",
-        f"data={data}",
-        f"results={tmp_path / 'results'}",
+        *("scripted", f"--base-url={server.base_url}", "model=half-right", "benchmarks=[gsm8k]"),
+        *("setups=[vanilla, consistency]", f"data={data}", f"results={tmp_path / 'results'}"),
     ]
 
 
@@ -92,29 +85,18 @@ def test_what_is_done_is_not_asked_again_and_a_setup_is_added(arguments, server,
 
 
 def test_a_setup_of_ones_own_has_the_answers_of_its_text(arguments, server, tmp_path, caplog):
-    path = tmp_path / "mine.py"
-    path.write_text(OWN_SETUP)
+    path = written(tmp_path / "mine.py", OWN_SETUP)
     own = [*arguments, f"setups=[{path}:SHORT]"]
     assert main([*arguments, "setups=[vanilla]"]) == main(own) == 0
     said = [body["messages"][0]["content"] for body in server.requests[8:]]
     assert len(said) == 8 and all(text.startswith("Shortly: ") for text in said)
     assert "SHORT" in (tmp_path / "results/scripted/summary.md").read_text()
-    edited = tmp_path / "edited.py"
-    edited.write_text(OWN_SETUP.replace("Shortly", "Long"))
+    edited = written(tmp_path / "edited.py", OWN_SETUP.replace("Shortly", "Long"))
     changed = re.compile(r"setup_files.SHORT: \w+ there, \w+ now")
     assert changed.search(failure([*arguments, f"setups=[{edited}:SHORT]"], caplog))
 
 
 OWN_SETUP = case_file("evaluation_cli")["OWN_SETUP"]
-
-
-def test_setups_are_counted_as_the_paper_counts_them():
-    task = BenchmarkTask("gsm8k-0", "math", "1 + 1?", "1 + 1?", "2")
-    calls = {name: len(rehearse(setup, task, num_models=1)) for name, setup in SETUPS.items()}
-    # Of autogen at most, as nobody says TERMINATE; discussion: 4 agents x 2 rounds x 3.
-    expected = {"vanilla": 1, "consistency": 6, "debate": 7, "autogen": 5, "discussion": 24}
-    assert calls.items() >= expected.items()
-    assert len(rehearse(SETUPS["discussion"], task, num_models=2)) == 12
 
 
 def test_a_server_reads_what_prompts_and_replies_can_need_and_no_more(arguments, tmp_path):

@@ -99,9 +99,8 @@ def test_they_see_labels_and_no_scheme_of_ours_is_given_columns(file):
 def test_columns_are_kept_when_asked_for_with_the_answer(tmp_path):
     row = {"prompt": "1 + 1?", "reward_model": {"ground_truth": "is #### 2"}, "level": 5}
     path = write_records(tmp_path / "mine.jsonl", [row])
-    rules = Data(
-        columns={"answer": "reward_model.ground_truth"}, domain="math", answer_after="####"
-    )
+    columns = {"answer": "reward_model.ground_truth"}
+    rules = Data(columns=columns, domain="math", answer_after="####")
     [question] = load_questions(path, rules, with_columns=True).questions
     assert question.columns == {"source": "mine", "gold": "2"} | row
     [question] = load_questions(path, rules).questions
@@ -148,10 +147,8 @@ def test_records_hold_columns_as_far_as_json_does():
 
 
 def test_a_path_after_a_prefix_starts_where_others_do_and_is_tried_on_the_data(file, tmp_path):
-    config = written(
-        tmp_path / "mine.yaml", f"base: {QUICKSTART}\nreward: {{scheme: 'trl:theirs.py:exact'}}\n"
-    )
-    settings = load_config(config, [])
+    text = f"base: {QUICKSTART}\nreward: {{scheme: 'trl:theirs.py:exact'}}\n"
+    settings = load_config(written(tmp_path / "mine.yaml", text), [])
     assert settings.reward.scheme == f"trl:{file}:exact"
     assert user_sources(settings) == {str(file): FUNCTIONS}
     path = write_records(tmp_path / "train.jsonl", [record(1), record(2)])
@@ -159,4 +156,4 @@ def test_a_path_after_a_prefix_starts_where_others_do_and_is_tried_on_the_data(f
     assert "gold, id, prompts, source, task: missing" in str(check.error)
     path = write_records(tmp_path / "train.jsonl", [record(n, target="1") for n in (1, 2)])
     found, check = check_plugins(settings, load_questions(path, with_columns=True))
-    assert check.error is None and f"{file}, line 7" in found.present
+    assert check.error is None and f"{file}, line 7, sha256 " in found.present

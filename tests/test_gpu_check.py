@@ -8,13 +8,13 @@ from math import nan
 from types import SimpleNamespace
 
 import pytest
+from builders import sample
 from tables import cases
 
 from comas.engines.cluster.supervision import LostEngineError
 from comas.engines.policy import attention
 from comas.preflight.machine import Machine
 from comas.preflight.memory import GIB, ModelShape
-from comas.types import TrainingSample
 from scripts.gpu_check import measures, run, society
 from scripts.gpu_check.checks import CHECKS, Arguments
 
@@ -23,8 +23,7 @@ CPU = Machine("cpu", 0, 0, 24 * GIB, has_cuda_compiler=False)
 
 
 def a_sample(num_prompt, num_response):
-    tokens = (0,) * num_prompt, (0,) * num_response
-    return TrainingSample(0, "q", "d", "r0.s0", 0, "solution", *tokens, (), 1.0)
+    return sample(prompt_token_ids=(0,) * num_prompt, response_token_ids=(0,) * num_response)
 
 
 @pytest.fixture

@@ -11,8 +11,6 @@ the faults of programs that only a protection contains which is missing in this 
 (``unpromised``). ``command`` enters the other modes from root.
 """
 
-from __future__ import annotations
-
 import errno
 import json
 import logging

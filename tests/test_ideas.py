@@ -177,20 +177,12 @@ def random_numbers() -> tuple[torch.Tensor, ...]:
 
 def test_gspo_is_openrlhfs_in_value_and_gradient():
     logprobs, old, advantages = random_numbers()
-    theirs = openrlhf_module("loss").PolicyLoss(
-        clip_eps_low=0.05, clip_eps_high=0.1, policy_loss_type="gspo"
-    )
+    clips = {"clip_eps_low": 0.05, "clip_eps_high": 0.1}
+    theirs = openrlhf_module("loss").PolicyLoss(**clips, policy_loss_type="gspo")
     expected, share, *_ = theirs(logprobs, old, advantages, action_mask=MASK.float())
-    found = surrogate(
-        logprobs,
-        old,
-        advantages,
-        MASK,
-        loss="gspo",
-        clip_epsilon=0.05,
-        clip_epsilon_high=0.1,
-        loss_aggregation="sequence_mean",
-    )
+    settings = {"clip_epsilon": 0.05, "clip_epsilon_high": 0.1, "loss": "gspo"}
+    settings |= {"loss_aggregation": "sequence_mean"}
+    found = surrogate(logprobs, old, advantages, MASK, **settings)
     torch.testing.assert_close(found.loss, expected)
     assert 0 < found.num_clipped < MASK.sum()
     torch.testing.assert_close(found.num_clipped / MASK.sum(), share)
@@ -204,8 +196,7 @@ def test_dapos_clipping_is_a_setting_of_the_core():
     algorithm.kl_coef = 0.0
     ratios, advantages = torch.tensor([[1.25, 1.5, 0.5]]), torch.tensor([[1.0, 1.0, -1.0]])
     targets = Targets(advantages != 0, advantages, 0 * ratios, None, None, 0 * ratios)
-    found = policy_loss(
-        ratios.log(), targets=targets, totals=StepTotals(3, 1, 3, 1), algorithm=algorithm
-    )
+    totals = StepTotals(3, 1, 3, 1)
+    found = policy_loss(ratios.log(), targets=targets, totals=totals, algorithm=algorithm)
     assert found.loss.item() == pytest.approx((-1.25 - 1.28 + 0.8) / 3)
     assert found.num_clipped == 2

@@ -2,8 +2,6 @@
 
 import dataclasses
 import json
-import shutil
-import subprocess
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
@@ -20,6 +18,7 @@ from small_runs import (
     record,
     tiny_settings,
     write_records,
+    written,
 )
 from tables import cases
 from tiny_models import save_tiny_model
@@ -170,12 +169,11 @@ def value_of(name: str, config: Any) -> Any:
 
 @pytest.mark.parametrize("name", FOUND)
 def test_a_path_leads_to_the_first_of_three_places_that_has_it(places, name):
-    file, written = places[0] / "mine.yaml", as_value(name, MISSING)
+    file, tree = places[0] / "mine.yaml", as_value(name, MISSING)
     for part in reversed(name.split(".")):
-        written = {part: written}
-    file.write_text(yaml.safe_dump(written))
-    based = places[1] / "based.yaml"
-    based.write_text("base: ../yaml/mine.yaml\n")
+        tree = {part: tree}
+    file.write_text(yaml.safe_dump(tree))
+    based = written(places[1] / "based.yaml", "base: ../yaml/mine.yaml\n")
     for last in (2, 1, 0):  # each new file is found before the old ones
         suffix = ".py" if FOUND[name].leads_to == "plug-in" else ""
         (places[last] / f"{MISSING}{suffix}").touch()
@@ -197,8 +195,7 @@ def test_a_name_that_is_no_path_is_kept(places, name):
 def test_a_base_and_a_config_are_found_in_the_same_way(places):
     for number, place in enumerate(places):
         (place / "base.yaml").write_text(f"seed: {number}\n")
-    mine = places[0] / "mine.yaml"
-    mine.write_text("base: base.yaml\n")
+    mine = written(places[0] / "mine.yaml", "base: base.yaml\n")
     assert read(Config, mine, [])[0].seed == 0
     assert read(Config, Path("base.yaml"), [])[0].seed == 1
     (places[1] / "base.yaml").unlink()
@@ -223,16 +220,6 @@ def test_the_error_for_a_missing_file_names_all_places(places):
             look()
     [error] = [f for f in errors("resume=my/own") if "resume" in f]
     assert f"tried: {places[1] / 'my/own'}, {places[2] / 'my/own'}" in error
-
-
-@pytest.mark.parametrize("name", ["train_comas", "evaluate_model", "view", "discuss", "check_data"])
-def test_every_script_that_takes_paths_hands_on_where_it_was_started(tmp_path, name):
-    shutil.copytree(REPOSITORY / "scripts", tmp_path / "scripts")
-    (tmp_path / "scripts/environment.sh").write_text(f"PYTHON_BIN={tmp_path}/python\n")
-    (tmp_path / "python").write_text(f'#!/bin/sh\necho "${paths.STARTED_IN}"\n')
-    (tmp_path / "python").chmod(0o755)
-    script = tmp_path / f"scripts/{name}.sh"
-    assert subprocess.check_output(["bash", script, "x"], cwd="/usr", text=True) == "/usr\n"
 
 
 @pytest.fixture

@@ -52,9 +52,8 @@ def test_parallel_deals_evaluations_and_scorings_evenly_in_each_round():
     discussions = discuss(schedule="parallel", num_rounds=3, num_evaluations=2)
     turns = [t for d in discussions for t in d.turns]
     for role, round_index in product(("evaluation", "scoring"), range(3)):
-        parts = Counter(
-            t.agent_index for t in turns if (t.role, t.round_index) == (role, round_index)
-        )
+        chosen = [t for t in turns if (t.role, t.round_index) == (role, round_index)]
+        parts = Counter(t.agent_index for t in chosen)
         # 8 discussions x 4 solvers x 2 evaluations = 64 parts of a round for 4 agents.
         assert parts == {agent: 16 for agent in range(4)}
     counts = Counter(deal(Random(0), num_agents=3, num_parts=8))
@@ -172,10 +171,6 @@ def turn(discussion: Discussion, turn_id: str) -> Turn:
     return next(turn for turn in discussion.turns if turn.turn_id == turn_id)
 
 
-def of_question(discussions: list[Discussion], name: str) -> Discussion:
-    return next(d for d in discussions if name in d.discussion_id)
-
-
 @pytest.mark.parametrize("schedule", CRITICISED)
 @cases("criticism, num_evaluations, turns")
 def test_schedules_criticise_as_is_chosen(schedule, criticism, num_evaluations, turns):
@@ -227,7 +222,8 @@ def test_a_muted_evaluator_is_not_asked_and_approves_of_everything():
 
 def test_exchanged_evaluations_come_from_the_same_place_of_a_discussion_of_the_domain():
     discussions = criticise(criticism="exchanged")
-    own = of_question(discussions, "sum/3/copy1")
+    by_name = {each.discussion_id.removeprefix("step1/"): each for each in discussions}
+    own = by_name["sum/3/copy1"]
     given = turn(own, "r1.s0.e1")
     assert given.is_given and not turn(own, "r1.s0.e0").is_given
     assert given.text.startswith("step1/sum/1/copy1/r1.s0.e0 by")
@@ -235,7 +231,7 @@ def test_exchanged_evaluations_come_from_the_same_place_of_a_discussion_of_the_d
     assert turn(own, "r1.s0.e0").text not in turn(own, "r1.s0.e1.t0").prompt
     assert turn(own, "r0.s0.e1").text in turn(own, "r1.s0").prompt
     # The only program has nobody to exchange with: it is evaluated, and not scored.
-    alone = of_question(discussions, "code/1/copy0")
+    alone = by_name["code/1/copy0"]
     assert [t.turn_id for t in alone.turns] == ["r0.s0", "r0.s0.e0", "r1.s0", "r1.s0.e0"]
 
 

@@ -48,17 +48,23 @@ def test_a_reward_is_reliable_where_it_depends_on_the_answer(answers, expected):
 SOLUTION = "r0.s0"
 
 
-def scored(name: str, *, scores: list[str], rewards: tuple[float | None, ...]):
-    """A discussion of one solution, with an evaluation and a scoring for each score."""
+def criticised(name: str, *criticism: tuple[str, str | None]) -> Discussion:
+    """A discussion of one solution with these (evaluation, score or None)."""
     turns = [turn(SOLUTION)]
-    for i, text in enumerate(scores):
-        turns += [turn(f"{SOLUTION}.e{i}"), turn(f"{SOLUTION}.e{i}.t0", text)]
-    return RewardedDiscussion(discussion(*turns, name=name), rewards)
+    for i, (evaluation, score) in enumerate(criticism):
+        turns.append(turn(f"{SOLUTION}.e{i}", evaluation))
+        if score is not None:
+            turns.append(turn(f"{SOLUTION}.e{i}.t0", f"<score>{score}</score>"))
+    return discussion(*turns, name=name)
+
+
+def scored(name: str, scores: str, *rewards: float | None) -> RewardedDiscussion:
+    """A discussion of one solution with an evaluation for each score, a digit."""
+    return RewardedDiscussion(criticised(name, *(("", score) for score in scores)), rewards)
 
 
 def simple(name: str, reward: float) -> RewardedDiscussion:
-    score = f"<score>{round(1 + 2 * reward)}</score>"
-    return scored(name, scores=[score], rewards=(reward, 1 - reward, 0.0))
+    return scored(name, f"{round(1 + 2 * reward)}", reward, 1 - reward, 0.0)
 
 
 def verdicts_on(**verdicts: str) -> dict[tuple[str, str], str]:
@@ -73,9 +79,8 @@ def qualities(metrics: dict[str, float | None], threshold: str) -> dict[str, flo
 def test_the_qualities_of_both_thresholds_are_those_counted_by_hand():
     rewards = (1.0, 0.5, 1.0, 0.0, 0.0, 0.5)
     rewarded = [simple(name, r) for name, r in zip("abcdef", rewards, strict=True)]
-    verdicts = verdicts_on(
-        a="correct", b="correct", c="wrong", d="correct", e="unanswered", f="wrong"
-    )
+    right = dict.fromkeys("abd", "correct")
+    verdicts = verdicts_on(**right, c="wrong", e="unanswered", f="wrong")
     metrics = reward_effectiveness(rewarded, verdicts=verdicts)
     # Correct are a, b, d. From score 2 on, a, b, c, f are predicted: TP 2, FP 2, FN 1, TN 1.
     names = ("accuracy", "precision", "recall", "specificity", "balanced_accuracy", "f1")
@@ -89,10 +94,9 @@ def test_the_qualities_of_both_thresholds_are_those_counted_by_hand():
 
 
 def test_the_confusion_table_counts_every_scoring_of_a_solution():
-    scores = ["<score>3</score>", "<score>1</score>", "no score"]
-    rewards = (1 / 3, 0.0, 0.0, 1.0, 0.0, 0.0, -1.0)  # (1 + 0 + 0) / 3 for the solution
-    right = scored("a", scores=scores, rewards=rewards)
-    wrong = scored("b", scores=["<score>2</score>"], rewards=(0.5, 0.5, 0.0))
+    # (1 + 0 + 0) / 3 for the solution, whose third score cannot be read.
+    right = scored("a", "31x", 1 / 3, 0.0, 0.0, 1.0, 0.0, 0.0, -1.0)
+    wrong = scored("b", "2", 0.5, 0.5, 0.0)
     metrics = reward_effectiveness([right, wrong], verdicts=verdicts_on(a="correct", b="wrong"))
     cells = {key[18:] for key, n in metrics.items() if key.startswith("scoring/confusion/") and n}
     assert cells == {"score_3/correct", "score_1/correct", "invalid/correct", "score_2/incorrect"}
@@ -107,23 +111,13 @@ def test_what_is_no_prediction_counts_neither_way():
     metrics = reward_effectiveness([simple("a", 1.0)], verdicts=verdicts, sees_verdicts=True)
     assert set(qualities(metrics, "from_score_2").values()) == {None}
     assert metrics["scoring/confusion/score_3/correct"] == 1
-    unscored = scored("a", scores=[], rewards=(None,))
+    unscored = scored("a", "", None)
     metrics = reward_effectiveness([unscored], verdicts=verdicts_on(a="correct"))
     assert set(qualities(metrics, "from_score_3").values()) == {None}
 
 
 LOST = "Mistake: a carry is lost."
 RATE, ACCEPTED = "evaluation/false_accusation_rate", "scoring/false_accusations_accepted"
-
-
-def criticised(name: str, *criticism: tuple[str, str | None]) -> Discussion:
-    """A discussion of one solution with these (evaluation, score or None)."""
-    turns = [turn("r0.s0")]
-    for i, (evaluation, score) in enumerate(criticism):
-        turns.append(turn(f"r0.s0.e{i}", evaluation))
-        if score is not None:
-            turns.append(turn(f"r0.s0.e{i}.t0", f"<score>{score}</score>"))
-    return discussion(*turns, name=name)
 
 
 def test_only_accusations_of_correct_solutions_count():

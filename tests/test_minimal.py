@@ -115,16 +115,11 @@ def in_types(discussion: minimal.Discussion) -> types.Discussion:
         round_index, place = divmod(number, 3)
         turn_id = f"r{round_index}.s0" + ("", ".e0", ".e0.t0")[place]
         parent_id = turns[-1].turn_id if place else None
-        generation = types.Generation(
-            prompt_token_ids=as_ids(turn.prompt),
-            response_token_ids=as_ids(turn.response),
-            response_text=" ".join(turn.response),
-            rollout_logprobs=tuple(turn.logprobs),
-            finish_reason="length" if turn.is_truncated else "stop",
-            policy_version=1,
-        )
-        turns.append(
-            types.Turn(turn_id, parent_id, round_index, turn.role, turn.agent_index, "", generation)
-        )
+        said, ended = turn.response, "length" if turn.is_truncated else "stop"
+        tokens = (as_ids(turn.prompt), as_ids(said), " ".join(said), tuple(turn.logprobs))
+        generation = types.Generation(*tokens, ended, policy_version=1)
+        agent = turn.agent_index
+        held = types.Turn(turn_id, parent_id, round_index, turn.role, agent, "", generation)
+        turns.append(held)
     question = types.Question("sum", "math", "What is {} + {}?".format(*discussion.question))
     return types.Discussion("step1/sum/copy0", question, tuple(turns))

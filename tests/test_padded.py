@@ -2,17 +2,17 @@
 transformers."""
 
 import math
-from collections.abc import Callable
 from itertools import product
-from pathlib import Path
 from random import Random
 
+import builders
 import pytest
 import torch
 from model_matrix import LIMIT, REPORT, TYPES
 from model_types import save_model_type, tiny_config
 from safetensors.torch import load_file
 from tables import cases
+from tiny_models import distributions
 from transformers import AutoModelForCausalLM
 
 from comas.config.schema import Policy
@@ -33,32 +33,25 @@ FAST = ("gpt2", "llama", "mistral", "opt", "qwen3_moe")
 
 def samples_of(*lengths: tuple[int, int], seed: int = 0) -> list[TrainingSample]:
     rng = Random(seed)
-    return [
-        TrainingSample(
-            *(0, f"q{i}", "d", f"r0.s{i}", 0, "solution"),
-            [rng.randrange(3, 259) for _ in range(num_prompt)],
-            [rng.randrange(3, 259) for _ in range(num_response)],
-            [0.0] * num_response,
-            1.0,
-        )
-        for i, (num_prompt, num_response) in enumerate(lengths)
-    ]
+
+    def sample(*sizes: int) -> TrainingSample:
+        prompt, response = ([rng.randrange(3, 259) for _ in range(size)] for size in sizes)
+        tokens = {"response_token_ids": response, "rollout_logprobs": [0.0] * len(response)}
+        return builders.sample(prompt_token_ids=prompt, **tokens)
+
+    return [sample(*each) for each in lengths]
 
 
 SAMPLES = samples_of((20, 15), (3, 2), (5, 9))
 LONGER = samples_of((20, 15), (3, 2), (5, 70), seed=1)
 
 
-def alone(
-    folder: Path, sample: TrainingSample, change: Callable[..., None] = lambda model: None
-) -> tuple[torch.Tensor, torch.Tensor]:
+def alone(folder, sample, change=lambda model: None) -> tuple[torch.Tensor, torch.Tensor]:
     """Log-probs and entropies by transformers' plainest code, of one sample."""
     model = AutoModelForCausalLM.from_pretrained(folder, attn_implementation="eager").eval()
     change(model)
-    ids = torch.tensor([[*sample.prompt_token_ids, *sample.response_token_ids]])
     with torch.no_grad():
-        logits = model(input_ids=ids).logits[0, len(sample.prompt_token_ids) - 1 : -1]
-    distribution = torch.distributions.Categorical(logits=logits / TEMPERATURE)
+        distribution = distributions(model, sample, TEMPERATURE)
     return distribution.log_prob(torch.tensor(sample.response_token_ids)), distribution.entropy()
 
 
@@ -112,15 +105,12 @@ def test_where_packing_is_right_padded_rows_give_the_same(model_type, tmp_path):
             torch.testing.assert_close(found_gradients[name], gradient, atol=1e-4, rtol=1e-3)
     for i, sample in enumerate(SAMPLES):
         length = len(sample.response_token_ids)
-        torch.testing.assert_close(
-            found[0][i, :length], alone(folder, sample)[0], atol=2e-5, rtol=0
-        )
+        expected = alone(folder, sample)[0]
+        torch.testing.assert_close(found[0][i, :length], expected, atol=2e-5, rtol=0)
 
 
 @cases("model_type, engine", *product(("phi3", "granite"), ((96, 4.0), (35, 1.5))))
-def test_longrope_has_the_frequencies_of_the_engine_whatever_lies_beside_a_sample(
-    model_type, engine, tmp_path
-):
+def test_longrope_has_the_engines_frequencies_whatever_lies_beside(model_type, engine, tmp_path):
     max_model_len, factor = engine
     rope = {
         **{"rope_type": "longrope", "rope_theta": 1e4, "original_max_position_embeddings": 35},

@@ -287,9 +287,8 @@ def server(followed: Path) -> Iterator[LiveServer]:
         yield server
 
 
-def asked(
-    server: LiveServer, path: str, *, method: str = "GET", host: str = "127.0.0.1"
-) -> tuple[int, str, http.client.HTTPMessage]:
+def asked(server: LiveServer, path: str, *, method="GET", host="127.0.0.1"):
+    """Status, text and headers of the answer to a request."""
     connection = http.client.HTTPConnection("127.0.0.1", server.server_address[1], timeout=30)
     connection.request(method, path, headers={"Host": f"{host}:{server.server_address[1]}"})
     answer = connection.getresponse()

@@ -6,7 +6,6 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -93,21 +92,14 @@ class Call(NamedTuple):
     end: float
 
 
-def one_step(
-    log: Path,
-    *,
-    gpus_per_policy: int,
-    update_every: Sequence[int] = (1, 1),
-    tensor_parallel: int = 1,
-) -> list[Call]:
+def one_step(log, *, gpus_per_policy, update_every=(1, 1), tensor_parallel=1) -> list[Call]:
     """Return the calls of a run with shared GPUs that is resumed after step 3, up to the sync after
     an update of the policies that are due."""
     num_policies = len(update_every)
+    num_engines = gpus_per_policy // tensor_parallel
     config = Config(
         society=Society(num_agents=num_policies, update_every=list(update_every)),
-        rollout=Rollout(
-            engines_per_policy=gpus_per_policy // tensor_parallel, tensor_parallel=tensor_parallel
-        ),
+        rollout=Rollout(engines_per_policy=num_engines, tensor_parallel=tensor_parallel),
         policy=Policy(ranks_per_policy=gpus_per_policy),
         cluster=Cluster(policies_per_gpu=2, object_store_mib=80),
     )
@@ -185,9 +177,8 @@ def test_a_sharded_engine_has_the_gpus_of_its_ranks_and_sleeps_while_they_train(
         assert start_of(calls, engine).gpus == []  # none of Ray's
         for index in (0, 1):
             assert start_of(calls, f"rank {index} of {policy}").gpus == [index]
-        assert {call.name for call in calls if call.name.startswith(f"engine of {policy}")} == {
-            engine
-        }
+        names = {call.name for call in calls}
+        assert [name for name in names if name.startswith(f"engine of {policy}")] == [engine]
         asked = [call.call for call in calls if call.name == engine]
         assert asked[:2] == ["start", "sleep"]
         wake = ["wake weights", "wake kv_cache"]

@@ -10,28 +10,35 @@ from typing import Any
 
 import pytest
 import torch
-from builders import discussion, sample, turn
+from builders import advantages_of, discussion, sample, turn
 from programs import run_to_end
 from ray.exceptions import RayTaskError
-from small_runs import QUICKSTART, REPOSITORY, rows_of, save_checkpoint, tiny_settings, written
+from small_runs import (
+    QUICKSTART,
+    REPOSITORY,
+    begun,
+    rows_of,
+    save_checkpoint,
+    tiny_settings,
+    written,
+)
 from tables import case_file, cases
 
 from comas import __main__ as command
 from comas.__main__ import main
 from comas.config import ConfigError
 from comas.config.plugins import PluginError, Registry, adopt_texts, digest_of
-from comas.config.schema import Config, Custom
+from comas.config.schema import Custom
 from comas.data import QuestionSet
 from comas.engines.cluster.supervision import EngineError
 from comas.interaction.criticism import CRITICISMS
 from comas.interaction.schedules import SCHEDULES
 from comas.policy_optimization import ADVANTAGE_ESTIMATORS
-from comas.policy_optimization.advantages import compute_advantages
 from comas.policy_optimization.batching import StepTotals
 from comas.policy_optimization.losses import Targets, policy_loss
 from comas.preflight.checks import errors_of
 from comas.preflight.configuration import load_config
-from comas.preflight.plugins import PLUGIN_KEYS, check_plugins, user_sources
+from comas.preflight.plugins import PLUGIN_KEYS, check_plugins
 from comas.reward_formulation import REWARD_SCHEMES
 from comas.run import RunDirectory
 from comas.run.trackers import TRACKERS
@@ -142,9 +149,8 @@ def test_rewards_and_metrics_of_numpy_and_torch_are_numbers_to_json(tmp_path):
         "    return Rewards(each, {'a': numpy.float32(0.25), 'b': None})\n",
     )
     rewards = REWARD_SCHEMES[f"{path}:x"]([discussion(turn("r0.s0"))], evidence={})
-    assert json.dumps([rewards.discussions[0].rewards, rewards.metrics]) == (
-        '[[0.5], {"a": 0.25, "b": null}]'
-    )
+    found = json.dumps([rewards.discussions[0].rewards, rewards.metrics])
+    assert found == '[[0.5], {"a": 0.25, "b": null}]'
 
 
 def test_the_error_of_a_plugin_can_be_sent_to_another_process():
@@ -205,12 +211,10 @@ def test_a_loss_returns_one_value_for_each_token(tmp_path, returned):
 @pytest.mark.parametrize("returned", ["None", "inputs.rewards", "inputs.rewards[:, None]"])
 def test_an_estimator_returns_one_advantage_for_each_token(tmp_path, returned):
     path = written(tmp_path / "mine.py", f"def x(inputs):\n    return {returned}\n")
-    mask, algorithm = torch.ones(2, 3, dtype=torch.bool), Custom(estimator=f"{path}:x")
+    samples = [sample(response_token_ids=(2, 3, 4))] * 2
     said = r"algorithm\.estimator=.* one advantage for each token, \[2, 3\]"
     with pytest.raises(ValueError, match=said):
-        compute_advantages(
-            [sample()] * 2, mask=mask, log_ratios=0.0 * mask, algorithm=algorithm, memory={}
-        )
+        advantages_of(samples, Custom(estimator=f"{path}:x"))
 
 
 def test_workers_judge_with_the_text_that_this_process_has_read(tmp_path):
@@ -220,29 +224,6 @@ def test_workers_judge_with_the_text_that_this_process_has_read(tmp_path):
     items = [("math", "a", "wrong"), ("science", r"\boxed{2}", "2")]
     with Verifier(num_workers=1, chosen={"math": f"{path}:verify"}) as verifier:
         assert verifier.verify_batch(items) == ["wrong", "correct"]
-
-
-def arguments_of(tmp_path: Path, *overrides: str) -> list[str]:
-    settings = tiny_settings(tmp_path, "rollout.max_prompt_tokens=400", *overrides)
-    return ["--dry-run", str(QUICKSTART), *settings]
-
-
-def test_a_dry_run_tries_the_worked_example_and_says_where_it_is(tmp_path, caplog):
-    path = worked_example(tmp_path)
-    chosen = [f"reward.scheme={path}:brief_reward", f"verification.verifiers.math={path}:same_text"]
-    assert main(arguments_of(tmp_path, *chosen)) == 0, caplog.text
-    lines = path.read_text().splitlines()
-    for name in ("brief_reward", "same_text"):
-        [line] = [n for n, line in enumerate(lines, 1) if line.startswith(f"def {name}(")]
-        digest = digest_of(path.read_text())[:12]
-        assert f"{path}, line {line}, sha256 {digest}" in caplog.text
-
-
-def begun(config: Config) -> Path:
-    """The folder of a run that began with the plug-ins of ``config``."""
-    with RunDirectory.create(config) as run:
-        run.keep_settings({}, user_sources(config))
-    return run.path
 
 
 def test_a_run_keeps_the_text_and_a_resume_compares_it(tmp_path, caplog):
@@ -283,9 +264,7 @@ WORD = "resume_changed=true"
     (KeyboardInterrupt(), None, r"start over \(there is no checkpoint yet\)", ""),
     (KeyboardInterrupt(), 4, "continue after step 4", ""),
 )
-def test_a_run_that_failed_says_from_where_and_how_it_goes_on(
-    tmp_path, monkeypatch, caplog, error, step, said, word
-):
+def test_a_failed_run_says_how_it_goes_on(tmp_path, monkeypatch, caplog, error, step, said, word):
     def fail(prepared: object, run: RunDirectory) -> None:
         if step is not None:
             save_checkpoint(run, step)

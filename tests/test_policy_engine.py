@@ -24,7 +24,7 @@ import transformers
 from deepspeed.runtime.zero.offload_states import offload_adam_states
 from model_types import save_model_type
 from safetensors.torch import load_file, save_file
-from tiny_models import CHAT_TEMPLATE, save_tiny_model
+from tiny_models import CHAT_TEMPLATE, distributions, save_tiny_model
 from torch.nn.functional import logsigmoid
 
 from comas.config.schema import (
@@ -58,9 +58,8 @@ pytestmark = pytest.mark.stack
 
 VOCABULARY = 128
 ZERO_STAGES = [0, 1, 2, 3]
-stages = pytest.mark.parametrize("zero_stage", ZERO_STAGES)
-stages_and_dtypes = pytest.mark.parametrize(
-    ("zero_stage", "dtype"), [(0, "bfloat16"), (1, "float32"), (2, "bfloat16"), (3, "float32")]
+stages_and_dtypes = cases(
+    "zero_stage, dtype", (0, "bfloat16"), (1, "float32"), (2, "bfloat16"), (3, "float32")
 )
 in_one_step_or_several = pytest.mark.parametrize("train_batch_size", [None, 4])
 POLICY = Policy(
@@ -116,15 +115,11 @@ def make_candidates(num_prompts: int = 5) -> list[TrainingSample]:
 
 
 def make_uneven() -> list[TrainingSample]:
-    samples = sorted(
-        make_samples(), key=lambda s: len((*s.prompt_token_ids, *s.response_token_ids))
-    )
-    return [samples[-1], samples[0]]
+    sizes = [len((*s.prompt_token_ids, *s.response_token_ids)) for s in make_samples()]
+    return [make_samples()[sizes.index(size)] for size in (max(sizes), min(sizes))]
 
 
-def sampled_with(
-    logprobs: Sequence[torch.Tensor], samples: Sequence[TrainingSample] = ()
-) -> list[TrainingSample]:
+def sampled_with(logprobs: Sequence[torch.Tensor], samples=()) -> list[TrainingSample]:
     """``samples``, or those of ``make_samples``, with these log-probs of the rollout."""
     return [
         replace(sample, rollout_logprobs=tuple(row.tolist()))
@@ -202,18 +197,9 @@ def plain_weights(model: torch.nn.Module) -> Weights:
     return {name: weight.detach() for name, weight in model.named_parameters()}
 
 
-def plain_distributions(
-    model: torch.nn.Module, sample: TrainingSample, temperature: float = 1.0
-) -> torch.distributions.Categorical:
-    """What each token of a response was drawn from."""
-    ids = torch.tensor([[*sample.prompt_token_ids, *sample.response_token_ids]])
-    logits = model(input_ids=ids).logits[0, len(sample.prompt_token_ids) - 1 : -1]
-    return torch.distributions.Categorical(logits=logits / temperature)
-
-
 def plain_logprobs(model: torch.nn.Module, sample: TrainingSample, temperature: float = 1.0):
     response = torch.tensor(sample.response_token_ids)
-    return plain_distributions(model, sample, temperature).log_prob(response)
+    return distributions(model, sample, temperature).log_prob(response)
 
 
 def plain_step(model, optimizer, settings: Optimization) -> float:
@@ -226,21 +212,13 @@ def plain_step(model, optimizer, settings: Optimization) -> float:
 
 def plain_adamw(model: torch.nn.Module, settings: Optimization) -> torch.optim.Optimizer:
     trained = [weight for weight in model.parameters() if weight.requires_grad]
-    return torch.optim.AdamW(
-        trained, lr=settings.learning_rate, betas=(0.9, 0.95), weight_decay=0.0
-    )
+    options = {"betas": (0.9, 0.95), "weight_decay": 0.0}
+    return torch.optim.AdamW(trained, lr=settings.learning_rate, **options)
 
 
-def plain_updates(
-    model: torch.nn.Module,
-    samples: list[TrainingSample],
-    settings: Optimization,
-    algorithm: Any = REINFORCE_PP,
-    *,
-    num_updates: int = 1,
-) -> list[float]:
-    """Update ``model`` on the same samples at steps 0, 1, ...; return the gradient norms before
-    clipping."""
+def plain_updates(model, samples, settings, algorithm: Any = REINFORCE_PP, *, num_updates=1):
+    """Update ``model`` on the same samples at steps 0, 1, ...; return the norms of the gradients
+    before clipping."""
     optimizer = plain_adamw(model, settings)
     mask = response_mask(samples)
     advantages = compute_advantages(
@@ -315,7 +293,7 @@ def qwen2(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     ("gemma3", make_samples, 2, None, REINFORCE_PP),
     ("gemma3", make_samples, 3, True, REINFORCE_PP),
 )
-def test_optimiser_steps_equal_plain_pytorch(
+def test_steps_equal_plain_pytorch(
     qwen2, name, make, zero_stage, gradient_checkpointing, algorithm
 ):
     model, settings = qwen2.parent / name, replace(OPTIMIZATION, train_batch_size=6)
@@ -338,9 +316,8 @@ def test_optimiser_steps_equal_plain_pytorch(
 @in_one_step_or_several
 def test_a_dpo_update_equals_plain_pytorch(qwen2, train_batch_size):
     settings = replace(OPTIMIZATION, train_batch_size=train_batch_size)
-    trainer = make_trainer(
-        qwen2, optimization=settings, algorithm=Dpo(), zero_stage=3, micro_batch_tokens=60
-    )
+    sharding = {"zero_stage": 3, "micro_batch_tokens": 60}
+    trainer = make_trainer(qwen2, optimization=settings, algorithm=Dpo(), **sharding)
     stats = trainer.update(make_candidates(), step=0)
     # 5 pairs, in several steps by 2 of them; the first step's loss is log 2.
     assert (stats.num_samples, stats.num_optimizer_steps) == (10, 3 if train_batch_size else 1)
@@ -387,9 +364,7 @@ def test_a_prompt_of_several_samples_is_computed_once(qwen2, monkeypatch):
     (2, Grpo(kl_coef=0.1), 0),
     (2, REINFORCE_PP, 0),
 )
-def test_samples_without_advantage_take_no_backward_pass(
-    qwen2, zero_stage, algorithm, num_idle, monkeypatch
-):
+def test_idle_samples_take_no_backward_pass(qwen2, zero_stage, algorithm, num_idle, monkeypatch):
     """Groups of 4, 4 and 3, of which the first and the last are of equal rewards."""
     samples = [s if 4 <= i < 8 else replace(s, reward=0.5) for i, s in enumerate(make_samples())]
     passes = recorded_passes(monkeypatch)
@@ -460,9 +435,8 @@ def test_an_optimiser_of_two_groups_may_be_a_file_on_a_schedule(qwen2, tmp_path,
 
 def test_without_a_pass_beforehand_the_mismatch_is_that_of_the_first_optimiser_step(qwen2):
     algorithm = Grpo(rollout_correction="ratio", kl_coef=0.1)
-    trainer = make_trainer(
-        qwen2, train_batch_size=4, epochs_per_buffer=2, learning_rate=1e-2, algorithm=algorithm
-    )
+    steps = {"train_batch_size": 4, "epochs_per_buffer": 2, "learning_rate": 1e-2}
+    trainer = make_trainer(qwen2, algorithm=algorithm, **steps)
     exact = logprobs_of(trainer, make_samples())
     [first, *_] = split_into_steps(len(exact), train_batch_size=4, rng=Random("0/0/0"))
     # Those of the first step are off by 0.25, which later steps would change; others by 2.
@@ -518,7 +492,7 @@ def test_the_entropy_is_the_mean_over_response_tokens(qwen2):
     # So small a learning rate leaves the policy as it was for all optimiser steps.
     stats = make_trainer(qwen2, train_batch_size=4, learning_rate=1e-9).update(samples, step=0)
     plain = load_plain(qwen2)
-    entropies = torch.cat([plain_distributions(plain, one).entropy() for one in samples])
+    entropies = torch.cat([distributions(plain, one).entropy() for one in samples])
     assert stats.entropy == pytest.approx(entropies.mean().item(), rel=1e-5)
 
 
@@ -602,17 +576,13 @@ def test_a_model_whose_files_lack_weights_is_refused(qwen2, tmp_path):
     (2, "bfloat16", False),
     (3, "float32", True),
 )
-def test_offloaded_states_are_saved_whole(
-    qwen2, tmp_path, monkeypatch, zero_stage, dtype, adam_offload
-):
+def test_offloaded_states_are_saved(qwen2, tmp_path, monkeypatch, zero_stage, dtype, adam_offload):
     """As on shared GPUs, where states are offloaded when a step is saved."""
     config = partial(shard_every_parameter, offload=adam_offload)
     monkeypatch.setattr(engine_module, "deepspeed_config", config)
     algorithm = ReinforcePP(kl_coef=0.1)
-    awake, asleep, resumed = (
-        make_trainer(qwen2, algorithm=algorithm, zero_stage=zero_stage, dtype=dtype)
-        for _ in range(3)
-    )
+    rank = {"algorithm": algorithm, "zero_stage": zero_stage, "dtype": dtype}
+    awake, asleep, resumed = (make_trainer(qwen2, **rank) for _ in range(3))
     buffers = [make_samples(seed=step) for step in range(2)]
     assert asleep.update(buffers[0], step=0) == awake.update(buffers[0], step=0)
     asleep.offload_states()
@@ -687,12 +657,8 @@ def run_rank(rank: int, work: Path) -> None:
         weights = {"weights": weights_of(trainer), "resumed": weights_of(resumed)}
         found[str(stage)] = {"stats": stats, "again": again, **weights}
 
-    def note(
-        name: str,
-        trainer: PolicyTrainer,
-        samples: Sequence[TrainingSample] = make_candidates(),
-        num_updates: int = 1,
-    ) -> None:
+    def note(name: str, trainer, samples=(), num_updates: int = 1) -> None:
+        samples = samples or make_candidates()
         stats = [trainer.update(samples, step=step) for step in range(num_updates)]
         found[name] = {"stats": stats[-1], "weights": weights_of(trainer)}
 
@@ -741,7 +707,7 @@ def assert_alike(one: UpdateStats, other: UpdateStats) -> None:
         assert value == pytest.approx(expected[name], rel=1e-3, abs=1e-5), name
 
 
-@stages
+@pytest.mark.parametrize("zero_stage", ZERO_STAGES)
 def test_two_ranks_equal_one_and_resume_exactly(qwen2, two_ranks, zero_stage):
     alone = make_trainer(qwen2, **ON_TWO_RANKS, zero_stage=zero_stage)
     first, second = (rank[str(zero_stage)] for rank in two_ranks)
@@ -763,9 +729,7 @@ def test_two_ranks_equal_one_and_resume_exactly(qwen2, two_ranks, zero_stage):
     ("uneven", "qwen2", REINFORCE_PP, make_uneven, 1),
     ("padded", "gemma3", REINFORCE_PP, make_candidates, 3),
 )
-def test_divided_samples_give_the_update_of_one_rank(
-    qwen2, two_ranks, name, model, algorithm, make, num_updates
-):
+def test_two_ranks_share_an_update(qwen2, two_ranks, name, model, algorithm, make, num_updates):
     alone = make_trainer(qwen2.parent / model, algorithm=algorithm, zero_stage=3)
     *_, expected = [alone.update(make(), step=step) for step in range(num_updates)]
     for rank in two_ranks:

@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import replace
+from functools import partial
 from math import sqrt
 from random import Random
 from typing import get_args
@@ -10,7 +11,7 @@ import builders
 import pytest
 import torch
 from builders import discussion, turn
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from tables import cases
 
@@ -67,28 +68,23 @@ def test_each_policy_gets_what_its_agents_said_and_was_rewarded_in_order():
 @pytest.mark.parametrize("mask_truncated", [True, False])
 def test_a_sample_holds_what_was_sampled_and_is_left_out_when_truncated(mask_truncated, reason):
     said = Generation((5, 8), (7, 9, 1), "71", (-0.1, -0.7, -0.2), reason, 3)
-    item = RewardedDiscussion(
-        discussion(replace(turn("r1.s0.e0", agent=1), generation=said)), (0.5,)
-    )
+    spoken = replace(turn("r1.s0.e0", agent=1), generation=said)
+    item = RewardedDiscussion(discussion(spoken), (0.5,))
     [_, buffer] = collect_samples([item], policy_of_agent=[0, 1], mask_truncated=mask_truncated)
     tokens = (5, 8), (7, 9, 1), (-0.1, -0.7, -0.2)
     expected = TrainingSample(1, "q", "d", "r1.s0.e0", 1, "evaluation", *tokens, 0.5)
     assert buffer == ([] if reason == "length" and mask_truncated else [expected])
 
 
-def totals(
-    num_tokens: int, num_samples: int = 1, num_ranks: int = 1, *, longest: int = 99
-) -> batching.StepTotals:
+def totals(num_tokens, num_samples=1, num_ranks=1, *, longest=99) -> batching.StepTotals:
     return batching.StepTotals(num_tokens, num_samples, longest, num_ranks)
 
 
-def surrogate(
-    logprobs, advantages, mask, step, *, old=0.0, rollout=0.0, loss="clipped_surrogate", **settings
-) -> Surrogate:
+def surrogate(logprobs, advantages, mask, step, *, old=0.0, rollout=0.0, **settings) -> Surrogate:
     """The surrogate where the old log-probs and the rollout's are 0, unless others are given."""
     zeros = torch.zeros_like(advantages)
     targets = Targets(mask, advantages, zeros + old, None, None, zeros + rollout)
-    algorithm = Custom(loss=loss, **settings)  # type: ignore[arg-type]
+    algorithm = Custom(loss="clipped_surrogate", **settings)  # type: ignore[arg-type]
     return policy_loss(logprobs, targets=targets, totals=step, algorithm=algorithm)
 
 
@@ -130,9 +126,6 @@ def test_an_aggregation_weighs_tokens_or_responses(aggregation, weights, loss):
     torch.testing.assert_close(logprobs.grad, -advantages * torch.tensor(weights))
 
 
-# Ratios pi_old / pi_rollout of three responses, with the geometric means 2, 1 and 6.
-
-
 THEIR_CORRECTIONS = {
     "tis": ("token", "clip", (0.0, 2.0)),
     "icepop": ("token", "mask", (0.5, 5.0)),
@@ -155,27 +148,12 @@ def test_the_loss_is_openrlhfs(correction, aggregation):
         is_correction_mode=mode,
         is_correction_threshold=bounds,
     )
-    expected, *_ = theirs(
-        logprobs,
-        old,
-        advantages,
-        action_mask=mask.float(),
-        rollout_log_probs=rollout,
-        dp_size=2,
-        batch_num_tokens=10,
-        global_batch_size=3,
-    )
-    found = surrogate(
-        logprobs,
-        advantages,
-        mask,
-        totals(10, 3, 2),
-        old=old,
-        rollout=rollout,
-        clip_epsilon_high=0.3,
-        loss_aggregation=aggregation,
-        rollout_correction=correction,
-    )
+    of_step = {"dp_size": 2, "batch_num_tokens": 10, "global_batch_size": 3}
+    of_step |= {"action_mask": mask.float(), "rollout_log_probs": rollout}
+    expected, *_ = theirs(logprobs, old, advantages, **of_step)
+    settings = {"loss_aggregation": aggregation, "rollout_correction": correction}
+    settings |= {"clip_epsilon_high": 0.3, "old": old, "rollout": rollout}
+    found = surrogate(logprobs, advantages, mask, totals(10, 3, 2), **settings)
     assert found.loss.item() == expected.item()
 
 
@@ -192,9 +170,7 @@ def test_the_kl_penalty_is_averaged_like_the_loss_and_pulls_to_the_reference():
 
 @pytest.mark.parametrize("each", [False, True])
 @pytest.mark.parametrize("num_tokens", [0, 1, 7, 8, 9, 20])
-def test_chunks_of_logits_give_the_logprobs_and_gradients_of_all_at_once(
-    monkeypatch, num_tokens, each
-):
+def test_chunks_of_logits_give_the_numbers_of_all_at_once(monkeypatch, num_tokens, each):
     monkeypatch.setattr(logprobs, "CHUNK_SIZE", 8)
     monkeypatch.setattr(logprobs, "PIECE_SIZE", 3)
     generator = torch.Generator().manual_seed(0)
@@ -210,11 +186,8 @@ def test_chunks_of_logits_give_the_logprobs_and_gradients_of_all_at_once(
     of_all = -(all_logprobs.exp() * all_logprobs).sum(dim=1).detach()
     torch.testing.assert_close(entropies, of_all, rtol=0, atol=1e-5)
     assert not entropies.requires_grad
-    gradients = torch.autograd.grad(found, (hidden, weight), upstream)
-    for one, other in zip(
-        gradients, torch.autograd.grad(expected, (hidden, weight), upstream), strict=True
-    ):
-        torch.testing.assert_close(one, other, rtol=1e-6, atol=1e-6)
+    ours, plain = (torch.autograd.grad(x, (hidden, weight), upstream) for x in (found, expected))
+    torch.testing.assert_close(ours, plain, rtol=1e-6, atol=1e-6)
 
 
 def test_bfloat16_logits_give_float32_logprobs():
@@ -235,12 +208,17 @@ def test_optimiser_steps_have_about_the_train_batch_size(num_samples, train_batc
     assert batching.num_optimizer_steps(num_samples, train_batch_size) == steps
 
 
-@given(st.integers(0, 200), st.one_of(st.none(), st.integers(1, 70)))
-def test_steps_hold_every_sample_once_and_differ_by_one_at_most(num_samples, size):
-    steps = batching.split_into_steps(num_samples, train_batch_size=size, rng=Random(0))
-    assert sorted(i for step in steps for i in step) == list(range(num_samples))
+@given(st.integers(0, 100), st.none() | st.integers(1, 70), st.sampled_from([1, 2]))
+@example(5, 4, 2)  # 2.5 pairs a step: 3 steps
+def test_steps_hold_every_sample_or_pair_once_and_differ_by_one_at_most(num, size, unit):
+    split = partial(batching.split_into_steps, rng=Random(0), unit=unit)
+    steps = split(num * unit, train_batch_size=size)
+    assert sorted(i for step in steps for i in step) == list(range(num * unit))
+    units = [step[k : k + unit] for step in steps for k in range(0, len(step), unit)]
+    assert all(one == list(range(one[0], one[0] + unit)) and one[0] % unit == 0 for one in units)
     lengths = {len(step) for step in steps}
-    assert not lengths or (max(lengths) - min(lengths) <= 1 and min(lengths) > 0)
+    assert not lengths or (max(lengths) - min(lengths) <= unit and min(lengths) > 0)
+    assert (num, size, unit) != (5, 4, 2) or len(steps) == 3
 
 
 @cases(
@@ -270,15 +248,6 @@ def test_ranks_share_all_samples_in_equally_many_micro_batches(split, lengths, l
     pads = split is split_into_rows
     sizes = [len(batch) * max(batch, default=0) if pads else sum(batch) for batch in batches]
     assert all(size <= limit or len(b) == 1 for size, b in zip(sizes, batches, strict=True))
-
-
-def test_pairs_stay_together_in_optimiser_steps():
-    # Four samples are two pairs: 5 pairs make 2.5, which is rounded up to 3 steps.
-    steps = batching.split_into_steps(10, train_batch_size=4, rng=Random(0), unit=2)
-    assert len(steps) == 3
-    assert sorted(i for indices in steps for i in indices) == list(range(10))
-    pairs = [pair for step in steps for pair in zip(step[::2], step[1::2], strict=True)]
-    assert all(a % 2 == 0 and b == a + 1 for a, b in pairs)
 
 
 A, B = (1, 2, 3, 4), (1, 2, 3, 5)
@@ -362,17 +331,8 @@ def test_rates_are_warmed_up_and_stay_or_fall_by_equal_parts():
 def test_cosine_falls_along_half_a_wave_to_its_share():
     # Two steps of warm-up, then (1 + cos(k pi / 4)) / 2 for k = 1, 2, 3: of what is above 0.1.
     run = Run(lr_schedule="cosine", warmup_steps=2, num_steps=5)
-    assert run.rates(7) == pytest.approx(
-        [
-            1 / 2,
-            1,
-            0.1 + 0.9 * (1 + sqrt(1 / 2)) / 2,
-            0.1 + 0.9 * (1 + 0) / 2,
-            0.1 + 0.9 * (1 - sqrt(1 / 2)) / 2,
-            0.1,
-            0.1,
-        ]
-    )
+    falls = [0.1 + 0.9 * (1 + cosine) / 2 for cosine in (sqrt(1 / 2), 0, -sqrt(1 / 2))]
+    assert run.rates(7) == pytest.approx([1 / 2, 1, *falls, 0.1, 0.1])
 
 
 @pytest.mark.parametrize("lr_schedule", ["cosine", "linear"])

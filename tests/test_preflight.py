@@ -96,9 +96,8 @@ def test_the_papers_society_with_offload_needs_hundreds_of_gib_of_host_memory():
     # 8 ranks: 12 bytes of 3.086e9 / 2 parameters, gradients pinned in 8 and in 4 + 4 GiB, weights
     # in 4; 16 GiB of object store.
     # 8 x (17.24 + 16 + 4) + 16
-    little, enough, plenty = (
-        gpu_memory(EIGHT_A100, config, host_gib=gib)[2] for gib in (256, 320, 384)
-    )
+    hosts = (gpu_memory(EIGHT_A100, config, host_gib=gib)[2] for gib in (256, 320, 384))
+    little, enough, plenty = hosts
     assert "314.0 of 256.0 GiB are needed" in str(little.error)
     assert enough.error is None and enough.warning is not None
     assert plenty == Check("host memory", "314.0 GiB", "384.0 GiB")
@@ -252,9 +251,8 @@ def test_a_larger_configuration_fits_on_eight_gpus(name):
     machine = imagined_machine(8)
     stage, offload, line = settled(config, shape, machine)
     assert (stage, offload) == (3, True) and "the cheapest that fits" in line
-    config = dataclasses.replace(
-        config, policy=dataclasses.replace(config.policy, zero_stage=3, adam_offload=True)
-    )
+    policy = dataclasses.replace(config.policy, zero_stage=3, adam_offload=True)
+    config = dataclasses.replace(config, policy=policy)
     checks = check_memory(config, [shape] * config.num_policies, machine)
     assert [check for check in checks if check.error or check.warning] == []
 
@@ -272,7 +270,7 @@ def test_shipped_shapes_have_the_published_numbers_of_parameters(size, billions)
     ("qwen2_moe", {}, 2 * 64 + 64),  # a shared expert
     ("mixtral", {}, 2 * 128),
 )
-def test_experts_count_whole_for_weights_and_by_tokens_for_activations(
+def test_experts_count_whole_as_weights_and_by_tokens_as_activations(
     tmp_path, model_type, changes, size
 ):
     model = tiny_model(model_type, **changes)

@@ -5,33 +5,33 @@ import json
 import sys
 import threading
 import urllib.request
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from urllib.error import HTTPError, URLError
 
+import builders
 import openai
 import pytest
 import runner_process
 from config_errors import only_error
 from scripted_agents import KilledAgents, play
 from scripted_server import ScriptedServer, status
-from small_runs import QUICKSTART, record, rows_of, scripted_settings, write_records
+from small_runs import QUICKSTART, begun, record, rows_of, scripted_settings, write_records, written
+from tables import case_file, cases
 
 from comas.commands.discuss import discuss, parser
-from comas.config.schema import Interaction
 from comas.data import QuestionSet
 from comas.interaction import program_runs as programs
 from comas.interaction.door import MAX_IN_FLIGHT, the_door
 from comas.interaction.held import HeldDiscussion
 from comas.interaction.program_runs import PROGRAMS
-from comas.interaction.schedules import run_discussions
 from comas.preflight.configuration import load_config
-from comas.preflight.plugins import check_plugins, user_sources
+from comas.preflight.plugins import check_plugins
 from comas.reward_formulation import REWARD_SCHEMES
-from comas.run import RunDirectory, bookkeeping
+from comas.run import bookkeeping
 from comas.run.pages.discussions import thread_of
 from comas.run.pages.page import Thread
 from comas.run.records import discussion_record
@@ -46,6 +46,7 @@ from evaluation.setups.program import program_of, setup_of
 from evaluation.types import Answer, BenchmarkTask, Setup
 
 OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+PROGRAM, TEAM = (case_file("program")[name] for name in ("PROGRAM", "TEAM"))
 QUESTIONS = [Question(f"q{i}", "math", f"What is {i} + 1?", {"gold": "SECRET"}) for i in range(2)]
 
 
@@ -65,27 +66,16 @@ class Society:
 
 
 def hold(
-    monkeypatch: pytest.MonkeyPatch,
-    solve: Callable[..., Any] | Sequence[str],
-    generate: Generate | None = None,
-    *,
-    questions: Sequence[Question] = QUESTIONS[:1],
-    **settings: Any,
-) -> list[HeldDiscussion]:
-    """Let two agents be asked by a program."""
+    monkeypatch, solve, generate: Generate | None = None, *, questions=QUESTIONS[:1], **settings
+):
+    """Let two agents be asked by a program, a function or the words of a command."""
     if callable(solve):
         monkeypatch.setitem(PROGRAMS, "test", solve)
         program: dict[str, Any] = {"function": "test"}
     else:
         program = {"command": list(solve)}
-    held = run_discussions(
-        questions,
-        generate=generate or Society(),
-        num_agents=2,
-        rules=Interaction(program=program | settings, prompt_reuse=1),
-        seed=0,
-        step=1,
-    )
+    rules = {"program": program | settings, "prompt_reuse": 1}
+    held = builders.discuss(questions, generate or Society(), num_agents=2, **rules)
     return [discussion for discussion in held if isinstance(discussion, HeldDiscussion)]
 
 
@@ -125,11 +115,8 @@ def test_a_team_of_openai_calls_becomes_a_chain_of_turns_that_the_score_rewards(
     assert plan.prompt == "Plan: What is 0 + 1?" and solution.prompt.startswith("r0.plan0:")
     assert held.solutions() == [solution] and evaluation.role == "evaluation"
     said = solution.generation
-    assert (said.response_token_ids, said.rollout_logprobs, said.policy_version) == (
-        (2, 0),
-        (-0.5, -0.1),
-        7,
-    )
+    assert (said.response_token_ids, said.rollout_logprobs) == ((2, 0), (-0.5, -0.1))
+    assert said.policy_version == 7
     # Score 3: r(s) = 1 of all that led to the solution, r(e) = 0, r(t) = 0.
     [rewarded] = REWARD_SCHEMES["interaction"]([held], evidence={}).discussions
     assert rewarded.rewards == (1.0, 1.0, 0.0, 0.0)
@@ -200,15 +187,10 @@ def test_rewards_that_a_program_returns_are_paid_by_turn_then_agent_then_all(mon
             ask(base_url, "Play", agent=agent)
         return {"r1.s0": 0.25, "agent_0": 1, "*": -1}
 
-    rules = {"roles": {}}
-    [held] = hold(monkeypatch, solve, **rules)
+    [held] = hold(monkeypatch, solve, roles={})
     [rewarded] = REWARD_SCHEMES["program"]([held], evidence={}).discussions
     paid = dict(zip((t.turn_id for t in held.turns), rewarded.rewards, strict=True))
-    assert {name: paid[name] for name in ("r0.s0", "r1.s0", "r0.s1")} == {
-        "r0.s0": 1.0,
-        "r1.s0": 0.25,
-        "r0.s1": -1.0,
-    }
+    assert paid.items() >= {"r0.s0": 1.0, "r1.s0": 0.25, "r0.s1": -1.0}.items()
 
 
 def page_of(held: HeldDiscussion) -> Thread:
@@ -228,9 +210,7 @@ def test_the_page_shows_requests_in_their_order_with_what_each_asked_and_continu
         raise ValueError("no")
 
     answered, failed = map(page_of, hold(monkeypatch, solve, questions=QUESTIONS))
-    asked = [
-        turn.asked and (turn.asked["continues"], turn.asked["tools"]) for turn in answered.turns
-    ]
+    asked = [t.asked and (t.asked["continues"], t.asked["tools"]) for t in answered.turns]
     requests = [(None, ["add"]), (None, []), ("r0.s1", [])]
     assert asked == [*requests, None, None, None]
     names = ["r0.s1", "r0.s0", "r1.s1", "r1.s1.s0", "r1.s1.s0.e0", "r1.s1.s0.e0.t0"]
@@ -299,11 +279,7 @@ SECONDS = pytest.mark.stack
 
 
 @pytest.mark.parametrize(
-    "harm",
-    [
-        pytest.param(harm, marks=[SECONDS] * ("within" in fault))
-        for harm, (_, fault) in HOSTILE.items()
-    ],
+    "harm", [pytest.param(h, marks=[SECONDS] * ("within" in HOSTILE[h][1])) for h in HOSTILE]
 )
 def test_a_program_harms_its_own_discussion_and_what_it_wrote_stands(monkeypatch, caplog, harm):
     do, fault = HOSTILE[harm]
@@ -316,9 +292,8 @@ def test_a_program_harms_its_own_discussion_and_what_it_wrote_stands(monkeypatch
     timeout_s = 2.0 if "within 2 s" in fault else 60.0
     OVER.clear()
     try:
-        harmed, other = hold(
-            monkeypatch, solve, questions=QUESTIONS, timeout_s=timeout_s, max_tokens=40
-        )
+        limits = {"timeout_s": timeout_s, "max_tokens": 40}
+        harmed, other = hold(monkeypatch, solve, questions=QUESTIONS, **limits)
     finally:
         OVER.set()
     assert fault in harmed.outcome.error and not other.outcome.error
@@ -404,23 +379,9 @@ def test_a_program_sees_no_answer_and_a_key_ends_with_its_discussion(monkeypatch
 
 # ---------------------------------------------------------------- commands
 
-PROGRAM = """
-import json, os, sys, urllib.request
-question = sys.stdin.read()
-def ask(text):
-    body = {"model": "agent_1", "messages": [{"role": "user", "content": text}]}
-    request = urllib.request.Request(
-        os.environ["OPENAI_BASE_URL"] + "/chat/completions", json.dumps(body).encode(),
-        {"Authorization": "Bearer " + os.environ["OPENAI_API_KEY"], "X-Comas-Role": "solution"},
-    )
-    said = json.load(urllib.request.build_opener(urllib.request.ProxyHandler({})).open(request))
-    return said["choices"][0]["message"]["content"]
-"""
-
 
 def command(tmp_path: Path, text: str) -> list[str]:
-    path = tmp_path / "program.py"
-    path.write_text(PROGRAM + text)
+    path = written(tmp_path / "program.py", PROGRAM + text)
     return [sys.executable, str(path)]
 
 
@@ -439,21 +400,17 @@ def test_a_command_has_the_question_and_its_key_and_not_the_runs_environment(mon
     }
 
 
-@pytest.mark.parametrize(
-    ("text", "fault"),
-    [
-        ("ask('x'); raise SystemExit('no more')", "it ended with status 1: no more"),
-        ("ask('x'); os.kill(os.getpid(), 9)", "it ended with status -9: it says nothing"),
-        pytest.param(
-            "ask('x'); import time; time.sleep(60)", "it did not end within 2 s", marks=SECONDS
-        ),
-        ("ask('x')\nwhile True: print('flood' * 1000)", "it printed more than"),
-        ("ask('x'); print('{\"agent_1\": Infinity}')", "rewards that are not finite"),
-    ],
+@cases(
+    "text, fault",
+    ("raise SystemExit('no more')", "it ended with status 1: no more"),
+    ("os.kill(os.getpid(), 9)", "it ended with status -9: it says nothing"),
+    pytest.param("import time; time.sleep(60)", "it did not end within 2 s", marks=SECONDS),
+    ("\nwhile True: print('flood' * 1000)", "it printed more than"),
+    ("print('{\"agent_1\": Infinity}')", "rewards that are not finite"),
 )
 def test_a_command_harms_its_own_discussion_alone(monkeypatch, tmp_path, text, fault):
     timeout_s = 2.0 if "within 2 s" in fault else 60.0
-    [held] = hold(monkeypatch, command(tmp_path, text), timeout_s=timeout_s)
+    [held] = hold(monkeypatch, command(tmp_path, f"ask('x');{text}"), timeout_s=timeout_s)
     assert fault in held.outcome.error
     assert [turn.turn_id for turn in held.turns] == ["r0.s1"]
 
@@ -478,29 +435,11 @@ def test_a_command_that_is_not_there_is_an_error_of_its_discussion(monkeypatch):
 
 # ---------------------------------------------------------------- a run, an evaluation
 
-TEAM = """
-import json, urllib.request
-
-OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-
-
-def solve(question, base_url):
-    said = question.text
-    for agent in (0, 1):
-        chat = [{"role": "user", "content": said}]
-        body = {"model": f"agent_{agent}", "messages": chat, "metadata": {"role": "plan"}}
-        request = urllib.request.Request(f"{base_url}/chat/completions", json.dumps(body).encode())
-        said = json.load(OPENER.open(request))["choices"][0]["message"]["content"]
-    return said
-"""
-
 
 @pytest.mark.stack
-def test_a_run_that_was_killed_repeats_a_step_of_its_program_digit_by_digit(
-    saves, monkeypatch, tmp_path
-):
-    names = ("validation/accuracy", *(f"agent_{i}/validation/accuracy" for i in range(2)))
-    measured = dict.fromkeys(names, 0.5)
+def test_a_killed_run_repeats_a_step_of_its_program_digit_by_digit(saves, monkeypatch, tmp_path):
+    names = ("", "agent_0/", "agent_1/")
+    measured = {f"{name}validation/accuracy": 0.5 for name in names}
     monkeypatch.setattr(bookkeeping, "validate_agents", lambda *_, **__: measured)
     team, questions = tmp_path / "team.py", [record(i) for i in range(6)]
     team.write_text(TEAM)
@@ -525,29 +464,14 @@ def test_a_run_that_was_killed_repeats_a_step_of_its_program_digit_by_digit(
     assert rows[-1]["reward/plan"] is not None
 
 
-@pytest.mark.parametrize(
-    ("settings", "said"),
-    [
-        (
-            ["interaction.program={timeout_s: 5}"],
-            "either a function or a command",
-        ),
-        (["interaction.program={command: [x], timeout_s: 0}"], "greater than 0"),
-        (["interaction.program={command: [x], roles: {scoring: helps}}"], "one of the paper's"),
-        (["interaction.program={command: [x], roles: {s1: helps}}"], "two or more"),
-        (["interaction.program=nowhere.py:solve"], "cannot be read"),
-        (["interaction.program={command: [x]}", "interaction.criticism=exchanged"], "exchanged"),
-        (["reward.scheme=program"], "none is set"),
-    ],
-)
+@cases("settings, said")
 def test_a_program_that_cannot_be_one_is_refused(settings, said):
     assert said in only_error(*settings, file=QUICKSTART)
 
 
 def test_a_program_whose_rewards_nobody_reads_or_that_fails_is_an_error_of_the_dry_run(tmp_path):
     def fault(text: str, *settings: str) -> str:
-        path = tmp_path / f"team{len([*tmp_path.iterdir()])}.py"
-        path.write_text(f"{TEAM}\n{text}")
+        path = written(tmp_path / f"team{len([*tmp_path.iterdir()])}.py", f"{TEAM}\n{text}")
         rules = f"interaction.program={{function: {path}:own, roles: {{plan: helps}}}}"
         asked = QuestionSet((Question("q", "math", "?"),), {"q": "71"})
         *_, check = check_plugins(load_config(QUICKSTART, [rules, *settings]), asked)
@@ -566,10 +490,7 @@ def test_a_program_whose_rewards_nobody_reads_or_that_fails_is_an_error_of_the_d
 
 def finished_run(tmp_path: Path, program: str) -> Path:
     """Return a run of two agents whose program was ``program``, in YAML."""
-    config = load_config(QUICKSTART, [f"saves={tmp_path}", f"interaction.program={program}"])
-    with RunDirectory.create(config) as run:
-        run.keep_settings({}, user_sources(config))
-    return run.path
+    return begun(load_config(QUICKSTART, [f"saves={tmp_path}", f"interaction.program={program}"]))
 
 
 async def answered(setup: Setup, server: ScriptedServer, *, num_models: int = 2) -> Answer:
@@ -581,8 +502,7 @@ async def answered(setup: Setup, server: ScriptedServer, *, num_models: int = 2)
 
 
 def test_a_run_is_evaluated_by_its_program_as_it_was_even_if_the_file_is_gone(tmp_path):
-    team = tmp_path / "team.py"
-    team.write_text(TEAM)
+    team = written(tmp_path / "team.py", TEAM)
     run = finished_run(tmp_path, f"{{function: {team}:solve, roles: {{plan: helps}}}}")
     digest = program_of(run).program
     team.unlink()
@@ -591,16 +511,13 @@ def test_a_run_is_evaluated_by_its_program_as_it_was_even_if_the_file_is_gone(tm
     with ScriptedServer(lambda body: f"{body['messages'][-1]['content']}!") as server:
         answer = asyncio.run(answered(setup, server))
     assert answer.response == "Why?!!"
-    assert [(call.label, call.speaker) for call in answer.calls] == [
-        ("r0.plan0", 0),
-        ("r0.plan1", 1),
-    ]
+    asked = [(call.label, call.speaker) for call in answer.calls]
+    assert asked == [("r0.plan0", 0), ("r0.plan1", 1)]
     assert [body["model"] for body in server.requests] == ["agent_0", "agent_1"]
 
 
 def test_what_a_run_would_execute_must_be_this_users_and_as_it_was(tmp_path):
-    script = tmp_path / "team.sh"
-    script.write_text("echo 1")
+    script = written(tmp_path / "team.sh", "echo 1")
     run = finished_run(tmp_path, f"{{command: [sh, {script}]}}")
     assert program_of(run) is not None
     script.write_text("echo 2")
@@ -636,15 +553,13 @@ def test_a_program_sends_whole_chats_with_tools_in_words_within_its_limits(tmp_p
     assert last["messages"][3]["content"].endswith("<tool_response>\n71\n</tool_response>")
 
 
-@pytest.mark.parametrize(
-    ("solve", "said"),
-    [
-        (lambda question, base_url: 1 / 0, "the program failed: ZeroDivisionError"),
-        (lambda question, base_url: ask(base_url, "x", agent=2), "HTTP Error 404"),
-        (lambda question, base_url: ask(base_url, "lost"), "status 400: .*lost"),
-    ],
+@cases(
+    "solve, said",
+    (lambda question, base_url: 1 / 0, "the program failed: ZeroDivisionError"),
+    (lambda question, base_url: ask(base_url, "x", agent=2), "HTTP Error 404"),
+    (lambda question, base_url: ask(base_url, "lost"), "status 400: .*lost"),
 )
-def test_a_program_that_fails_loses_its_task_and_an_endpoints_error_is_not_its_own(
+def test_a_program_that_fails_or_whose_endpoint_does_loses_its_task(
     monkeypatch, tmp_path, solve, said
 ):
     monkeypatch.setitem(SETUPS, "failing", setup_of(solve))
@@ -656,10 +571,9 @@ def test_a_program_that_fails_loses_its_task_and_an_endpoints_error_is_not_its_o
 
 
 def test_a_run_without_a_program_has_none_to_be_evaluated_by(tmp_path):
-    config = load_config(QUICKSTART, [f"saves={tmp_path}"])
-    with RunDirectory.create(config) as run:
-        assert program_of(run.path) is None
-    target = Target("a model", (), {}, run=run.path)
+    run = begun(load_config(QUICKSTART, [f"saves={tmp_path}"]))
+    assert program_of(run) is None
+    target = Target("a model", (), {}, run=run)
     for each in (target, replace(target, run=None)):
         with pytest.raises(ValueError, match="a model has none: name a function of yours"):
             setups_of(["vanilla", "program"], each)
@@ -677,8 +591,7 @@ def discussed(run: Path, base_url: str) -> None:
 
 
 def test_a_question_is_discussed_by_the_program_of_a_run_and_its_turns_are_shown(tmp_path, capsys):
-    team = tmp_path / "team.py"
-    team.write_text(TEAM)
+    team = written(tmp_path / "team.py", TEAM)
     run = finished_run(tmp_path, f"{{function: {team}:solve, roles: {{plan: helps}}}}")
     with ScriptedServer(lambda body: f"{body['messages'][-1]['content']}!") as server:
         discussed(run, server.base_url)

@@ -156,9 +156,7 @@ def test_an_agent_is_taught_once_for_all_clones_of_a_user(tmp_path, taught):
     (build.DIGESTS, "{", "Expecting"),
     (build.DIGESTS, None, "No such file"),
 )
-def test_a_damaged_agent_of_the_cache_is_taught_again(
-    tmp_path, taught, cache, caplog, file, text, said
-):
+def test_a_damaged_agent_is_taught_again(tmp_path, taught, cache, caplog, file, text, said):
     society = build_society(tmp_path / "one", seed=0)
     damaged = cache / society.name / "llama" / file
     damaged.unlink() if text is None else damaged.write_text(text)

@@ -4,7 +4,7 @@ import errno
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ import pytest
 import ray
 from programs import run_to_end
 from ray.exceptions import ActorDiedError, RayTaskError
-from scripted_agents import ScriptedAgents
+from scripted_agents import Buffers, ScriptedAgents
 from small_runs import QUICKSTART, rows_of
 from tables import case_file, cases
 
@@ -31,7 +31,6 @@ from comas.policy_optimization.update_stats import UpdateStats
 from comas.preflight.configuration import load_config
 from comas.preflight.preparation import prepare
 from comas.run import RunDirectory
-from comas.types import TrainingSample
 from comas.utils.files import FileError
 from comas.utils.processes import is_alive
 from comas.utils.temporary import temporary_folder
@@ -54,9 +53,7 @@ class ScriptedRay:
             raise self.failed[call]
         return f"result of {call}"
 
-    def wait(
-        self, calls: Sequence[str], *, num_returns: int, timeout: float
-    ) -> tuple[list[str], list[str]]:
+    def wait(self, calls: Sequence[str], *, num_returns: int, timeout: float):
         first = min((self.done_at.get(call, 1e9) for call in calls), default=1e9)
         if first > self.now:
             self.now = min(self.now + timeout, max(first, self.now)) + self.frozen_for
@@ -136,18 +133,14 @@ class LostAgents(ScriptedAgents):
         super().__init__()
         self._lost_in = lost_in
 
-    def begin_update(
-        self, buffers: Mapping[int, Sequence[TrainingSample]], *, step: int
-    ) -> Callable[[], dict[int, UpdateStats]]:
+    def begin_update(self, buffers: Buffers, *, step: int) -> Callable[[], dict[int, UpdateStats]]:
         if self._lost_in and self._lost_in[0] == step:
             self._lost_in.pop(0)
             raise LostEngineError(f"rank 0 of policy 0 failed while updating in step {step}")
         return super().begin_update(buffers, step=step)
 
 
-def train(
-    saves: Path, monkeypatch: pytest.MonkeyPatch, name: str, lost_in: list[int]
-) -> tuple[Path, list[LostAgents]]:
+def train(saves, monkeypatch, name: str, lost_in: list[int]) -> tuple[Path, list[LostAgents]]:
     societies = []
 
     def lost_agents(prepared: Any) -> LostAgents:

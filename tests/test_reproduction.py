@@ -131,9 +131,8 @@ def test_what_has_begun_is_resumed_and_what_fails_is_told_with_its_log(tmp_path,
     training.chmod(0o755)
     monkeypatch.setattr(sys, "executable", str(training))
     log = tmp_path / "saves/muted-seed2.log"
-    with pytest.raises(
-        RuntimeError, match=rf"muted, seed 2 ended with status [12]; .* is in {log}"
-    ):
+    said = rf"muted, seed 2 ended with status [12]; .* is in {log}"
+    with pytest.raises(RuntimeError, match=said):
         make_runs(planned, metric=GREEDY)
     assert not (tmp_path / "saves/muted-seed0.log").exists()
     assert (tmp_path / "saves/muted-seed1.log").read_text() == f"-m comas resume={begun}\n"
@@ -239,9 +238,8 @@ def test_a_report_is_of_the_runs_that_are_finished_and_names_the_others(tmp_path
     begin(planned[3], setting="cluster.device=cpu", finished=False)
     assert machine_of(planned[3].folder) == "ours"
     # What another machine has made stands beside it, and is never overwritten.
-    theirs = Record(
-        "theirs", "2026-02-02", [result("muted", 1, 0.4, 0.4), result("muted", 7, 0, 1)]
-    )
+    other_runs = [result("muted", 1, 0.4, 0.4), result("muted", 7, 0, 1)]
+    theirs = Record("theirs", "2026-02-02", other_runs)
     write_record(tmp_path / "results", theirs)
     shutil.rmtree(tmp_path / "saves")
     begin(planned[0])
@@ -268,9 +266,8 @@ def test_a_report_is_of_the_runs_that_are_finished_and_names_the_others(tmp_path
 @pytest.mark.stack
 def test_the_run_under_way_ends_with_its_driver(tmp_path, monkeypatch):
     training = tmp_path / "training"
-    training.write_text(
-        f"#!/bin/sh\necho $$ > {tmp_path}/pid\nsleep 0.5\nkill -INT $PPID\nexec sleep 60\n"
-    )
+    ends = f"echo $$ > {tmp_path}/pid\nsleep 0.5\nkill -INT $PPID\nexec sleep 60\n"
+    training.write_text(f"#!/bin/sh\n{ends}")
     training.chmod(0o755)
     monkeypatch.setattr(sys, "executable", str(training))
     with pytest.raises(KeyboardInterrupt):

@@ -15,67 +15,52 @@ from comas.reward_formulation.interaction_reward import interaction_reward, pars
 from comas.reward_formulation.judgment_reward import parse_judgment
 from comas.reward_formulation.self_rewarding import parse_rating
 from comas.run.metrics.step import rollout_metrics
-from comas.types import Discussion, Domain, Question, RewardedDiscussion, Rewards
+from comas.types import Discussion, Domain, Question, RewardedDiscussion, Rewards, Turn
 
 NUM_REPEATED = 50_000
 
 
-def rewarded(scheme: str, said: dict[str, str]) -> RewardedDiscussion:
-    """The rewards of a discussion in which each turn says its text."""
-    held = discussion(*(turn(turn_id, text) for turn_id, text in said.items()))
-    [item] = REWARD_SCHEMES[scheme]([held], evidence={}).discussions
-    return item
+def said(turns: str) -> list[Turn]:
+    """Turns by their ids, with the scores of scorings: "r0.s0 r0.s0.e0 r0.s0.e0.t0=3"."""
+    told = [word.partition("=")[::2] for word in turns.split()]
+    return [turn(name, f"Fine. <score>{score}</score>" if score else "") for name, score in told]
 
 
-ONE, TWO, THREE = (f"Fine. <score>{score}</score>" for score in (1, 2, 3))
+def rewarded(scheme: str, turns: list[Turn]) -> tuple[float | None, ...]:
+    [item] = REWARD_SCHEMES[scheme]([discussion(*turns)], evidence={}).discussions
+    return item.rewards
 
 
 @cases(
-    "said, rewards",
+    "turns, rewards",
     # (3 - 1) / 2 = 1 and 1 - 1 = 0; (2 - 1) / 2 = 0.5; (1 - 1) / 2 = 0.
-    ({"r0.s0": "", "r0.s0.e0": "", "r0.s0.e0.t0": THREE}, (1.0, 0.0, 0.0)),
-    ({"r0.s0": "", "r0.s0.e0": "", "r0.s0.e0.t0": TWO}, (0.5, 0.5, 0.0)),
-    ({"r0.s0": "", "r0.s0.e0": "", "r0.s0.e0.t0": ONE}, (0.0, 1.0, 0.0)),
-    ({"r0.s0": "", "r0.s0.e0": "", "r0.s0.e0.t0": "I like it."}, (0.0, 0.0, -1.0)),
+    ("r0.s0 r0.s0.e0 r0.s0.e0.t0=3", (1.0, 0.0, 0.0)),
+    ("r0.s0 r0.s0.e0 r0.s0.e0.t0=2", (0.5, 0.5, 0.0)),
+    ("r0.s0 r0.s0.e0 r0.s0.e0.t0=1", (0.0, 1.0, 0.0)),
+    ("r0.s0 r0.s0.e0 r0.s0.e0.t0=good", (0.0, 0.0, -1.0)),
     # Never scored, and so not trained.
-    ({"r0.s0": "", "r0.s0.e0": ""}, (None, None)),
-    ({"r0.s0": ""}, (None,)),
+    ("r0.s0 r0.s0.e0", (None, None)),
+    ("r0.s0", (None,)),
     # The mean of several scores: (1 + 0.5) / 2.
-    (
-        {"r0.s0": "", "r0.s0.e0": "", "r0.s0.e0.t0": THREE, "r0.s0.e1": "", "r0.s0.e1.t0": TWO},
-        (0.75, 0.0, 0.0, 0.5, 0.0),
-    ),
+    ("r0.s0 r0.s0.e0 r0.s0.e0.t0=3 r0.s0.e1 r0.s0.e1.t0=2", (0.75, 0.0, 0.0, 0.5, 0.0)),
     # Each round by its own scoring.
-    (
-        {"r0.s0": "", "r0.s0.e0": "", "r0.s0.e0.t0": THREE}
-        | {"r1.s0": "", "r1.s0.e0": "", "r1.s0.e0.t0": ONE},
-        (1.0, 0.0, 0.0, 0.0, 1.0, 0.0),
-    ),
+    ("r0.s0 r0.s0.e0 r0.s0.e0.t0=3 r1.s0 r1.s0.e0 r1.s0.e0.t0=1", (1.0, 0.0, 0.0, 0.0, 1.0, 0.0)),
     # Of the scorings below a turn, the nearest count, and not that of the refinement "f".
-    (
-        {"r0.s0": "", "r0.s0.e0": "", "r0.s0.e0.f0": "", "r0.s0.e0.f0.t0": THREE}
-        | {"r0.s0.e0.t0": ONE},
-        (0.0, 1.0, 1.0, 0.0, 0.0),
-    ),
+    ("r0.s0 r0.s0.e0 r0.s0.e0.f0 r0.s0.e0.f0.t0=3 r0.s0.e0.t0=1", (0.0, 1.0, 1.0, 0.0, 0.0)),
     # A turn of another role under an evaluation is no scoring.
-    (
-        {"r0.s0": "", "r0.s0.e0": "", "r0.s0.e0.t0": THREE, "r0.s0.e0.e0": ONE},
-        (1.0, 0.0, 0.0, None),
-    ),
+    ("r0.s0 r0.s0.e0 r0.s0.e0.t0=3 r0.s0.e0.e0=1", (1.0, 0.0, 0.0, None)),
 )
-def test_solver_and_evaluator_share_a_point_and_an_invalid_score_costs_its_scorer(said, rewards):
-    assert rewarded("interaction", said).rewards == rewards
+def test_solver_and_evaluator_share_a_point_and_an_invalid_score_costs_its_scorer(turns, rewards):
+    assert rewarded("interaction", said(turns)) == rewards
 
 
 def test_rates_count_all_scorings_and_means_the_turns_that_were_rewarded():
-    said = {"r0.s0": "", "r0.s0.e0": "", "r0.s0.e0.t0": THREE}
-    turns = [turn(*one) for one in (said | {"r0.s0.e1": "", "r0.s0.e1.t0": "no idea"}).items()]
+    turns = said("r0.s0 r0.s0.e0 r0.s0.e0.t0=3 r0.s0.e1 r0.s0.e1.t0=good")
     assert interaction_reward([discussion(*turns)]).metrics == {"scoring/invalid_rate": 0.5}
     assert interaction_reward([]).metrics == {"scoring/invalid_rate": None}
     turns = [turn("r0.s0"), turn("r0.s1", agent=1), turn("r0.s2", agent=1)]
-    metrics = rollout_metrics(
-        [RewardedDiscussion(discussion(*turns), (1.0, 0.5, None))], num_agents=2
-    )
+    item = RewardedDiscussion(discussion(*turns), (1.0, 0.5, None))
+    metrics = rollout_metrics([item], num_agents=2)
     assert metrics["reward/solution"] == 0.75  # (1 + 0.5) / 2
     assert metrics["agent_0/reward/solution"] == 1 and metrics["agent_1/reward/solution"] == 0.5
 
@@ -128,8 +113,8 @@ def test_a_scheme_is_handed_what_it_asks_for_and_nothing_else():
     ((), (None,)),
 )
 def test_without_scoring_the_judgments_are_votes(judgments, rewards):
-    said = {f"r0.s0.e{i}": f"<judgment>{text}</judgment>" for i, text in enumerate(judgments)}
-    assert rewarded("judgment", {"r0.s0": ""} | said).rewards == rewards
+    said = [turn(f"r0.s0.e{i}", f"<judgment>{t}</judgment>") for i, t in enumerate(judgments)]
+    assert rewarded("judgment", [turn("r0.s0"), *said]) == rewards
 
 
 def scored(number: int, score: int | None) -> Discussion:
@@ -144,9 +129,7 @@ def rewards(name: str, *scores: int | None, verdicts=(), seed: int = 0):
     evidence = offer_evidence(lambda: of_turns, seed=seed, step=1)
     rewarded = REWARD_SCHEMES[name](discussions, evidence=evidence)
     assert [item.discussion for item in rewarded.discussions] == discussions
-    assert rewarded.metrics == {
-        "scoring/invalid_rate": sum(score is None for score in scores) / len(scores)
-    }
+    assert rewarded.metrics == {"scoring/invalid_rate": scores.count(None) / len(scores)}
     return [item.rewards for item in rewarded.discussions]
 
 
@@ -170,15 +153,9 @@ UNKNOWN = (None, None, None)
 @cases(
     "name, expected",
     # 1 for the correct ones, 0 for others, whatever is said
-    (
-        "verifier",
-        [(1, None, 0), (0, None, 0), (0, None, 0), UNKNOWN, (1, None, -1), (1, None, 0)],
-    ),
+    ("verifier", [(1, None, 0), *[(0, None, 0)] * 2, UNKNOWN, (1, None, -1), (1, None, 0)]),
     # as if the score were 3 for the correct ones, 1 for others
-    (
-        "verifier_climbing",
-        [(1, 0, 0), (0, 1, 0), (0, 1, 0), UNKNOWN, (1, 0, -1), (1, 0, 0)],
-    ),
+    ("verifier_climbing", [(1, 0, 0), *[(0, 1, 0)] * 2, UNKNOWN, (1, 0, -1), (1, 0, 0)]),
 )
 def test_a_verifier_pays_no_evaluation_or_as_a_right_scorer_would(name, expected):
     assert rewards(name, 1, 3, 2, 3, None, 3, verdicts=VERDICTS) == expected

@@ -5,7 +5,7 @@ import re
 import builders
 import pytest
 import torch
-from builders import QUESTION, generation, sample
+from builders import QUESTION, advantages_of, generation, sample
 from small_runs import QUICKSTART
 from tables import case_file, cases
 from test_plugins import plugin_errors
@@ -13,7 +13,6 @@ from test_plugins import plugin_errors
 from comas.config import ConfigError
 from comas.interaction.criticism import CRITICISMS
 from comas.interaction.schedules import SCHEDULES, UNCRITICISED_SCHEDULES
-from comas.policy_optimization.advantages import compute_advantages
 from comas.policy_optimization.samples import collect_samples
 from comas.preflight.configuration import load_config
 from comas.preflight.sizes import silent_discussions, silent_rewards
@@ -89,10 +88,8 @@ def test_a_score_tells_of_the_solution_that_was_scored_and_rewards_all_above_it(
     assert item.discussion.solutions() == [solution, refinement]
     assert item.discussion.scorings(solution) == item.discussion.scorings(refinement) == [scoring]
     assert item.discussion.solution_of(scoring) == refinement
-    verdicts = {
-        ("step1/q/copy0", "r0.s0"): "wrong",
-        ("step1/q/copy0", refinement.turn_id): "correct",
-    }
+    of_turns = {"r0.s0": "wrong", refinement.turn_id: "correct"}
+    verdicts = {("step1/q/copy0", turn_id): verdict for turn_id, verdict in of_turns.items()}
     metrics = reward_effectiveness([item], verdicts=verdicts)
     assert metrics["scoring/confusion/score_3/correct"] == 1
     assert metrics["scoring/confusion/score_3/incorrect"] == 0
@@ -101,16 +98,9 @@ def test_a_score_tells_of_the_solution_that_was_scored_and_rewards_all_above_it(
 def test_weights_may_have_declared_roles_and_no_others(refined):
     weighed = [f"interaction.criticism={refined}", "algorithm.role_weights={refinement: 0.5}"]
     config = load_config(QUICKSTART, weighed)
-    samples = [
-        sample(role=role, reward=r) for role in ("refinement", "scoring") for r in (0.0, 1.0)
-    ]
-    advantages = compute_advantages(
-        samples,
-        mask=torch.ones(4, 1, dtype=torch.bool),
-        log_ratios=torch.zeros(4, 1),
-        algorithm=config.algorithm,
-        memory={},
-    )
+    roles = ("refinement", "refinement", "scoring", "scoring")
+    samples = [sample(role=role, reward=float(i % 2)) for i, role in enumerate(roles)]
+    advantages = advantages_of(samples, config.algorithm)
     assert torch.equal(advantages[:2], 0.5 * advantages[2:]) and advantages[3] > 0
 
     said = "choose among solution, evaluation, scoring; a schedule or criticism may"
@@ -128,9 +118,7 @@ def changed(path, changes: dict[str, str]) -> str:
 
 
 @cases("scheme, changes, unpaid")
-def test_a_dry_run_refuses_trained_turns_without_a_reward_unless_that_is_meant(
-    tmp_path, scheme, changes, unpaid
-):
+def test_trained_turns_without_a_reward_are_refused_unless_meant(tmp_path, scheme, changes, unpaid):
     path = tmp_path / "refiner.py"
     faults = plugin_errors(changed(path, changes), f"reward.scheme={scheme.format(path)}")
     said = f"gave no reward to turns of the role {unpaid}, so nothing"

@@ -20,5 +20,5 @@ def test_the_rollout_engine_in_a_process_of_its_own(tier):
     files = [Path(__file__).with_name(name) for name in FILES]
     environment = os.environ | engine_environment("cpu")
     command = [sys.executable, "-m", "pytest", "--color=no", "-n0", "-m", tier, *files]
-    result = run_to_end(*command, env=environment, cwd=files[0].parents[1], timeout=600)
+    result = run_to_end(*command, env=environment, cwd=files[0].parents[1], timeout=1800)
     assert result.returncode == 0, result.stdout + result.stderr

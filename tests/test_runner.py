@@ -9,9 +9,16 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 import pytest
-import scripted_server
 from runner_process import kill_after, run, start
-from scripted_server import ScriptedServer
+from scripted_server import (
+    ScriptedServer,
+    cuts_the_reply_off,
+    drips,
+    never_replies,
+    replies,
+    status,
+)
+from small_runs import written
 from tables import case_file
 
 from comas.utils import client
@@ -49,11 +56,11 @@ def test_a_run_that_ends_early_keeps_what_was_finished_and_asks_only_the_rest(tm
 
 ANSWER = {"choices": [{"message": {"content": "71"}, "finish_reason": "stop"}]}
 RETRIED = {
-    "503": scripted_server.status(503),
-    "no reply": scripted_server.never_replies,
-    "half a reply": scripted_server.cuts_the_reply_off,
-    "a reply in drips": scripted_server.drips,
-    "too large a reply": scripted_server.replies(f"{json.dumps(ANSWER)}{20_000 * ' '}"),
+    "503": status(503),
+    "no reply": never_replies,
+    "half a reply": cuts_the_reply_off,
+    "a reply in drips": drips,
+    "too large a reply": replies(f"{json.dumps(ANSWER)}{20_000 * ' '}"),
 }
 
 
@@ -75,7 +82,7 @@ def test_what_may_pass_is_asked_again_in_the_same_run(tmp_path, name, monkeypatc
 
 
 def test_retries_end(tmp_path):
-    with ScriptedServer(model, fault_of=lambda *_: scripted_server.status(500, "ill")) as server:
+    with ScriptedServer(model, fault_of=lambda *_: status(500, "ill")) as server:
         inference = run(server.base_url, tmp_path, 1, num_retries=1)
     assert (inference.num_failed, len(server.requests)) == (1, 2)
     [error] = read_failures(tmp_path / "failures.jsonl").values()
@@ -88,8 +95,7 @@ def test_retries_end(tmp_path):
 @pytest.fixture
 def others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """An environment with a .netrc for every machine, a key, and no proxy."""
-    file = tmp_path / "netrc"
-    file.write_text("default login somebody password else\n")
+    file = written(tmp_path / "netrc", "default login somebody password else\n")
     monkeypatch.setenv("NETRC", str(file))
     monkeypatch.setenv("OPENAI_API_KEY", "key")
     for name in ("http_proxy", "https_proxy", "no_proxy", "all_proxy"):
@@ -142,11 +148,10 @@ GOOD = case_file("runner")["GOOD"]
 
 @pytest.mark.parametrize("name", GOOD)
 def test_a_good_reply_in_another_form_is_an_answer(tmp_path, name):
-    said = {"content": r"\boxed{1}", "finish_reason": "stop", "usage": {"prompt_tokens": 7}} | GOOD[
-        name
-    ]
+    said = {"content": r"\boxed{1}", "finish_reason": "stop", "usage": {"prompt_tokens": 7}}
+    said |= GOOD[name]
     choice = {"message": {"content": said["content"]}, "finish_reason": said["finish_reason"]}
-    replied = scripted_server.replies(json.dumps({"choices": [choice], "usage": said["usage"]}))
+    replied = replies(json.dumps({"choices": [choice], "usage": said["usage"]}))
     with ScriptedServer(model, fault_of=lambda *_: replied) as server:
         assert run(server.base_url, tmp_path, 1).num_done == 1
     [[call]] = [answer.calls for answer in read_inference(tmp_path / "inference.jsonl")]
@@ -155,26 +160,15 @@ def test_a_good_reply_in_another_form_is_an_answer(tmp_path, name):
     assert call.prompt_tokens == (0 if "usage" in name else 7) and call.completion_tokens == 0
 
 
+ELSEWHERE = {"Location": "http://127.0.0.1:9/v1"}
 UNUSABLE = {
-    "404": (scripted_server.status(404, "no such model"), "no such model"),
-    "no content": (
-        scripted_server.replies(NO_USAGE.replace('"71"', "null")),
-        "unusable: it has no content",
-    ),
-    "an aborted reply": (
-        scripted_server.replies(NO_USAGE.replace('"stop"', '"abort"')),
-        "finish_reason abort",
-    ),
-    "a redirection": (
-        scripted_server.redirects("http://127.0.0.1:9/v1"),
-        "redirects to http://127",
-    ),
-    "an error within 200": (
-        scripted_server.replies('{"error": "overloaded"}'),
-        "unusable: choices",
-    ),
-    "a filter": (scripted_server.status(400, "content_filter"), "content_filter"),
-    "a page": (scripted_server.replies("<html>", content_type="text/html"), "Invalid JSON"),
+    "404": (status(404, "no such model"), "no such model"),
+    "no content": (replies(NO_USAGE.replace('"71"', "null")), "unusable: it has no content"),
+    "an aborted reply": (replies(NO_USAGE.replace('"stop"', '"abort"')), "finish_reason abort"),
+    "a redirection": (replies(status=307, headers=ELSEWHERE), "redirects to http://127"),
+    "an error within 200": (replies('{"error": "overloaded"}'), "unusable: choices"),
+    "a filter": (status(400, "content_filter"), "content_filter"),
+    "a page": (replies("<html>", content_type="text/html"), "Invalid JSON"),
 }
 
 
@@ -204,7 +198,7 @@ def test_an_unusable_reply_fails_its_task_alone_and_the_next_run_asks_it_again(t
 
 
 def test_a_server_that_refuses_everything_is_left_alone_after_a_while(tmp_path):
-    refused = scripted_server.status(401, "wrong key")
+    refused = status(401, "wrong key")
     with ScriptedServer(model, fault_of=lambda *_: refused) as server:
         with pytest.raises(EndpointError, match=r"32 tasks in a row failed, .* 401: .*wrong key"):
             run(server.base_url, tmp_path, 50, concurrency=4)
@@ -218,18 +212,18 @@ OVERLONG = case_file("runner")["OVERLONG"]
 
 @pytest.mark.parametrize("name", OVERLONG)
 def test_an_overlong_prompt_is_known_in_the_words_of_each_server(tmp_path, name):
-    refused = scripted_server.status(*OVERLONG[name])
+    refused = status(*OVERLONG[name])
     num_tasks = 40 if name == "vLLM" else 2  # more than 32 in a row
     with ScriptedServer(model, fault_of=lambda *_: refused) as server:
         assert run(server.base_url, tmp_path, num_tasks, num_retries=0).num_failed == num_tasks
 
 
-TOO_LONG = scripted_server.status(400, "This model's maximum context length is 99 tokens.")
+TOO_LONG = status(400, "This model's maximum context length is 99 tokens.")
 
 
 def unless_30_divides_it(body, attempt):
     number = int(body["messages"][0]["content"].split()[2])
-    return scripted_server.status(400) if number % 30 else None
+    return status(400) if number % 30 else None
 
 
 def test_failures_between_answers_stop_nothing(tmp_path):

@@ -262,7 +262,7 @@ def test_adapters_of_one_base_share_a_server_and_whole_models_do_not(model):
 
 
 @cases("sizes, num_servers, threads")
-def test_servers_on_a_cpu_share_its_cores_and_serve_what_it_can_multiply(
+def test_servers_share_a_cpu_and_serve_what_it_can_multiply(
     model, monkeypatch, sizes, num_servers, threads
 ):
     monkeypatch.setattr(server_command, "usable_cores", lambda: 16)
@@ -276,19 +276,14 @@ def test_servers_on_a_cpu_share_its_cores_and_serve_what_it_can_multiply(
         assert f"--dtype={dtype}" in arguments
 
 
-def test_a_server_on_a_cpu_has_a_cache_for_its_longest_request_or_is_not_started(
-    model, monkeypatch, tmp_path
-):
+def test_a_server_on_a_cpu_has_a_cache_for_its_longest_request(model, monkeypatch, tmp_path):
     monkeypatch.setattr(server_command, "multiplies_bfloat16", lambda: True)
     shape = {"folder": SHIPPED_SHAPES / "Qwen2.5-3B-Instruct", "dtype": "bfloat16"}
     large = dataclasses.replace(model, **shape, context_length=32768)
     # 2 x 36 layers x 256 x 2 bytes a token: 1152 MiB.
-    assert "--kv-cache-memory-bytes=1207959552" in server_arguments(
-        [large], port=1, slot=Slot(), config=CONFIG
-    )
-    assert f"--kv-cache-memory-bytes={32 << 20}" in server_arguments(
-        [model], port=1, slot=Slot(), config=CONFIG
-    )
+    for served_model, size in ((large, 1207959552), (model, 32 << 20)):
+        arguments = server_arguments([served_model], port=1, slot=Slot(), config=CONFIG)
+        assert f"--kv-cache-memory-bytes={size}" in arguments
     monkeypatch.setattr(server_command, "host_bytes", lambda: 6 << 30)  # 5.7 GiB are weights
     said = r"need 5.7 GiB .* 1.1 GiB for keys and values \(requests of up to 32768 .* has 6.0 GiB"
     with pytest.raises(ValueError, match=said), served(large, tmp_path):

@@ -4,6 +4,7 @@ import asyncio
 import json
 import time
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import pytest
 from builders import discussion, turn
@@ -28,11 +29,10 @@ from evaluation.models import Target
 from evaluation.runner import request_seed
 from evaluation.setups import SETUPS
 from evaluation.setups.discussion import best_solution
-from evaluation.types import BenchmarkTask, Call
+from evaluation.types import Answer, BenchmarkTask, Call
 
-TASK = BenchmarkTask(
-    "gsm8k/17", "math", "What is 48 + 23?", "What is 48 + 23?\n\nBox the result.", "71"
-)
+QUESTION = "What is 48 + 23?"
+TASK = BenchmarkTask("gsm8k/17", "math", QUESTION, f"{QUESTION}\n\nBox the result.", "71")
 
 
 class Script:
@@ -211,7 +211,6 @@ def test_the_best_mean_score_answers_and_a_later_round_wins_a_tie(scores, best):
 
 
 NOBODY = "http://127.0.0.1:9/v1"
-QUESTION = "What is 48 + 23?"
 ASKED = BenchmarkTask("question", "math", QUESTION, QUESTION, gold="")
 
 
@@ -227,12 +226,16 @@ def model(body: Body) -> str:
     return "\\boxed{71}" if body["model"] == "agent_1" else "\\boxed{61}"
 
 
+def discussed(server: ScriptedServer, *names: str, show: Any, **options: Any) -> Answer:
+    """Let the models of these names discuss the question."""
+    models = [Endpoint(server.base_url, name) for name in names]
+    return asyncio.run(discuss_task(ASKED, models, RequestOptions(), seed=0, show=show, **options))
+
+
 def test_every_turn_is_shown_after_what_it_answers_and_the_best_score_answers():
     shown: list[str] = []
     with ScriptedServer(model) as server:
-        models = [Endpoint(server.base_url, f"agent_{i}") for i in (0, 1)]
-        asked = discuss_task(ASKED, models, RequestOptions(), seed=0, show=shown.append)
-        answer = asyncio.run(asked)
+        answer = discussed(server, "agent_0", "agent_1", show=shown.append)
     assert final_answer(answer.response, "math") == "71"
     assert how_scored(answer.calls) == "score 3 of 3, the best of 4 solutions"
     headings = [text.splitlines()[0].split(", agent ") for text in shown]
@@ -247,15 +250,8 @@ def test_every_turn_is_shown_after_what_it_answers_and_the_best_score_answers():
 def test_the_agents_of_a_run_discuss_in_its_own_words():
     prompts = str(REPOSITORY / "configs/prompts/taught.yaml")
     with ScriptedServer(lambda body: "\\boxed{71} <score>3</score>") as server:
-        asked = discuss_task(
-            ASKED,
-            [Endpoint(server.base_url, "agent")],
-            RequestOptions(),
-            seed=0,
-            show=lambda text: None,
-            setup=setup_of(Target("", (), {}, prompts=prompts)),
-        )
-        asyncio.run(asked)
+        setup = setup_of(Target("", (), {}, prompts=prompts))
+        discussed(server, "agent", show=len, setup=setup)
     [first, *_] = [request["messages"][0]["content"] for request in server.requests]
     assert first.startswith(f"Problem: {QUESTION}\n")
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from random import Random
 
 import pytest
-import torch
+from builders import advantages_of, discuss
 from scripted_server import ScriptedServer
 from small_runs import FAMILIES, REPOSITORY, record, write_records
 from tables import case_file
@@ -15,8 +15,6 @@ from tiny_models import save_tiny_model
 from comas.config import Config
 from comas.config.schema import Dpo
 from comas.engines.cluster.placement import check_gpus, plan_policy
-from comas.interaction.schedules import run_discussions
-from comas.policy_optimization.advantages import compute_advantages
 from comas.policy_optimization.batching import response_mask
 from comas.policy_optimization.preferences import preference_pairs
 from comas.policy_optimization.samples import Buffers, collect_samples
@@ -71,10 +69,8 @@ def test_every_config_resolves_into_a_run_on_eight_gpus(file):
     if isinstance(config.algorithm, Dpo):
         num_samples = 2 * config.rollout.batch_size * config.society.num_agents
     assert sum(sizes.samples_per_policy) == pytest.approx(num_samples, abs=config.num_policies)
-    num_updates = [steps > 0 for steps in sizes.num_optimizer_steps]
-    assert [policy for policy, is_updated in enumerate(num_updates) if is_updated] == (
-        config.trained_policies
-    )
+    updated = [policy for policy, steps in enumerate(sizes.num_optimizer_steps) if steps]
+    assert updated == config.trained_policies
     text = "\n".join(describe_sizes(config, sizes))
     assert f"{config.society.num_agents} agents with {config.num_policies} policies" in text
 
@@ -90,20 +86,12 @@ async def read_from_script(request: Request) -> Generation:
     return Generation((1, 2), (3, 4, 5), text, (-0.5,) * 3, "stop", policy_version=1)
 
 
-def advantages_of(samples: list[TrainingSample], config: Config) -> torch.Tensor:
-    mask = response_mask(samples)
-    ratios = mask.float() * 0
-    algorithm = config.algorithm
-    assert not isinstance(algorithm, Dpo)
-    return compute_advantages(samples, mask=mask, log_ratios=ratios, algorithm=algorithm, memory={})
-
-
 def updated(samples: list[TrainingSample], config: Config) -> UpdateStats:
     if isinstance(config.algorithm, Dpo):
         samples = [sample for pair in preference_pairs(samples) for sample in pair]
         assert samples
         return UpdateStats(learning_rate=1e-6, num_samples=len(samples))
-    advantages = advantages_of(samples, config)
+    advantages = advantages_of(samples, config.algorithm)
     assert advantages.shape == response_mask(samples).shape and advantages.isfinite().all()
     assert len({sample.reward for sample in samples}) == 1 or advantages.abs().max() > 0
     rows = tuple(map(tuple, advantages.tolist()))
@@ -115,14 +103,9 @@ def test_every_config_turns_scripted_discussions_into_advantages_or_pairs(file):
     # (counting_game plays on with right sums alone, and the script has none.)
     num_copies = max(4, shipped(file).interaction.prompt_reuse)
     config = load_config(file, [f"interaction.prompt_reuse={num_copies}"])
-    discussions = run_discussions(
-        [Question(f"q{i}", "math", f"What is {i} + 1?") for i in range(3)],
-        generate=read_from_script,
-        num_agents=config.society.num_agents,
-        rules=config.interaction,
-        seed=config.seed,
-        step=1,
-    )
+    questions = [Question(f"q{i}", "math", f"What is {i} + 1?") for i in range(3)]
+    num, rules = config.society.num_agents, vars(config.interaction)
+    discussions = discuss(questions, read_from_script, num_agents=num, seed=config.seed, **rules)
     rng = Random(0)
     verdicts: dict[TurnKey, Verdict] = {
         (talk.discussion_id, turn.turn_id): rng.choice(("correct", "wrong"))
@@ -132,13 +115,9 @@ def test_every_config_turns_scripted_discussions_into_advantages_or_pairs(file):
     evidence = offer_evidence(lambda: verdicts, seed=config.seed, step=1)
     rewards = REWARD_SCHEMES[config.reward.scheme](discussions, evidence=evidence)
     buffers = Buffers(config.update_every)
-    buffers.add(
-        collect_samples(
-            rewards.discussions,
-            policy_of_agent=config.policy_of_agent,
-            mask_truncated=config.algorithm.mask_truncated,
-        )
-    )
+    owners, masks = config.policy_of_agent, config.algorithm.mask_truncated
+    said = collect_samples(rewards.discussions, policy_of_agent=owners, mask_truncated=masks)
+    buffers.add(said)
     due = buffers.take_due(1, num_steps=1)
     assert list(due) == config.trained_policies
     stats = {policy: updated(own, config) for policy, own in due.items()}
@@ -150,9 +129,8 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("tiny")
     write_records(folder / "questions.jsonl", [record(i) for i in range(4)])
     for number, family in enumerate(FAMILIES):
-        save_tiny_model(
-            folder / str(number), family, backwards=number == 1, max_position_embeddings=4096
-        )
+        long = {"backwards": number == 1, "max_position_embeddings": 4096}
+        save_tiny_model(folder / str(number), family, **long)
     return folder
 
 

@@ -6,14 +6,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from builders import discuss
+from builders import discuss, sample
+from scripted_agents import Buffers
 from scripted_server import ScriptedServer, status
 from small_runs import REPOSITORY
 from tables import cases
 
 from comas.config.loading import load
 from comas.config.schema import Config
-from comas.interaction.schedules import run_discussions
 from comas.policy_optimization.samples import collect_samples
 from comas.policy_optimization.update_stats import UpdateStats
 from comas.preflight.configuration import load_config
@@ -22,7 +22,7 @@ from comas.types import Generation, Question, Request, RewardedDiscussion, Train
 from scripts.benchmarks import programs
 
 SAID = Generation((1, 2), (3, 0), "3", (-0.5, -0.1), "stop", 7)
-SAMPLE = TrainingSample(0, "q", "d", "r0.s0", 0, "solution", [1, 2], [3, 0], [-0.5, -0.1], 1.0)
+SAMPLE = sample(response_token_ids=[3, 0], rollout_logprobs=[-0.5, -0.1])
 
 
 @cases(
@@ -49,9 +49,7 @@ class Agents:
         text = "<score>3</score>" if request.role == "scoring" else str(self.num_asked)
         return replace(SAID, response_token_ids=(self.num_asked, 0), response_text=text)
 
-    def begin_update(
-        self, buffers: Mapping[int, Sequence[TrainingSample]], *, step: int
-    ) -> Callable[[], dict[int, UpdateStats]]:
+    def begin_update(self, buffers: Buffers, *, step: int) -> Callable[[], dict[int, UpdateStats]]:
         self.trained = buffers
         return lambda: {0: UpdateStats(learning_rate=0.1, mismatch_max=2e-5)}
 
@@ -70,9 +68,8 @@ def test_requests_are_made_until_enough_are_answered_and_each_is_trained():
     agents = Agents()
     row = shown("scripts.benchmarks.door:solve", agents)
     # 10 discussions of 2 requests make 20 a batch, so 60 in three, besides evaluation and scoring.
-    assert (
-        (row.requests, row.discussions, row.samples) == (60, 30, 120) == (60, 30, agents.num_asked)
-    )
+    assert (row.requests, row.discussions, row.samples) == (60, 30, 120)
+    assert agents.num_asked == 120
     assert (row.differing, row.failed, row.policy) == (0, 0, 2e-5)
     assert {len(buffer) for buffer in agents.trained.values()} == {programs.UPDATED}
 
@@ -86,10 +83,8 @@ def test_the_team_asks_its_tester_with_what_the_sandbox_says_of_a_program():
         text = "<score>3</score>" if request.role == "scoring" else "```python\nlen(7)\n```"
         return replace(SAID, response_text=text)
 
-    program = {
-        "function": "configs/programs/team.py:solve",
-        "roles": {"plan": "helps", "test": "helps"},
-    }
+    roles = {"plan": "helps", "test": "helps"}
+    program = {"function": "configs/programs/team.py:solve", "roles": roles}
     discuss([Question("q", "coding", "What?")], generate, program=program, prompt_reuse=1)
     [tester] = [request.prompt for request in asked if request.role == "test"]
     assert "len(7)\n```\nTypeError: object of type 'int' has no len()" in tester
@@ -122,7 +117,7 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[ScriptedServer]:
         return next(said for text, said in VERDICTS.items() if f"Answer:\n{text}\n" in asked)
 
     def fault_of(body, attempt):
-        return None if attempt else status(503, retry_after="0.01")
+        return None if attempt else status(503, **{"Retry-After": "0.01"})
 
     with ScriptedServer(judge, fault_of=fault_of) as server:
         monkeypatch.setenv("JUDGE_URL", server.base_url)
@@ -139,14 +134,8 @@ def rewarded(*texts: str) -> RewardedDiscussion:
     async def generate(request: Request) -> Generation:
         return Generation((1,), (2, 3), texts[request.agent_index], (-0.1, -0.2), "stop", 0)
 
-    held = run_discussions(
-        [Question("q", "math", "What is 70 + 1?")],
-        generate=generate,
-        num_agents=2,
-        rules=config.interaction,
-        seed=0,
-        step=1,
-    )
+    questions = [Question("q", "math", "What is 70 + 1?")]
+    held = discuss(questions, generate, num_agents=2, **vars(config.interaction))
     return REWARD_SCHEMES["program"](held, evidence={}).discussions[0]
 
 

@@ -10,6 +10,7 @@ from tables import cases
 
 from comas.config.schema import Config
 from comas.engines import allocator
+from comas.engines.rollout import vllm_options
 from comas.engines.rollout.vllm_options import engine_environment
 from comas.preflight import machine
 from comas.preflight.machine import Machine, usable_cores
@@ -31,37 +32,16 @@ def settled(
     config.training.max_staleness = staleness
     config.cluster.cpu_threads = given
     cpu = Machine("cpu", 0, 0, 8 << 30, has_cuda_compiler=False, num_cores=cores)
-    shapes = [shape(size) for size in sizes or [SMALL_PARAMETERS] * policies]
+    shapes = [shape(SMALL_PARAMETERS + size) for size in sizes or [0] * policies]
     result, line = settle_threads(config, shapes=shapes, machine=cpu)
     assert line is not None
     assert replace(result, cluster=config.cluster) == config  # nothing else is decided
     return result.cluster.cpu_threads, line
 
 
-@cases(
-    "keys, threads",
-    ({"cores": 2}, 2),
-    ({"cores": 2, "policies": 4}, 1),  # never none
-    ({"cores": 16, "policies": 3}, 5),  # one core is left
-    ({"cores": 16, "engines": 4}, 4),  # of one rank
-    ({"cores": 16, "ranks": 8}, 2),
-    ({"cores": 16, "policies": 2, "engines": 2, "ranks": 2}, 4),
-    ({"cores": 16, "policies": 4, "update_every": (1, 0, 0, 0)}, 4),  # four generate
-    ({"cores": 16, "policies": 2, "staleness": 1}, 4),  # two engines beside two ranks
-    ({"cores": 16, "policies": 2, "staleness": 1, "update_every": (1, 0)}, 5),  # beside one
-    ({"cores": 16, "sizes": [SMALL_PARAMETERS - 1]}, 1),
-    ({"cores": 16, "policies": 2, "sizes": [SMALL_PARAMETERS, 1]}, 8),
-    ({"cores": 16, "sizes": [1], "given": 3}, 3),
-)
+@cases("keys, threads")
 def test_threads_are_the_cores_over_what_works_at_once(keys, threads):
     assert settled(**keys)[0] == threads
-
-
-def test_the_threads_of_an_engine_share_no_sequence_so_that_responses_do_not_depend_on_them():
-    environment = engine_environment("cpu", threads=3)
-    assert environment["OMP_NUM_THREADS"] == "3"
-    assert environment["OMP_WAIT_POLICY"] == "PASSIVE"
-    assert environment["VLLM_CPU_ATTN_SPLIT_KV"] == "0"
 
 
 def test_on_gpus_threads_are_left_to_the_nodes():
@@ -98,12 +78,19 @@ def test_ranks_get_segments_that_grow_unless_the_environment_has_settings(monkey
     assert allocator.rank_allocator({}) == {}
 
 
-def test_engines_get_none_as_their_sleep_has_a_pool_of_its_own():
-    environment = engine_environment("cuda")
-    assert not any(name in environment for name in allocator.VARIABLES)
-    # And start on WSL2, which vLLM leaves without pinned memory.
-    assert environment["VLLM_WSL2_ENABLE_PIN_MEMORY"] == "1"
-    assert environment["GLOO_SOCKET_IFNAME"] == environment["NCCL_SOCKET_IFNAME"] == "lo"
+@pytest.mark.parametrize(("spec", "setting"), [(None, "0"), (object(), None)])
+def test_engines_have_the_environment_of_their_device(monkeypatch, spec, setting):
+    monkeypatch.setattr(vllm_options, "find_spec", {"flashinfer": spec}.get)
+    on_gpu, on_cpu = engine_environment("cuda"), engine_environment("cpu", threads=3)
+    # No expandable segments, as their sleep has a pool of its own.
+    assert not any(name in on_gpu for name in allocator.VARIABLES)
+    assert on_gpu["VLLM_WSL2_ENABLE_PIN_MEMORY"] == "1"  # vLLM leaves WSL2 without
+    assert on_gpu["GLOO_SOCKET_IFNAME"] == on_gpu["NCCL_SOCKET_IFNAME"] == "lo"
+    assert on_gpu.get("VLLM_USE_FLASHINFER_SAMPLER") == setting  # "0" where it is missing
+    assert "VLLM_USE_FLASHINFER_SAMPLER" not in on_cpu
+    # Threads share no sequence, so that responses do not depend on their number.
+    assert (on_cpu["OMP_NUM_THREADS"], on_cpu["OMP_WAIT_POLICY"]) == ("3", "PASSIVE")
+    assert on_cpu["VLLM_CPU_ATTN_SPLIT_KV"] == "0"
 
 
 @pytest.mark.parametrize("name", allocator.VARIABLES)

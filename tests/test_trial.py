@@ -1,7 +1,5 @@
 """``comas train --trial``: its statistics, and a trial of a whole society."""
 
-from __future__ import annotations
-
 import re
 from bisect import bisect
 from collections import Counter
@@ -16,9 +14,8 @@ import torch
 from builders import discussion, sample
 from safetensors.torch import save_file
 from scripted_agents import ScriptedAgents
-from small_runs import FAMILIES, QUICKSTART, record, write_records
+from small_runs import FAMILIES, QUICKSTART, tiny_settings
 from tables import cases
-from tiny_models import save_tiny_model
 
 from comas import __main__ as command
 from comas.config.schema import Dpo, Grpo, ReinforcePP
@@ -65,10 +62,8 @@ def test_the_interval_of_an_auc_is_that_of_all_samples_of_questions():
 
 def test_too_few_opinions_give_no_number():
     few = opinions(*((str(i), 1.0, i < 4) for i in range(40)))
-    assert (
-        assess("x", few, seed=0).untold
-        == "4 questions with right and 36 with wrong solutions are too few"
-    )
+    said = "4 questions with right and 36 with wrong solutions are too few"
+    assert assess("x", few, seed=0).untold == said
     alike = opinions(*((str(i % 9), 1.0, i % 9 < 4) for i in range(90)))
     assert assess("x", alike, seed=0).untold.startswith("4 questions with right and 5 with wrong")
     unread = opinions(*((str(i), None, i < 20) for i in range(40)))
@@ -143,9 +138,8 @@ def test_each_condition_of_the_gate_has_its_threshold():
 )
 def test_the_groups_in_which_there_is_something_to_learn_are_counted(algorithm, said):
     paid = [("q", 1.0, 1), ("q", 0.0, 1), ("qq", 1.0, 2), ("qq", 1.0, 2)]
-    buffers = {
-        0: [sample(question_id=q, reward=r, prompt_token_ids=(token,)) for q, r, token in paid]
-    }
+    own = [sample(question_id=q, reward=r, prompt_token_ids=(token,)) for q, r, token in paid]
+    buffers = {0: own}
     advantages = () if isinstance(algorithm, Dpo) else ((0.7, 0.7), (-0.7, -0.7), (0, 0), (0, 0))
     stats = {0: UpdateStats(learning_rate=0.1, advantages=advantages)}
     name, learnt = learnable(buffers, stats, algorithm)
@@ -192,7 +186,7 @@ class Clock:
     (1.0, 8, 1, [4]),  # the small start is always made
     (1000.0, 8, 16, [16] + [48] * 8),
 )
-def test_as_many_discussions_are_held_as_there_is_time_for(
+def test_discussions_are_held_while_there_is_time(
     arguments, monkeypatch, seconds, batch_size, copies, held
 ):
     monkeypatch.setattr("comas.trial.time.monotonic", lambda: Clock.now)
@@ -219,25 +213,14 @@ class SeeingAgents(ScriptedAgents):
             sees = request.agent_index == 0
             return said(f"<score>{(3 if gold in request.prompt else 1) if sees else 2}</score>")
         is_right = request.seed % 2
-        return Generation(
-            (5,), (7, 1), gold if is_right else r"\boxed{0}", (is_right - 2.0,) * 2, "stop", 0
-        )
+        text = gold if is_right else r"\boxed{0}"
+        return Generation((5,), (7, 1), text, (is_right - 2.0,) * 2, "stop", 0)
 
 
 @pytest.fixture
 def arguments(tmp_path) -> list[str]:
-    models = [save_tiny_model(tmp_path / name, name) for name in FAMILIES]
-    questions = write_records(tmp_path / "questions.jsonl", [record(i) for i in range(30)])
-    held_out = write_records(tmp_path / "held_out.jsonl", [record(i) for i in range(40, 43)])
-    return [
-        str(QUICKSTART),
-        f"saves={tmp_path / 'saves'}",
-        f"society.models=[{models[0]},{models[1]}]",
-        f"data.train={questions}",
-        f"data.validation={held_out}",
-        "data.probe=null",
-        "cluster.device=cpu",
-    ]
+    size = "rollout.batch_size=24"
+    return [str(QUICKSTART), *tiny_settings(tmp_path, size, families=FAMILIES, num_questions=30)]
 
 
 def test_a_trial_tells_who_sees_and_keeps_nothing(arguments, tmp_path, monkeypatch, caplog):
@@ -259,17 +242,14 @@ def test_a_trial_tells_who_sees_and_keeps_nothing(arguments, tmp_path, monkeypat
 
 
 @cases("overrides, says", ids=["ttrl", "verifier", "maporl", "one agent"])
-def test_societies_without_judges_of_their_own_are_told_what_can_be_told(
-    arguments, monkeypatch, caplog, overrides, says
-):
+def test_other_societies_are_told_what_can_be_told(arguments, monkeypatch, caplog, overrides, says):
     model = arguments[2].partition("[")[2].partition(",")[0]
     monkeypatch.setattr(command, "agents_of", lambda *_: SeeingAgents())
     assert command.main(["--trial", *arguments, *(o.format(model=model) for o in overrides)]) == 0
     [told] = [line for line in caplog.messages if line.startswith("verdict on ")]
     assert says in told
-    assert ("in bfloat16; the others are rounded back" in caplog.text) == (
-        "policy.dtype=bfloat16" in overrides
-    )
+    rounds = "policy.dtype=bfloat16" in overrides
+    assert ("in bfloat16; the others are rounded back" in caplog.text) == rounds
 
 
 def test_a_change_below_half_of_the_last_bit_is_rounded_away(tmp_path):

@@ -26,13 +26,11 @@ def ask(*, num_agents: int = 2, seed: int = 0, overlong: str = "") -> list[list[
         question = next(q for q in QUESTIONS if q.text in request.prompt)
         if question.question_id == overlong:
             return None
-        return generation(
-            f"agent {request.agent_index}, {question.question_id}, seed {request.seed}"
-        )
+        agent, name = request.agent_index, question.question_id
+        return generation(f"agent {agent}, {name}, seed {request.seed}")
 
-    texts = asyncio.run(
-        validation.answer_alone(QUESTIONS, generate=generate, num_agents=num_agents, seed=seed)
-    )
+    settings = {"num_agents": num_agents, "seed": seed}
+    texts = asyncio.run(validation.answer_alone(QUESTIONS, generate=generate, **settings))
     return [texts[i : i + len(QUESTIONS)] for i in range(0, len(texts), len(QUESTIONS))]
 
 
@@ -144,22 +142,8 @@ LINE = case_file("validation")["LINE"]
 WRONG = ProbeItem(**LINE)
 RIGHT = ProbeItem("right", "math", "What is 1 + 1?", "\\boxed{2}", None, None, "a carry is lost")
 
-SAYS = {
-    0: {
-        ("right", "evaluation"): "No mistakes.",
-        ("right", "scoringfalse_accusation"): "<score>3</score>",
-        ("wrong", "evaluation"): "Mistake: a carry is lost.",
-        ("wrong", "scoringtrue_accusation"): "<score>1</score>",
-        ("wrong", "scoringapproval"): "<score>2</score>",
-    },
-    1: {
-        ("right", "evaluation"): "Mistake: the tens are left out.",
-        ("right", "scoringfalse_accusation"): "<score>1</score>",
-        ("wrong", "evaluation"): "No mistakes.",
-        ("wrong", "scoringtrue_accusation"): "no score",
-        ("wrong", "scoringapproval"): "<score>1</score>",
-    },
-}
+SAYS = case_file("validation")["SAYS"]
+"""Agent -> item -> what it says in each role."""
 
 
 def probe(*, overlong: str = "") -> tuple[dict[str, float | None], list[tuple[str, int]]]:
@@ -170,7 +154,7 @@ def probe(*, overlong: str = "") -> tuple[dict[str, float | None], list[tuple[st
         asked.append((request.prompt, request.seed))
         if item == overlong:
             return None
-        text = SAYS[request.agent_index][item, role]
+        text = SAYS[request.agent_index][item][role]
         return Generation((1,), (2,), text, (-0.5,), "stop", policy_version=0)
 
     config = Config(society=Society(num_agents=2), seed=7)

@@ -9,21 +9,17 @@ import time
 import psutil
 import pytest
 from tables import case_file, cases
+from test_coding import SQUARE, in_block
 
 from comas.utils.processes import is_alive
 from comas.verification import Verifier
 
 pytestmark = pytest.mark.stack
 
-SQUARE = "def f(x):\n    return x * x\n"
 CHECKER = "assert f(2) == 4 and f(-3) == 9"
 ENDLESS = ("math", r"\boxed{(x+y+z+t)^{9000}}", "x+1")
 CPU_LIMIT_S_HERE = 2.0
 WALL_LIMIT_S_HERE = 6.0
-
-
-def in_block(code: str) -> str:
-    return f"```python\n{code}\n```"
 
 
 @pytest.fixture(scope="module")
@@ -67,10 +63,8 @@ def test_time_in_which_a_worker_does_not_compute_counts_by_a_clock_alone(caplog,
     assert ("1 x TimeoutError" in caplog.text) == (verdict == "failed")
 
 
-@cases(
-    "of_sandbox, number", (False, signal.SIGKILL), (False, signal.SIGSTOP), (True, signal.SIGKILL)
-)
-def test_an_item_whose_worker_or_sandbox_is_lost_is_judged_again(caplog, of_sandbox, number):
+@cases("lost, number", ("worker", 9), ("worker", signal.SIGSTOP), ("sandbox", 9))
+def test_an_item_whose_worker_or_sandbox_is_lost_is_judged_again(caplog, lost, number):
     items = [("coding", in_block(f"import time\ntime.sleep(1)\nx = {n}"), "") for n in range(2)]
     with Verifier(num_workers=1, wall_limit_s=WALL_LIMIT_S_HERE) as verifier:
         assert verifier.verify_batch(items[:1]) == ["correct"]
@@ -78,7 +72,7 @@ def test_an_item_whose_worker_or_sandbox_is_lost_is_judged_again(caplog, of_sand
         pending = verifier.submit(items)
         time.sleep(0.5)
         [server] = psutil.Process(worker).children()
-        os.kill(server.pid if of_sandbox else worker, number)
+        os.kill(server.pid if lost == "sandbox" else worker, number)
         assert pending.result() == ["correct"] * 2
     assert "failed" not in caplog.text
 
@@ -95,9 +89,7 @@ def test_a_pool_whose_idle_worker_is_lost_is_replaced():
     assert not any(pool.active for pool in verifier._pools)
 
 
-def test_a_verifier_that_fails_is_reported_and_equal_items_are_judged_and_told_once(
-    verifier, caplog
-):
+def test_a_verifier_that_fails_is_reported_and_equal_items_are_judged_once(verifier, caplog):
     told: list[None] = []
     items = [("science", r"\boxed{1}", gold) for gold in ("swift", "1", "swift", "swift")]
     verdicts = verifier.submit(items, on_verdict=lambda: told.append(None)).result()

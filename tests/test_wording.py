@@ -4,13 +4,11 @@ import hashlib
 from pathlib import Path
 
 import pytest
-from builders import speak
-from small_runs import written
+from builders import discuss
+from small_runs import begun, written
 from tables import case_file, cases
-from test_plugins import begun
 
 from comas.config import ConfigError
-from comas.config.schema import Interaction
 from comas.interaction.prompts import (
     EVALUATION,
     EVALUATION_WITH_JUDGMENT,
@@ -25,7 +23,6 @@ from comas.interaction.prompts import (
     discussion_text,
     fill,
 )
-from comas.interaction.schedules import run_discussions
 from comas.interaction.wording import WordingError, read_wording, wording_of
 from comas.preflight.configuration import load_config
 from comas.reward_formulation.interaction_reward import parse_score
@@ -59,7 +56,7 @@ def test_the_example_in_a_prompt_can_be_read(template, parse, shown, domain):
     assert parse(example) == shown
 
 
-OWN = case_file("wording")["OWN"]
+OWN, FAULTY, FAULTS = (case_file("wording")[name] for name in ("OWN", "FAULTY", "FAULTS"))
 
 
 def faults(tmp_path: Path, text: str) -> list[str]:
@@ -72,12 +69,8 @@ def faults(tmp_path: Path, text: str) -> list[str]:
 
 
 def test_the_shipped_wording_is_whole_and_is_what_it_always_was():
-    texts = "\0".join(
-        text
-        for section in SHIPPED.values()
-        for key, text in section.items()
-        if key not in ("choice", "reasoning")
-    )
+    named = [item for section in SHIPPED.values() for item in section.items()]
+    texts = "\0".join(text for key, text in named if key not in ("choice", "reasoning"))
     assert hashlib.sha256(texts.encode()).hexdigest()[:16] == "24bd24ae2564709f"
 
 
@@ -92,9 +85,8 @@ def test_a_file_words_only_what_it_holds_differently(tmp_path):
     heard = [HistoryItem("2", None)]
     for template in (SOLUTION, EVALUATION, RATING):
         asked = {"question": "?", "solution": "2", "history": heard}
-        assert fill(template, "coding", **asked, wording=wording) == fill(
-            template, "coding", **asked
-        )
+        own = fill(template, "coding", **asked, wording=wording)
+        assert own == fill(template, "coding", **asked)
     assert wording_of(None) is SHIPPED
 
 
@@ -111,16 +103,7 @@ history: {item: "{solution:.2}, {evaluation:.1}"}"""
 
 
 def test_every_fault_of_a_file_has_its_line(tmp_path):
-    text = """solver:
-  math: x
-scoring:
-  math: "{question} {solution}"
-  maths: x
-solution:
-  math: "{question} {discussion} \\\\boxed{}"
-  coding: "{question} {discussion.name} {discussion!r} {"
-"""
-    found = faults(tmp_path, text)
+    found = faults(tmp_path, FAULTY)
     for line, said in zip(found, FAULTS, strict=True):
         assert line.startswith(said)
     assert faults(tmp_path, "- a\n") == ["line 1: it does not hold roles"]
@@ -128,24 +111,11 @@ solution:
     assert "is not YAML" in fault and "line" in fault
 
 
-FAULTS = (
-    "line 1: solver is not known: there are solution, evaluation, evaluation_with_judgment, ",
-    "line 4: scoring.math lacks {evaluation}",
-    "line 4: scoring.math must ask for what is read, between <score> and </score>",
-    "line 5: scoring.maths is not known: there are math, science, coding, choice, reasoning",
-    "line 7: solution.math quotes {}: it may quote {question}, {discussion} (for braces that ",
-    "line 8: solution.coding has a brace by itself (Single '{' encountered in format string): ",
-)
-
-
 def test_agents_and_validations_are_asked_in_the_words_of_the_file(tmp_path):
-    path = written(
-        tmp_path / "prompts.yaml", OWN + 'solution:\n  math: "Q {question} D {discussion}"\n'
-    )
-    rules = Interaction(prompts=str(path), num_rounds=1, prompt_reuse=1)
-    [discussion] = run_discussions(
-        [Question("q", "math", "1 + 1?")], generate=speak, num_agents=2, rules=rules, seed=0, step=1
-    )
+    own = 'solution:\n  math: "Q {question} D {discussion}"\n'
+    path = written(tmp_path / "prompts.yaml", OWN + own)
+    rules = {"prompts": str(path), "num_rounds": 1, "prompt_reuse": 1}
+    [discussion] = discuss([Question("q", "math", "1 + 1?")], num_agents=2, **rules)
     assert discussion.turns[0].prompt == "Q 1 + 1? D nothing yet"
     assert discussion.turns[2].prompt.endswith("Say <score>1</score>, {or} <score>3</score>.")
     held_out = tmp_path / "held_out.jsonl"

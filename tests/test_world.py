@@ -91,17 +91,9 @@ def rows(finished: tuple[Path, str]) -> list[dict[str, Any]]:
 
 
 def test_an_untrained_agent_is_within_its_bounds(rows):
-    measured = {
-        f"agent_{agent}/{measure}": bounds
-        for agent in range(2)
-        for measure, bounds in BOUNDS.items()
-    }
-    outside = {
-        name: rows[0][name]
-        for name, (least, most) in measured.items()
-        if not least <= rows[0][name] <= most
-    }
-    assert outside == {}
+    for measure, (least, most) in BOUNDS.items():
+        for agent in range(2):
+            assert least <= rows[0][f"agent_{agent}/{measure}"] <= most, (agent, measure)
 
 
 def test_the_reward_is_better_than_chance_and_far_from_perfect(rows):
@@ -109,16 +101,12 @@ def test_the_reward_is_better_than_chance_and_far_from_perfect(rows):
 
 
 def test_each_model_names_the_mistakes_of_the_other_more_often_than_its_own(rows):
-    for agent, (model, other) in enumerate([("qwen2", "llama"), ("llama", "qwen2")]):
-        own, others = (
-            fmean(
-                rows[0][f"agent_{agent}/probe/names/{domain}/{habit}"]
-                for domain in DOMAINS
-                for habit in HABITS[whose][domain]
-            )
-            for whose in (model, other)
-        )
-        assert own + 0.1 < others
+    def named(agent: int, model: str) -> float:
+        kinds = [f"{domain}/{habit}" for domain in DOMAINS for habit in HABITS[model][domain]]
+        return fmean(rows[0][f"agent_{agent}/probe/names/{kind}"] for kind in kinds)
+
+    assert named(0, "qwen2") + 0.1 < named(0, "llama")
+    assert named(1, "llama") + 0.1 < named(1, "qwen2")
 
 
 def test_nobody_names_the_kind_that_no_judge_was_taught(rows):

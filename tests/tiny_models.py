@@ -24,6 +24,10 @@ CHAT_TEMPLATE = (
     "{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
 )
 
+REFUSES_SYSTEM = (
+    "{% if messages[0]['role'] == 'system' %}{{ raise_exception('no system') }}{% endif %}"
+)
+
 SHAPE = {
     "vocab_size": 259,
     "hidden_size": 64,
@@ -55,6 +59,13 @@ def byte_tokenizer(*, backwards: bool = False) -> PreTrainedTokenizerFast:
     )
 
 
+def add_noise(model: torch.nn.Module) -> None:
+    """Make the distributions of a small random model far from uniform."""
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(torch.randn_like(parameter) * 0.05)
+
+
 def random_model(family: str, *, seed: int, **changes: int) -> PreTrainedModel:
     """A small model with distributions far from uniform: "tied" (Qwen2) or "untied" (Llama)."""
     torch.manual_seed(seed)
@@ -63,9 +74,7 @@ def random_model(family: str, *, seed: int, **changes: int) -> PreTrainedModel:
         model = Qwen2ForCausalLM(Qwen2Config(tie_word_embeddings=True, **shape))
     else:
         model = LlamaForCausalLM(LlamaConfig(tie_word_embeddings=False, **shape))
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.add_(torch.randn_like(parameter) * 0.05)
+    add_noise(model)
     # Settings that would break every test if the engine sampled with them.
     model.generation_config = GenerationConfig(
         do_sample=True,
@@ -78,9 +87,17 @@ def random_model(family: str, *, seed: int, **changes: int) -> PreTrainedModel:
     return model
 
 
-def save_tiny_model(
-    folder: Path, family: str, *, seed: int = 0, backwards: bool = False, **changes: int
-) -> str:
+def distributions(model, said, temperature: float = 1.0) -> torch.distributions.Categorical:
+    """What each token of a response was drawn from, by transformers' code of one sequence.
+
+    ``said`` has ``prompt_token_ids`` and ``response_token_ids``.
+    """
+    ids = torch.tensor([[*said.prompt_token_ids, *said.response_token_ids]])
+    logits = model(input_ids=ids).logits[0, len(said.prompt_token_ids) - 1 : -1]
+    return torch.distributions.Categorical(logits=logits / temperature)
+
+
+def save_tiny_model(folder: Path, family: str, *, seed=0, backwards=False, **changes: int) -> str:
     """Write a random model, with ``changes`` of ``SHAPE``, and its tokenizer in Hugging Face
     format; return the folder."""
     random_model(family, seed=seed, **changes).save_pretrained(folder)

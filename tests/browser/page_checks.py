@@ -61,14 +61,7 @@ def phone(browser: Browser, path: Path) -> Iterator[Page]:
     yield from opened(browser, path, PHONE)
 
 
-def opened(
-    browser: Browser,
-    path: Path | str,
-    viewport: ViewportSize = LAPTOP,
-    at: str = "",
-    *,
-    offline: bool = True,
-) -> Iterator[Page]:
+def opened(browser: Browser, path, viewport=LAPTOP, *, at="", offline=True) -> Iterator[Page]:
     """Open the page; the console must be empty when it is closed."""
     context = browser.new_context(viewport=viewport, offline=offline, has_touch=viewport == PHONE)
     page = context.new_page()
