@@ -16,11 +16,10 @@ from comas.utils.interrupts import run
 from comas.verification import Verifier
 from evaluation.config import EvaluationConfig
 from evaluation.grading import grade_folder
-from evaluation.inference_log import ANSWERS, FAILURES, read_inference
 from evaluation.models import LocalModel, RemoteModel, Target
 from evaluation.plan import EvaluationPlan
 from evaluation.report import write_summary
-from evaluation.results import Column, check_identity, write_identity
+from evaluation.results import FAILURES, Column, check_identity, read_inference, write_identity
 from evaluation.runner import run_inference
 from evaluation.server import Servers, serve
 
@@ -64,7 +63,7 @@ def evaluate(plan: EvaluationPlan) -> str:
                     tasks = plan.tasks[column.benchmark]
                     grade_folder(folder, tasks, seeds=plan.seeds, verifier=verifier)
     summary = write_summary(plan.folder)
-    if not any(read_inference(plan.answers_folder(*cell) / ANSWERS) for cell in plan.cells):
+    if not any(read_inference(plan.answers_folder(*cell)) for cell in plan.cells):
         failures = plan.folder / "**" / FAILURES
         raise RuntimeError(f"every task failed; the reasons are in {failures}")
     return summary
@@ -73,7 +72,7 @@ def evaluate(plan: EvaluationPlan) -> str:
 def _has_open_tasks(plan: EvaluationPlan) -> bool:
     """True if anything is left to ask, so that servers are needed."""
     for subject, column in plan.cells:
-        answers = read_inference(plan.answers_folder(subject, column) / ANSWERS)
+        answers = read_inference(plan.answers_folder(subject, column))
         done = {(answer.task_id, answer.seed) for answer in answers}
         tasks = plan.tasks[column.benchmark]
         if any((task.task_id, seed) not in done for task in tasks for seed in plan.seeds):

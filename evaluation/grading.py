@@ -12,10 +12,10 @@ import comas.verification
 from comas.utils.progress import progress_bar
 from comas.verification import Grader, Verifier
 from comas.verification.verifiers import GRADERS as VERIFIERS_OF
-from evaluation.inference_log import ANSWERS, FAILURES, AnswerKey, read_failures, read_inference
 from evaluation.results import (
     EVALUATION,
     GRADERS,
+    AnswerKey,
     Cost,
     Evaluation,
     GradedAnswer,
@@ -23,6 +23,8 @@ from evaluation.results import (
     fingerprint,
     questions_of,
     read_evaluation,
+    read_failures,
+    read_inference,
     write_evaluation,
 )
 from evaluation.types import BenchmarkTask
@@ -64,7 +66,7 @@ def grade_folder(
     assert tasks and seeds and len({task.task_id for task in tasks}) == len(tasks)
     path = folder / EVALUATION
     asked = {(task.task_id, seed): task for seed in seeds for task in tasks}
-    answers = read_inference(folder / ANSWERS)
+    answers = read_inference(folder)
     responses = {(a.task_id, a.seed): a.response for a in answers}
     responses = {key: response for key, response in responses.items() if key in asked}
     questions = questions_of(tasks)
@@ -74,7 +76,7 @@ def grade_folder(
     judged = known | _judge(open_keys, asked=asked, responses=responses, verifier=verifier)
     graded = tuple(judged.get(key, GradedAnswer(*key, None, None, None, None)) for key in asked)
 
-    failures = set(read_failures(folder / FAILURES))
+    failures = set(read_failures(folder))
     calls = [call for answer in answers for call in answer.calls]
     evaluation = Evaluation(
         benchmark=folder.parent.name,

@@ -1,5 +1,6 @@
 """The files of a results folder: subject.json, the identity of what was evaluated, so that results
-of other models or settings are not mixed, and an evaluation.json per subject and column."""
+of other models or settings are not mixed; per subject and column, inference.jsonl (a line for each
+answer, with its transcript), failures.jsonl (of the last session) and evaluation.json."""
 
 import hashlib
 import json
@@ -7,17 +8,18 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple, get_args
+from typing import Any, NamedTuple, TypeVar, get_args
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import TypeAdapter
 
 from comas.config.keys import leaves
-from comas.utils.files import errors_in_words, read_json, write_text
+from comas.utils.files import append_lines, read_json, read_lines, write_text
 from comas.utils.invocation import start_of
 from comas.verification import Grader, Verdict
-from evaluation.inference_log import ANSWERS
-from evaluation.types import BenchmarkTask
+from evaluation.types import Answer, BenchmarkTask
 
+ANSWERS = "inference.jsonl"
+FAILURES = "failures.jsonl"
 EVALUATION = "evaluation.json"
 SUMMARY = "summary.md"
 GRADERS: tuple[Grader, ...] = get_args(Grader)
@@ -35,6 +37,58 @@ Identity = Mapping[str, Any]
 "sampling", "setup_files" (SHA-256 of setups that are plug-ins), ... The "title" is informal."""
 
 PART_NAME = re.compile(r"agent_\d+|society")
+
+AnswerKey = tuple[str, int]
+"""(task_id, seed)"""
+
+T = TypeVar("T")
+
+# ---------------------------------------------------------------- answers
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A task without an answer, to be asked again by the next session."""
+
+    task_id: str
+    seed: int
+    error: str
+
+
+_ANSWER = TypeAdapter(Answer)
+_FAILURE = TypeAdapter(Failure)
+
+
+def read_inference(folder: Path) -> list[Answer]:
+    """Return the answers in order of arrival; empty if there is no file.
+
+    A partial last line is ignored. Raises ValueError, with file and line, when another line cannot
+    be read.
+    """
+    return _read_lines(folder / ANSWERS, _ANSWER)
+
+
+def read_failures(folder: Path) -> dict[AnswerKey, str]:
+    """Return the errors of the last session; otherwise as ``read_inference``."""
+    return {(f.task_id, f.seed): f.error for f in _read_lines(folder / FAILURES, _FAILURE)}
+
+
+def append_answer(folder: Path, answer: Answer) -> None:
+    """Write an answer to disk, synced. Raises FileError when it cannot be written."""
+    append_lines(folder / ANSWERS, [_ANSWER.dump_json(answer)])
+
+
+def append_failure(folder: Path, failure: Failure) -> None:
+    """Record a failed task, unsynced: losing it does no harm."""
+    append_lines(folder / FAILURES, [_FAILURE.dump_json(failure)], sync=False)
+
+
+def _read_lines(path: Path, kind: TypeAdapter[T]) -> list[T]:
+    remedy = "Delete the line and rerun the command, which asks that task again"
+    return read_lines(path, kind.validate_json, remedy=remedy) if path.exists() else []
+
+
+# ---------------------------------------------------------------- verdicts
 
 
 class Column(NamedTuple):
@@ -120,13 +174,8 @@ _ADAPTER = TypeAdapter(Evaluation)
 
 def read_evaluation(path: Path) -> Evaluation:
     """Read an evaluation.json. Raises ValueError when it is damaged."""
-    try:
-        return _ADAPTER.validate_json(path.read_bytes())
-    except ValidationError as error:
-        raise ValueError(
-            f"{path} is damaged: {errors_in_words(error)}. Delete it "
-            "and rerun the command that made it: the answers beside it are then graded anew"
-        ) from error
+    rerun = "Delete it and rerun the command that made it: the answers beside it are graded anew"
+    return read_json(path, _ADAPTER, remedy=rerun)
 
 
 def write_evaluation(path: Path, evaluation: Evaluation) -> None:

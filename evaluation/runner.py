@@ -11,14 +11,7 @@ from comas.utils.concurrency import run_all
 from comas.utils.files import write_text
 from comas.utils.progress import progress_bar
 from comas.utils.seeds import sampling_seed
-from evaluation.inference_log import (
-    ANSWERS,
-    FAILURES,
-    Failure,
-    append_answer,
-    append_failure,
-    read_inference,
-)
+from evaluation.results import FAILURES, Failure, append_answer, append_failure, read_inference
 from evaluation.types import Answer, BenchmarkTask, Call, Setup
 
 log = logging.getLogger(__name__)
@@ -51,7 +44,7 @@ async def run_inference(
     assert models and len({task.task_id for task in tasks}) == len(tasks)
     name = "/".join(folder.parts[-3:])  # subject, benchmark, setup
     folder.mkdir(parents=True, exist_ok=True)
-    done = {(answer.task_id, answer.seed) for answer in read_inference(folder / ANSWERS)}
+    done = {(answer.task_id, answer.seed) for answer in read_inference(folder)}
     write_text(folder / FAILURES, "")
     asked = [(task, seed) for seed in seeds for task in tasks]
     pending = [(task, seed) for task, seed in asked if (task.task_id, seed) not in done]

@@ -6,8 +6,7 @@ from pathlib import Path
 from comas.run.pages.page import Details, PageSource, PageTable, PageTurn, Thread
 from comas.types import Message
 from comas.utils.files import from_here
-from evaluation.inference_log import ANSWERS, read_inference
-from evaluation.results import Evaluation, GradedAnswer, Subject, read_subjects
+from evaluation.results import Evaluation, GradedAnswer, Subject, read_inference, read_subjects
 from evaluation.types import Answer, Call, role_of
 
 
@@ -21,7 +20,7 @@ def results_source(folder: Path) -> PageSource:
         for column, evaluation in subject.evaluations.items():
             graded = {(answer.task_id, answer.seed): answer for answer in evaluation.answers}
             chunk = f"{subject.part}-{column.benchmark}-{column.setup}"
-            for answer in read_inference(column.folder(folder / subject.part) / ANSWERS):
+            for answer in read_inference(column.folder(folder / subject.part)):
                 verdicts = graded.get((answer.task_id, answer.seed))
                 if verdicts is None:
                     continue  # no longer asked for

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from scripted_server import ScriptedServer
 
 from comas.utils.client import Endpoint, RequestOptions
-from evaluation.inference_log import ANSWERS, FAILURES, read_failures, read_inference
+from evaluation.results import read_failures, read_inference
 from evaluation.runner import run_inference
 from evaluation.setups import SETUPS
 from evaluation.types import BenchmarkTask
@@ -46,7 +46,7 @@ def run(base_url, folder, num_tasks=4, *, setup_name="vanilla", seeds=(0,), reve
             folder=folder,
         )
     )
-    return Inference(len(read_inference(folder / ANSWERS)), len(read_failures(folder / FAILURES)))
+    return Inference(len(read_inference(folder)), len(read_failures(folder)))
 
 
 def start(target, *arguments, **options) -> BaseProcess:

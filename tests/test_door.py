@@ -14,14 +14,7 @@ from scripted_server import ScriptedServer, status
 from tables import case_file, cases
 
 from comas.commands.serve import ServedAgents
-from comas.interaction.door import (
-    MAX_BODY_BYTES,
-    Asked,
-    Choice,
-    Door,
-    RefusalError,
-    choice_of,
-)
+from comas.interaction.door import MAX_BODY_BYTES, Asked, Choice, Door, RefusalError, choice_of
 from comas.interaction.tool_calls import first_call, name_and_arguments
 from comas.types import Generation
 from comas.utils.chat import CALL_FORM

@@ -8,8 +8,7 @@ import pytest
 from programs import assert_nothing_is_left, start
 from small_runs import make_run
 
-from evaluation.inference_log import read_failures
-from evaluation.results import Evaluation, read_evaluation
+from evaluation.results import Evaluation, read_evaluation, read_failures
 
 pytestmark = pytest.mark.stack
 
@@ -72,6 +71,6 @@ def test_prompts_over_the_context_fail_their_task_and_nothing_else(results):
     """One byte per token: the second round of a debate quotes more than 512."""
     society = evaluation(results, "society", "debate")
     assert (society.num_asked, society.num_done, society.num_failures) == (3, 0, 3)
-    failures = read_failures(results[0] / "society/held_out/debate/failures.jsonl")
+    failures = read_failures(results[0] / "society/held_out/debate")
     assert all("context length" in error for error in failures.values())
     assert "tiny/society, debate, held_out" in results[1].split("## Missing")[1]

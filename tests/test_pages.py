@@ -29,7 +29,7 @@ from comas.run.provenance import version_of
 from comas.run.records import discussion_record
 from comas.types import Generation, Question, RewardedDiscussion
 from comas.utils.files import append_lines
-from evaluation.inference_log import ANSWERS
+from evaluation.results import ANSWERS
 from evaluation.transcripts import results_source
 from evaluation.types import Answer, Call
 

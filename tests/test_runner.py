@@ -23,8 +23,8 @@ from tables import case_file
 
 from comas.utils import client
 from comas.utils.client import MAX_SEED
-from evaluation.inference_log import read_failures, read_inference
 from evaluation.models import find_remote
+from evaluation.results import read_failures, read_inference
 from evaluation.runner import EndpointError, request_seed
 
 
@@ -44,7 +44,7 @@ def test_a_run_that_ends_early_keeps_what_was_finished_and_asks_only_the_rest(tm
     with ScriptedServer(model, delay_s=0.02) as server:
         process = start(run, server.base_url, tmp_path, 50, concurrency=4)
         kill_after(process, server, 20, number)
-        num_done = len(read_inference(tmp_path / "inference.jsonl"))
+        num_done = len(read_inference(tmp_path))
         # When the 20th request came, the 16 before those in flight had their answers on disk.
         assert 16 <= num_done < 50
         before = len(server.requests)
@@ -76,7 +76,7 @@ def test_what_may_pass_is_asked_again_in_the_same_run(tmp_path, name, monkeypatc
         inference = run(server.base_url, tmp_path, timeout_s=timeout_s)
     assert (inference.num_done, inference.num_failed) == (4, 0)
     assert len(server.requests) == 5
-    assert read_failures(tmp_path / "failures.jsonl") == {}
+    assert read_failures(tmp_path) == {}
     # No compression: a small reply could unpack to a huge one.
     assert {headers["Accept-Encoding"] for headers in server.headers} == {"identity"}
 
@@ -85,7 +85,7 @@ def test_retries_end(tmp_path):
     with ScriptedServer(model, fault_of=lambda *_: status(500, "ill")) as server:
         inference = run(server.base_url, tmp_path, 1, num_retries=1)
     assert (inference.num_failed, len(server.requests)) == (1, 2)
-    [error] = read_failures(tmp_path / "failures.jsonl").values()
+    [error] = read_failures(tmp_path).values()
     assert error.startswith("status 500: ") and "ill" in error
     # A server that is gone fails all tasks, and loses none.
     inference = run(server.base_url, tmp_path, num_retries=1)
@@ -135,7 +135,7 @@ def test_the_password_of_a_proxy_is_shown_to_nobody(others, tmp_path, monkeypatc
         run("https://models.invalid/v1", tmp_path, 1, num_retries=0)
         proxy.shutdown()
         serving.join()
-    [error] = read_failures(tmp_path / "failures.jsonl").values()
+    [error] = read_failures(tmp_path).values()
     assert error.startswith("no reply from https://models.invalid/v1: ")
     assert "407 Proxy Authentication Required" in error
     assert "hunter2" not in error + caplog.text + "".join(capfd.readouterr())
@@ -154,7 +154,7 @@ def test_a_good_reply_in_another_form_is_an_answer(tmp_path, name):
     replied = replies(json.dumps({"choices": [choice], "usage": said["usage"]}))
     with ScriptedServer(model, fault_of=lambda *_: replied) as server:
         assert run(server.base_url, tmp_path, 1).num_done == 1
-    [[call]] = [answer.calls for answer in read_inference(tmp_path / "inference.jsonl")]
+    [[call]] = [answer.calls for answer in read_inference(tmp_path)]
     assert call.response == r"\boxed{1}"
     assert call.finish_reason == ("length" if name == "max_tokens" else "stop")
     assert call.prompt_tokens == (0 if "usage" in name else 7) and call.completion_tokens == 0
@@ -187,7 +187,7 @@ def test_an_unusable_reply_fails_its_task_alone_and_the_next_run_asks_it_again(t
         # Not retried, as the reply would be the same.
         assert [body["seed"] for body in server.requests].count(struck) == 1
         num_requests = len(server.requests)
-        [(key, error)] = read_failures(tmp_path / "failures.jsonl").items()
+        [(key, error)] = read_failures(tmp_path).items()
         assert key == ("gsm8k/2", 0) and message in error
         assert len(results(tmp_path)) == 3
 
@@ -244,7 +244,7 @@ def test_of_an_overlong_prompt_a_discussion_leaves_the_history_out(tmp_path):
     assert inference.num_done == 1
     # Each of 4 solutions of the second round is asked with 2 past items, with 1, and with none.
     assert Counter(map(has_history, server.requests)) == {True: 8, False: 24}
-    [answer] = read_inference(tmp_path / "a/inference.jsonl")
+    [answer] = read_inference(tmp_path / "a")
     assert len(answer.calls) == 24
     with ScriptedServer(model, fault_of=lambda *_: TOO_LONG) as server:
         inference = run(server.base_url, tmp_path / "b", 1, setup_name="discussion")

@@ -17,13 +17,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any, Literal, NamedTuple, Protocol
 
-from pydantic import (
-    AliasChoices,
-    BaseModel,
-    Field,
-    field_validator,
-    model_validator,
-)
+from pydantic import AliasChoices, BaseModel, Field, field_validator, model_validator
 
 from comas.interaction.tool_calls import first_call, name_and_arguments
 from comas.types import Generation, Message
