@@ -1,11 +1,10 @@
 """Builds missing data files, and checks existing ones."""
 
-import hashlib
 import json
 import logging
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,7 @@ from datasets.exceptions import DatasetsError
 
 from comas.data.preparation.blend import Sizes, draw_blend
 from comas.data.preparation.kodcode import KODCODE
-from comas.data.preparation.manifest import Entry, Manifest
+from comas.data.preparation.manifest import Contents, Entry, Manifest
 from comas.data.preparation.math_train import MATH
 from comas.data.preparation.overlap import OverlapIndex
 from comas.data.preparation.record_set import (
@@ -27,10 +26,9 @@ from comas.data.preparation.record_set import (
     convert_rows,
 )
 from comas.data.preparation.webinstruct import WEBINSTRUCT
-from comas.data.records import Record
 from comas.data.rows import DataError, hub_rows, read_rows
 from comas.types import Domain
-from comas.utils.files import json_lines, locked, read_lines
+from comas.utils.files import locked, read_lines
 from comas.verification import Verifier
 
 log = logging.getLogger(__name__)
@@ -42,8 +40,7 @@ TRAIN_FILE = "train.jsonl"
 VALIDATION_FILE = "validation.jsonl"
 BLEND_FILES = (TRAIN_FILE, VALIDATION_FILE)
 IN_USE = "wait for it or stop it, or name another folder with --output"
-Contents = dict[str, tuple[str, Entry]]
-"""File -> its text, and its entry in the manifest."""
+REPLACE = "--rebuild replaces it; or name another folder with --output"
 
 
 @dataclass(frozen=True)
@@ -81,7 +78,7 @@ def build(job: Job) -> Outcome:
     process builds there, or a file is damaged or cannot be written.
     """
     with locked(job.output, remedy=IN_USE):
-        manifest = Manifest.read(job.output)
+        manifest = Manifest(job.output)
         _check_copies(job, manifest)
         outcome = Outcome()
         for name, record_set in job.benchmarks.items():
@@ -120,18 +117,19 @@ def _provide(
     outcome: Outcome,
     files: Sequence[str],
     recipe: dict[str, Any],
-    make: Callable[[dict[str, Any]], Contents],
+    make: Callable[[], Contents],
 ) -> None:
     """Keep ``files`` that match ``recipe``, make missing ones, or report why neither can be."""
-    if not job.rebuild and (errors := manifest.errors(files, recipe)):
-        remedy = "--rebuild replaces it; or name another folder with --output"
-        outcome.errors.extend(f"{error}. {remedy}" for error in errors)
+    errors = [] if job.rebuild else filter(None, (manifest.error(f, recipe) for f in files))
+    if errors := [f"{error}. {REPLACE}" for error in errors]:
+        outcome.errors.extend(errors)
         return
     if not job.rebuild and all(map(manifest.is_built, files)):
         outcome.kept.update(files)
     else:
         try:
-            manifest.store(make(recipe))
+            origin = "hub" if job.local_copies is None else "local copy"
+            manifest.store(make(), origin=origin, recipe=recipe)
         except DataError as error:
             outcome.errors.append(str(error))
             return
@@ -155,13 +153,12 @@ def _blend_recipe(job: Job, manifest: Manifest) -> dict[str, Any]:
     }
 
 
-def _benchmark(job: Job, record_set: RecordSet, recipe: dict[str, Any]) -> Contents:
+def _benchmark(job: Job, record_set: RecordSet) -> Contents:
     converted, left_out = _convert(job, record_set)
-    content = _content(job, [one.record for one in converted], left_out, recipe)
-    return {benchmark_file(record_set.name): content}
+    return {benchmark_file(record_set.name): ([one.record for one in converted], left_out)}
 
 
-def _blend(job: Job, recipe: dict[str, Any]) -> Contents:
+def _blend(job: Job) -> Contents:
     conversions = {domain: _convert(job, one) for domain, one in TRAINING_SETS.items()}
     index = OverlapIndex()
     for name in job.benchmarks:
@@ -184,26 +181,9 @@ def _blend(job: Job, recipe: dict[str, Any]) -> Contents:
         for reason, count in (of_rows + blend.left_out[domain]).items()
     }
     return {
-        TRAIN_FILE: _content(job, blend.records["train"], left_out, recipe),
-        VALIDATION_FILE: _content(job, blend.records["validation"], {}, recipe),
+        TRAIN_FILE: (blend.records["train"], left_out),
+        VALIDATION_FILE: (blend.records["validation"], {}),
     }
-
-
-def _content(
-    job: Job, records: Sequence[Record], left_out: Mapping[str, int], recipe: dict[str, Any]
-) -> tuple[str, Entry]:
-    text = json_lines(
-        {key: value for key, value in asdict(record).items() if key != "columns"}
-        for record in records
-    )
-    entry = Entry(
-        sha256=hashlib.sha256(text.encode()).hexdigest(),
-        records=dict(Counter(record.source for record in records)),
-        left_out=dict(left_out),
-        origin="hub" if job.local_copies is None else "local copy",
-        recipe=recipe,
-    )
-    return text, entry
 
 
 def _convert(job: Job, record_set: RecordSet) -> tuple[list[Converted], Counter[str]]:

@@ -2,15 +2,17 @@
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, Literal
 
 from pydantic import TypeAdapter
 
 from comas.config.keys import leaves
-from comas.utils.files import read_json, write_files
+from comas.data.records import Record
+from comas.utils.files import json_lines, read_json, write_files
 
 FILE_NAME = "checksums.json"
 
@@ -28,46 +30,36 @@ class Entry:
     recipe: dict[str, Any]
 
 
+Contents = Mapping[str, tuple[Sequence[Record], Mapping[str, int]]]
+"""File -> its records, and the number of omitted rows by reason."""
 _CONTENT = TypeAdapter(dict[Literal["files"], dict[str, Entry]])
 
 
-class Manifest:
-    """The built files of one folder. Entries are written before their files, so a file without an
-    entry is the user's own."""
+class Manifest(dict[str, Entry]):
+    """The built files of one folder: name -> entry. Entries are written before their files, so a
+    file without an entry is the user's own."""
 
-    def __init__(self, folder: Path, entries: dict[str, Entry]) -> None:
-        self._folder = folder
-        self._entries = entries
-
-    @classmethod
-    def read(cls, folder: Path) -> Self:
+    def __init__(self, folder: Path) -> None:
         """Read the manifest of a folder, if any. Raises FileError if it is damaged."""
-        path = folder / FILE_NAME
-        if not path.exists():
-            return cls(folder, {})
-        remedy = "Delete it, and build again with --rebuild"
-        return cls(folder, read_json(path, _CONTENT, remedy=remedy).get("files", {}))
-
-    def __getitem__(self, name: str) -> Entry:
-        return self._entries[name]
+        self._folder, path = folder, folder / FILE_NAME
+        if path.exists():
+            remedy = "Delete it, and build again with --rebuild"
+            self.update(read_json(path, _CONTENT, remedy=remedy).get("files", {}))
 
     def is_built(self, name: str) -> bool:
         """Return True if the file has an entry and exists, whatever its content."""
-        return name in self._entries and (self._folder / name).is_file()
+        return name in self and (self._folder / name).is_file()
 
-    def errors(self, names: Iterable[str], recipe: Mapping[str, Any]) -> list[str]:
-        """Return why existing files do not match ``recipe``."""
-        errors = (self._error(name, recipe) for name in names if (self._folder / name).is_file())
-        return [error for error in errors if error is not None]
-
-    def _error(self, name: str, recipe: Mapping[str, Any]) -> str | None:
+    def error(self, name: str, recipe: Mapping[str, Any]) -> str | None:
+        """Return why an existing file does not match ``recipe``; None if it does."""
         path = self._folder / name
-        if name not in self._entries:
+        if not path.is_file():
+            return None
+        if name not in self:
             return f"{path} exists, but was not built by this command"
-        entry = self._entries[name]
-        if hashlib.sha256(path.read_bytes()).hexdigest() != entry.sha256:
+        if hashlib.sha256(path.read_bytes()).hexdigest() != self[name].sha256:
             return f"{path} changed since it was built: its SHA-256 is not that of {FILE_NAME}"
-        before, wanted = leaves(entry.recipe), leaves(json.loads(json.dumps(recipe)))
+        before, wanted = leaves(self[name].recipe), leaves(json.loads(json.dumps(recipe)))
         differences = [
             f"{key} {before.get(key)!r} instead of {wanted.get(key)!r}"
             for key in sorted({*before, *wanted})
@@ -75,12 +67,16 @@ class Manifest:
         ]
         return f"{path} was built with {', '.join(differences)}" if differences else None
 
-    def store(self, contents: Mapping[str, tuple[str, Entry]]) -> None:
-        """Write files (name -> text, entry) and their entries, each atomically."""
-        self._entries.update({name: entry for name, (_, entry) in contents.items()})
-        entries = {name: asdict(entry) for name, entry in sorted(self._entries.items())}
-        texts = {self._folder / name: text for name, (text, _) in contents.items()}
-        for path in texts:
-            path.parent.mkdir(parents=True, exist_ok=True)
+    def store(self, contents: Contents, *, origin: str, recipe: dict[str, Any]) -> None:
+        """Write files and their entries, each atomically."""
+        texts = {}
+        for name, (records, left_out) in contents.items():
+            rows = ({k: v for k, v in vars(each).items() if k != "columns"} for each in records)
+            texts[self._folder / name] = text = json_lines(rows)
+            digest = hashlib.sha256(text.encode()).hexdigest()
+            sources = Counter(record.source for record in records)
+            self[name] = Entry(digest, dict(sources), dict(left_out), origin, recipe)
+            (self._folder / name).parent.mkdir(parents=True, exist_ok=True)
+        entries = {name: asdict(entry) for name, entry in sorted(self.items())}
         manifest = json.dumps({"files": entries}, indent=2) + "\n"
         write_files({self._folder / FILE_NAME: manifest} | texts)
