@@ -23,7 +23,7 @@ from comas.interaction.prompts import (
     discussion_text,
     fill,
 )
-from comas.interaction.wording import WordingError, read_wording, wording_of
+from comas.interaction.wording import read_wording, wording_of
 from comas.preflight.configuration import load_config
 from comas.reward_formulation.interaction_reward import parse_score
 from comas.reward_formulation.judgment_reward import parse_judgment
@@ -61,7 +61,7 @@ OWN, FAULTY, FAULTS = (case_file("wording")[name] for name in ("OWN", "FAULTY", 
 
 def faults(tmp_path: Path, text: str) -> list[str]:
     path = written(tmp_path / "prompts.yaml", text)
-    with pytest.raises(WordingError) as caught:
+    with pytest.raises(ValueError) as caught:
         read_wording.__wrapped__(path)
     said, *listed = str(caught.value).split("\n   ")
     assert said == f"{path}:" or not listed

@@ -10,7 +10,7 @@ from typing import Any
 import yaml
 
 from comas.config.errors import one_line
-from comas.config.paths import REPOSITORY, PathError, find, tried
+from comas.config.paths import REPOSITORY, find, tried
 from comas.config.yaml_texts import parse
 from comas.interaction.prompts import SHIPPED, Wording
 
@@ -18,14 +18,9 @@ CUT = re.compile(r"(\.[1-9]\d*)?")
 """Format of a quoted field: its whole text, or only its first characters (``.240``)."""
 
 
-class WordingError(ValueError):
-    """All errors in a file of prompts, with their lines."""
-
-
 @cache
 def wording_of(prompts: str | None) -> Wording:
-    """Return the shipped wording with the changes of the file ``prompts``, which is read once per
-    process. Raises WordingError."""
+    """Return the shipped wording with the changes of the file ``prompts``. Raises ValueError."""
     if prompts is None:
         return SHIPPED
     changed = read_wording(location_of(prompts))
@@ -33,27 +28,24 @@ def wording_of(prompts: str | None) -> Wording:
 
 
 def location_of(name: str) -> Path:
-    """Resolve a name, by default to a path in the repository. Raises WordingError."""
-    try:
-        return (find(name) or REPOSITORY / Path(name).expanduser()).resolve()
-    except PathError as error:
-        raise WordingError(str(error)) from error
+    """Resolve a name, by default to a path in the repository. Raises ValueError."""
+    return (find(name) or REPOSITORY / Path(name).expanduser()).resolve()
 
 
 @cache
 def read_wording(path: Path) -> Wording:
-    """Read a user's file. Raises WordingError."""
+    """Read a user's file. Raises ValueError with all errors in it, and their lines."""
     try:
         wording, lines = parse(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as error:
         why = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
         named = path.relative_to(REPOSITORY) if path.is_relative_to(REPOSITORY) else path
-        raise WordingError(f"{path} cannot be read: {why}{tried(named)}") from error
+        raise ValueError(f"{path} cannot be read: {why}{tried(named)}") from error
     except (yaml.YAMLError, RecursionError) as error:
-        raise WordingError(f"{path} is not YAML: {one_line(error)}") from error
+        raise ValueError(f"{path} is not YAML: {one_line(error)}") from error
     faults = [f"line {lines.get(name, 1)}: {name} {fault}" for name, fault in _faults(wording)]
     if faults:
-        raise WordingError("\n   ".join([f"{path}:", *faults]))
+        raise ValueError("\n   ".join([f"{path}:", *faults]))
     return wording
 
 

@@ -21,7 +21,7 @@ from comas.config.plugins import PluginError
 from comas.config.schema import Config, Dpo, Program
 from comas.interaction.criticism import CRITICISMS
 from comas.interaction.schedules import UNCRITICISED_SCHEDULES, roles_of
-from comas.interaction.wording import WordingError, quoted_in, wording_of
+from comas.interaction.wording import quoted_in, wording_of
 from comas.preflight.plugins import named_plugins
 from comas.reward_formulation import REWARD_SCHEMES
 from comas.run.metrics.meanings import as_regex, meanings
@@ -56,7 +56,7 @@ def _prompts(config: Config) -> Iterator[Conflict]:
     rules = config.interaction
     try:
         solutions = wording_of(rules.prompts)["solution"]
-    except WordingError as error:
+    except ValueError as error:
         remedy = "mend these lines; comas/interaction/prompts.yaml is an example"
         yield Conflict(("interaction.prompts",), str(error), remedy)
         return

@@ -10,14 +10,13 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from comas.config import load
-from comas.config.errors import ConfigError
-from comas.config.paths import PathError, names_file, whole
+from comas.config.paths import names_file, whole
 from comas.config.schema import Config, Data
 from comas.data import DataError, Invalid, Record, reasoning_gym
 from comas.data.preparation.record_set import is_decimal_number
 from comas.data.records import grouped, load_questions, read_questions
 from comas.interaction.prompts import SOLUTION, fill
-from comas.interaction.wording import WordingError, wording_of
+from comas.interaction.wording import wording_of
 from comas.types import Domain
 from comas.utils.chat import chat_messages
 from comas.utils.invocation import CommandParser, start_of
@@ -132,7 +131,7 @@ def main(arguments: Sequence[str]) -> int:
         names = [whole(a, "file", None) for a in given if a not in settings]
         config = load(Config, None, settings)
         wording_of(config.interaction.prompts)
-    except (ConfigError, WordingError, PathError) as error:
+    except ValueError as error:
         sys.stdout.write(f"{error}\n")
         return EXIT_ERROR
     if not names:
