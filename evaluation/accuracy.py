@@ -69,8 +69,7 @@ class Difference:
     low: float
     high: float
     p_value: float
-    """By ``sign_flip_p_value``. It decides significance: bootstrap intervals are too narrow if few
-    tasks differ."""
+    """By ``sign_flip_p_value``; bootstrap intervals are too narrow if few tasks differ."""
     num_common: int
 
     @property

@@ -1,10 +1,5 @@
 """``comas evaluate NAME PATH [key=value ...]``, or ``comas evaluate compare A B ...``."""
 
-if __name__ == "__main__":  # obey Ctrl-C during the imports below, which take seconds
-    from comas.utils.interrupts import end_at_ctrl_c
-
-    end_at_ctrl_c()
-
 import logging
 import sys
 from collections.abc import Sequence
@@ -12,7 +7,7 @@ from pathlib import Path
 
 from tqdm.contrib.logging import logging_redirect_tqdm
 
-from comas.utils.terminal import command, run_command
+from comas.utils.terminal import command
 from evaluation.config import EvaluationConfig, read_command, split
 from evaluation.execution import evaluate
 from evaluation.plan import describe, make_plan
@@ -54,7 +49,3 @@ def _compare(arguments: Sequence[str]) -> None:
         raise ValueError(f"compare takes results=... only, not {' '.join(overrides)}")
     results = overrides[-1].removeprefix("results=") if overrides else EvaluationConfig().results
     sys.stdout.write(compare(names, results=Path(results)))
-
-
-if __name__ == "__main__":
-    run_command(main)

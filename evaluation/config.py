@@ -24,8 +24,7 @@ class EvaluationConfig:
     """What is evaluated, how models are asked, and how they are served."""
 
     benchmarks: list[str] | None = key(None, leads_to="plug-in", example=["gsm8k", "math-500"])
-    """Names or plug-ins. null: the paper's seven or, for a quick-start run, its held-out
-    questions."""
+    """Names or plug-ins. null: the paper's seven; for a quick-start run, its held-out questions."""
     setups: list[str] | None = key(None, leads_to="plug-in", example=["vanilla", "debate"])
     """Names or plug-ins; ``program`` is the run's own. null: all built-in setups."""
     limit: int | None = key(None, ge=1, example=50)

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from comas.config.plugins import blaming_plugins
 from comas.preflight.machine import choose_device, count_gpus, why_on_cpu
 from comas.run.provenance import note_process
-from comas.utils.concurrency import run_all
+from comas.utils.concurrency import first_error, run_all
 from comas.utils.files import locked
 from comas.utils.interrupts import run
 from comas.verification import Verifier
@@ -20,7 +20,7 @@ from evaluation.models import LocalModel, RemoteModel, Target
 from evaluation.plan import EvaluationPlan
 from evaluation.report import write_summary
 from evaluation.results import FAILURES, Column, check_identity, read_inference, write_identity
-from evaluation.runner import run_inference
+from evaluation.runner import open_tasks, run_inference
 from evaluation.server import Servers, serve
 
 log = logging.getLogger(__name__)
@@ -36,17 +36,19 @@ def evaluate(plan: EvaluationPlan) -> str:
     """Carry out or resume the plan, with its folder locked; return the summary.
 
     Raises:
-        ServerError: a server cannot be started, or has died.
-        EndpointError: a server no longer gives usable replies.
         ValueError: another evaluation is using the folder, or has changed it.
-        RuntimeError: every task failed.
+        RuntimeError: a server cannot be started, has died or gives no usable replies any more, or
+            every task failed.
     """
     with ExitStack() as stack:
         stack.enter_context(locked(plan.folder, remedy=IN_USE))
         check_identity(plan.folder, plan.identity)
         verifier = stack.enter_context(Verifier(isolation=plan.isolation))
         servers = None
-        if _has_open_tasks(plan):
+        if any(
+            open_tasks(plan.tasks[column.benchmark], plan.seeds, plan.answers_folder(name, column))
+            for name, column in plan.cells
+        ):
             serving = served(plan.target, logs=plan.folder, config=plan.config)
             servers = stack.enter_context(serving)
         write_identity(plan.folder, plan.identity)
@@ -69,22 +71,11 @@ def evaluate(plan: EvaluationPlan) -> str:
     return summary
 
 
-def _has_open_tasks(plan: EvaluationPlan) -> bool:
-    """True if anything is left to ask, so that servers are needed."""
-    for subject, column in plan.cells:
-        answers = read_inference(plan.answers_folder(subject, column))
-        done = {(answer.task_id, answer.seed) for answer in answers}
-        tasks = plan.tasks[column.benchmark]
-        if any((task.task_id, seed) not in done for task in tasks for seed in plan.seeds):
-            return True
-    return False
-
-
 @contextmanager
 def served(target: Target, *, logs: Path, config: EvaluationConfig) -> Iterator[Servers]:
     """Provide the servers of the target's models: remote endpoints, or our own during the block.
 
-    Our own log to ``logs/SUBJECT``, for the first subject with the model. Raises ServerError when
+    Our own log to ``logs/SUBJECT``, for the first subject with the model. Raises RuntimeError when
     one cannot be started.
     """
     remote = [model.endpoint for model in target.models if isinstance(model, RemoteModel)]
@@ -127,15 +118,12 @@ async def _answer(
 
 
 async def watched(work: Coroutine[Any, Any, T], servers: Servers) -> T:
-    """Return the result of ``work``. Raises ServerError when one of our servers dies."""
-    working = asyncio.ensure_future(work)
-    watching = asyncio.ensure_future(servers.watch())
+    """Return the result of ``work``. Raises RuntimeError when one of our servers dies."""
     try:
-        done, _ = await asyncio.wait((working, watching), return_when=asyncio.FIRST_COMPLETED)
-        for future in done - {working}:
-            future.result()
-        return await working
-    finally:
-        working.cancel()
-        watching.cancel()
-        await asyncio.gather(working, watching, return_exceptions=True)
+        async with asyncio.TaskGroup() as tasks:
+            watching = tasks.create_task(servers.watch())
+            result = await work
+            watching.cancel()
+    except BaseExceptionGroup as errors:
+        raise first_error(errors) from errors
+    return result

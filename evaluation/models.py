@@ -8,8 +8,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from pydantic import TypeAdapter
-
 from comas.config import Config, load
 from comas.config.paths import find, tried
 from comas.config.schema import Data
@@ -19,7 +17,7 @@ from comas.quickstart import QUICKSTART_PREFIX, build_society
 from comas.run.seals import SOURCES, kept_source, read_inputs
 from comas.run.status import BEST, MODELS
 from comas.utils.client import Endpoint, error_in_address, list_models
-from comas.utils.files import from_here, in_command, read_json
+from comas.utils.files import JSON_OBJECT, from_here, in_command, read_json
 from comas.utils.gguf import GGUF_SUFFIX, converted
 from comas.utils.invocation import start_of
 from comas.utils.model_folder import (
@@ -39,7 +37,6 @@ CONTEXT_SHARE_OF_REPLY = 8
 """A reply gets at most 1/8 of the context, so that Consistency's prompt holds five replies, the
 task and room for the next reply."""
 
-_OBJECT = TypeAdapter(dict[str, Any])
 NO_KWARGS: Mapping[str, Any] = {}
 
 NAME_IT = f"name the model: model=NAME ({start_of('discuss')}: --name NAME)"
@@ -220,7 +217,7 @@ def read_model(folder: Path) -> LocalModel:
         check_model_folder(folder)
     except ValueError as error:
         raise ValueError(f"{error}. {WHAT_IT_MAY_BE}") from error
-    whole = read_json(folder / "config.json", _OBJECT, remedy="Get the model again")
+    whole = read_json(folder / "config.json", JSON_OBJECT, remedy="Get the model again")
     config = whole.get("text_config") or whole
     dtype = config.get("dtype") or config.get("torch_dtype") or "auto"
     length = min(context_length(config) or MAX_CONTEXT, MAX_CONTEXT)
@@ -274,8 +271,7 @@ def _run_target(run: Path, *, weights: str, template_kwargs: Mapping[str, Any]) 
 
 
 def kept_prompts(run: Path, config: Config) -> str | None:
-    """Return the run's copy of its own file of prompts; None if it has none. Raises ValueError when
-    the copy is gone."""
+    """Return the run's copy of its own prompts, or None. Raises ValueError if the copy is gone."""
     if config.interaction.prompts is None:
         return None
     kept = kept_source(run, location_of(config.interaction.prompts))

@@ -30,7 +30,7 @@ from evaluation.results import (
 from evaluation.setups import SETUPS
 from evaluation.setups.program import PROGRAM, program_of
 from evaluation.tasks import DRAW_SEED, HELD_OUT, benchmark_tasks, choose_benchmarks, held_out_tasks
-from evaluation.types import BenchmarkTask, Call, Setup
+from evaluation.types import Ask, BenchmarkTask, Call, Setup
 
 SHORT_CONTEXT = 4096
 """Minimum context of a server, if the model has it: vLLM on a CPU always computes with as many."""
@@ -150,19 +150,15 @@ def describe(plan: EvaluationPlan) -> str:
 
 
 @dataclass
-class _Rehearsal:
+class _Rehearsal(Ask):
     """Answers each call with its label and ``REPLY``, and records the chats."""
 
     num_models: int
     chats: list[tuple[int, Sequence[Message]]] = field(default_factory=list)
 
-    async def __call__(self, messages: Sequence[Message], *, label: str, speaker: int = 0) -> str:
-        self.chats.append((speaker % self.num_models, messages))
-        return label + REPLY
-
     async def answer(self, chat: Chat, *, label: str, speaker: int) -> Call:
-        said = await self(chat.messages, label=label, speaker=speaker)
-        return Call(label, speaker, tuple(chat.messages), said, "stop", 0, 0)
+        self.chats.append((speaker % self.num_models, chat.messages))
+        return Call(label, speaker, tuple(chat.messages), label + REPLY, "stop", 0, 0)
 
 
 def rehearse(

@@ -55,8 +55,7 @@ class Results:
 
 
 def read_results(folder: Path, *, name: str) -> Results:
-    """Read a results folder. Raises ValueError when it has no results, damaged ones, or those of
-    another version."""
+    """Read a results folder. Raises ValueError if it is empty, damaged or of another version."""
     sampling = read_sampling(folder)  # first: it refuses results of another version
     subjects = read_subjects(folder)
     return Results(name, subjects, rows_of(name, subjects), sampling)
@@ -224,8 +223,7 @@ def cost_table(results: Results) -> str:
 
 
 def _missing(evaluation: Evaluation) -> str:
-    """Say why a column is incomplete: ``"490/500 answered, 3 failed (failures.jsonl)"``; "" if it
-    is complete."""
+    """Say what is missing: ``"490/500 answered, 3 failed (failures.jsonl)"``; "" if nothing is."""
     missing = evaluation.num_asked - evaluation.num_done
     reasons = [f"{evaluation.num_done}/{evaluation.num_asked} answered"] * bool(missing)
     if evaluation.num_failures:
@@ -239,8 +237,7 @@ def _missing(evaluation: Evaluation) -> str:
 
 
 def _unreadable(evaluation: Evaluation) -> str:
-    """Say that most replies lack the requested form of answer, so that accuracy measures the form;
-    "" if they do not."""
+    """Say if most replies lack the form asked for, which accuracy then measures; "" if not."""
     tally = evaluation.graders["strict"]
     if tally.unanswered <= tally.num_judged / 2:
         return ""
@@ -290,8 +287,7 @@ def _accuracy_cell(row: Row, key: CellKey) -> str:
 
 
 def _difference_cells(row: Row, reference: Row, column: Column) -> list[str]:
-    """Format ``+3.20 [+0.40, +6.00]*`` per grader, and the number of tasks; empty if one of the two
-    lacks the column."""
+    """Format ``+3.20 [+0.40, +6.00]*`` per grader, and the number of tasks; [] without results."""
     if any((GRADERS[0], column) not in each.accuracies for each in (row, reference)):
         return []
     cells, num_common = [], 0

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, TypeVar, get_args
 from pydantic import TypeAdapter
 
 from comas.config.keys import leaves
-from comas.utils.files import append_lines, read_json, read_lines, write_text
+from comas.utils.files import JSON_OBJECT, append_lines, read_json, read_lines, write_text
 from comas.utils.invocation import start_of
 from comas.verification import Grader, Verdict
 from evaluation.types import Answer, BenchmarkTask
@@ -62,8 +62,7 @@ _FAILURE = TypeAdapter(Failure)
 def read_inference(folder: Path) -> list[Answer]:
     """Return the answers in order of arrival; empty if there is no file.
 
-    A partial last line is ignored. Raises ValueError, with file and line, when another line cannot
-    be read.
+    A partial last line is ignored. Raises ValueError, with file and line, if another is damaged.
     """
     return _read_lines(folder / ANSWERS, _ANSWER)
 
@@ -266,13 +265,12 @@ def questions_of(tasks: Iterable[BenchmarkTask]) -> dict[str, str]:
     return {task.task_id: fingerprint([task.form, task.query, task.gold]) for task in tasks}
 
 
-_KEPT = TypeAdapter(dict[str, Any])
 _REMEDY = "Choose another NAME, or delete that folder. Nothing was changed."
 
 
 def _read(path: Path) -> dict[str, Any]:
     """Read subject.json. Raises ValueError when it is damaged or has another format."""
-    identity = read_json(path, _KEPT, remedy=_REMEDY)
+    identity = read_json(path, JSON_OBJECT, remedy=_REMEDY)
     found = identity.pop(FORMAT_KEY, 1)
     if found != FORMAT:
         raise ValueError(

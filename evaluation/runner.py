@@ -5,23 +5,19 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from comas.types import Chat, Message
+from comas.types import Chat
 from comas.utils.client import Client, Endpoint, RefusedPromptError, RequestError, RequestOptions
 from comas.utils.concurrency import run_all
 from comas.utils.files import write_text
 from comas.utils.progress import progress_bar
 from comas.utils.seeds import sampling_seed
 from evaluation.results import FAILURES, Failure, append_answer, append_failure, read_inference
-from evaluation.types import Answer, BenchmarkTask, Call, Setup
+from evaluation.types import Answer, Ask, BenchmarkTask, Call, Setup
 
 log = logging.getLogger(__name__)
 
 MAX_FAILURES_IN_A_ROW = 32
 """At least; twice the requests in flight if that is more, as an outage fails many at once."""
-
-
-class EndpointError(RuntimeError):
-    """An endpoint no longer gives usable replies."""
 
 
 async def run_inference(
@@ -38,19 +34,18 @@ async def run_inference(
     Answered tasks are skipped; tasks without a usable reply are recorded as failed, and asked again
     by the next call.
 
-    Raises FileError when ``folder`` is damaged or cannot be written, EndpointError when too many
+    Raises FileError when ``folder`` is damaged or cannot be written, RuntimeError when too many
     tasks fail in a row.
     """
     assert models and len({task.task_id for task in tasks}) == len(tasks)
     name = "/".join(folder.parts[-3:])  # subject, benchmark, setup
     folder.mkdir(parents=True, exist_ok=True)
-    done = {(answer.task_id, answer.seed) for answer in read_inference(folder)}
+    pending = open_tasks(tasks, seeds, folder)
     write_text(folder / FAILURES, "")
-    asked = [(task, seed) for seed in seeds for task in tasks]
-    pending = [(task, seed) for task, seed in asked if (task.task_id, seed) not in done]
-    log.info("%s: %d of %d tasks to ask", name, len(pending), len(asked))
-    num_done = len(asked) - len(pending)
-    with progress_bar(name, unit="task", total=len(asked), initial=num_done) as bar:
+    num_asked = len(tasks) * len(seeds)
+    log.info("%s: %d of %d tasks to ask", name, len(pending), num_asked)
+    num_done = num_asked - len(pending)
+    with progress_bar(name, unit="task", total=num_asked, initial=num_done) as bar:
         async with Client(models, options) as client:
             max_in_a_row = max(MAX_FAILURES_IN_A_ROW, 2 * options.concurrency)
             run = _Run(setup, client, folder, bar, max_in_a_row)
@@ -65,6 +60,14 @@ async def run_inference(
             "%s: %d tasks failed, see %s; rerunning the command asks them again. The first: %s",
             *(name, num_failed, folder / FAILURES, run.failures[0].error),
         )
+
+
+def open_tasks(
+    tasks: Sequence[BenchmarkTask], seeds: Sequence[int], folder: Path
+) -> list[tuple[BenchmarkTask, int]]:
+    """Return the tasks, each with its seed, that ``folder`` has no answer to."""
+    done = {(answer.task_id, answer.seed) for answer in read_inference(folder)}
+    return [(task, seed) for seed in seeds for task in tasks if (task.task_id, seed) not in done]
 
 
 @dataclass
@@ -99,7 +102,7 @@ class _Run:
 
     def _stop_if_hopeless(self) -> None:
         if self.num_in_a_row >= self.max_in_a_row:
-            raise EndpointError(
+            raise RuntimeError(
                 f"{self.num_in_a_row} tasks in a row failed, the last with: "
                 f"{self.failures[-1].error}. Check that the server runs, serves a model of this "
                 "name and accepts your key; if only one setup fails, leave it out with setups=[...]"
@@ -123,7 +126,7 @@ async def answer_task(
 
 
 @dataclass
-class _Transcript:
+class _Transcript(Ask):
     """Makes the calls of one task, and records them."""
 
     client: Client
@@ -134,9 +137,6 @@ class _Transcript:
 
     def __post_init__(self) -> None:
         self.num_models = self.client.num_models
-
-    async def __call__(self, messages: Sequence[Message], *, label: str, speaker: int = 0) -> str:
-        return (await self.answer(Chat(messages), label=label, speaker=speaker)).response
 
     async def answer(self, chat: Chat, *, label: str, speaker: int) -> Call:
         reply = await self.client.complete(
@@ -154,6 +154,6 @@ class _Transcript:
 
 
 def request_seed(seed: int, *, task_id: str, label: str) -> int:
-    """Return the sampling seed of a request, which does not depend on the setup: equal requests
-    get equal replies."""
+    """Return the sampling seed of a request, which does not depend on the setup: equal requests get
+    equal replies."""
     return sampling_seed(seed, task_id, label)

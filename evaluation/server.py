@@ -50,10 +50,6 @@ CHATTER = ("nanobind: ", " - ", "See https://nanobind")
 """Beginnings of the lines that a library prints at the end of every vLLM process."""
 
 
-class ServerError(RuntimeError):
-    """A server did not start, or died; the message has the end of its log."""
-
-
 class Servers:
     """Ready servers: our own, or remote endpoints."""
 
@@ -63,7 +59,7 @@ class Servers:
         self._started = started
 
     async def watch(self) -> NoReturn:
-        """Raise ServerError as soon as one of our own servers has died."""
+        """Raise RuntimeError as soon as one of our own servers has died."""
         while True:
             for server in self._started:
                 server.check()
@@ -85,7 +81,7 @@ def serve(
     with the block, or with this process.
 
     Raises:
-        ServerError: a server died, or did not start within ``START_TIMEOUT_S``.
+        RuntimeError: with the end of its log, if a server died or did not start in time.
         ValueError: GPUs or memory are too few, or a chat template cannot be used.
     """
 
@@ -177,7 +173,7 @@ class _Server:
         return self.environment[KEY_VARIABLE]
 
     def wait_until_ready(self, deadline: float) -> None:
-        """Return when the server answers. Raises ServerError if it died or takes too long."""
+        """Return when the server answers. Raises RuntimeError if it died or takes too long."""
         while not self._is_ready():
             self.check()
             if time.monotonic() > deadline:
@@ -185,17 +181,17 @@ class _Server:
             time.sleep(POLL_S)
 
     def check(self) -> None:
-        """Raise ServerError if the server has died."""
+        """Raise RuntimeError if the server has died."""
         if (status := self._process.poll()) is not None:
             raise self._lost(f"died with exit status {status}")
 
-    def _lost(self, what: str) -> ServerError:
+    def _lost(self, what: str) -> RuntimeError:
         with self.log_path.open("rb") as file:
             file.seek(self._log_start)
             text = file.read().decode(errors="replace")
         lines = [line for line in text.splitlines() if not line.startswith(CHATTER)]
         shown = "\n  ".join([*exceptions_in(lines), "...", *lines[-NUM_SHOWN_LINES:]])
-        return ServerError(
+        return RuntimeError(
             f"the server of {self.model.folder} {what}. From {self.log_path}:\n  {shown}"
         )
 

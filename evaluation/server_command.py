@@ -181,8 +181,7 @@ def threads_of_servers(models: Sequence[LocalModel], *, num_servers: int) -> int
 
 
 def server_environment(slot: Slot, *, key: str, threads: int = 1) -> dict[str, str]:
-    """Return the environment of a server's process, which requires ``key`` and computes on
-    ``threads`` threads on a CPU."""
+    """Return the environment of a server that requires ``key``; ``threads`` are for a CPU."""
     device: Device = "cuda" if slot.gpus else "cpu"
     environment = os.environ | engine_environment(device, threads=threads)
     environment["VLLM_LOGGING_LEVEL"] = "INFO"

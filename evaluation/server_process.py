@@ -43,8 +43,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def end_server(key: str) -> None:
-    """Kill all processes of the server with this key. Trap: vLLM's engine processes outlive a
-    killed server."""
+    """Kill all processes of the server with this key: vLLM's engines outlive a killed server."""
     end_processes(variable=KEY_VARIABLE, value=key)
 
 

@@ -46,8 +46,7 @@ def benchmark_tasks(name: str, *, data: Path, limit: int | None) -> list[Benchma
 def held_out_tasks(
     questions: str | Path, rules: Data = RECORDS, *, limit: int | None, prompts: str | None = None
 ) -> list[BenchmarkTask]:
-    """Draw from a run's validation questions, read by ``rules`` and asked as in training, with the
-    run's own ``prompts``.
+    """Draw from a run's validation questions, read by ``rules`` and asked with its own ``prompts``.
 
     Raises DataError when ``questions`` cannot be read or has invalid records.
     """

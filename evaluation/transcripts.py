@@ -11,8 +11,8 @@ from evaluation.types import Answer, Call, role_of
 
 
 def results_source(folder: Path) -> PageSource:
-    """Read the transcripts of a results folder. Raises ValueError when nothing is graded there, or
-    a file is damaged."""
+    """Read the transcripts of a results folder. Raises ValueError if they are missing or
+    damaged."""
     subjects = read_subjects(folder)
     threads: list[Thread] = []
     details: dict[str, Details] = {}

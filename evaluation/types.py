@@ -70,7 +70,7 @@ class Ask(Protocol):
 
     async def __call__(self, messages: Sequence[Message], *, label: str, speaker: int = 0) -> str:
         """Return the reply's text. Raises RequestError when all retries fail."""
-        ...
+        return (await self.answer(Chat(messages), label=label, speaker=speaker)).response
 
     async def answer(self, chat: Chat, *, label: str, speaker: int) -> Call:
         """Do the same within the limits of ``chat``, and return the whole reply."""

@@ -10,7 +10,7 @@ import torch
 from builders import QUESTION, discuss, discussion, speak, turn
 from tables import cases
 
-from comas.interaction.debate import draw_seen
+from comas.interaction.comparisons import draw_seen
 from comas.policy_optimization.batching import StepTotals
 from comas.policy_optimization.openrlhf_import import openrlhf_module
 from comas.policy_optimization.preferences import dpo_loss, preference_pairs

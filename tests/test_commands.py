@@ -115,8 +115,8 @@ def test_a_script_hands_on_an_option_and_where_it_started_or_shows_its_usage(scr
 
 @cases(
     "words",
-    *(["-m", "comas.commands", name] for name in ("train", "check-data")),
-    *(["-m", name] for name in ("comas", "evaluation", "comas.reproduction")),
+    *(["-m", "comas.commands", name] for name in ("train", "evaluate", "check-data")),
+    *(["-m", name] for name in ("comas", "comas.reproduction")),
     ["scripts/get_model.py"],
 )
 def test_ctrl_c_during_imports_ends_a_command_with_a_line(words, tmp_path):

@@ -18,11 +18,11 @@ from comas.interaction.setup_prompts import CONSISTENCY_SAMPLES, aggregation
 from comas.utils.files import locked
 from comas.utils.terminal import EXIT_ERROR
 from evaluation import execution
-from evaluation.__main__ import main
+from evaluation.command import main
 from evaluation.config import read_command
 from evaluation.models import CONTEXT_SHARE_OF_REPLY, find_remote, find_target, read_model
 from evaluation.plan import make_plan
-from evaluation.server import ServerError, Servers
+from evaluation.server import Servers
 from evaluation.tasks import benchmark_tasks, draw, held_out_tasks
 
 
@@ -205,7 +205,7 @@ def test_a_server_that_dies_ends_it_and_no_answer_is_lost(arguments, server, mon
         async def watch(self) -> NoReturn:
             while len(server.requests) < 4:
                 await asyncio.sleep(0.001)
-            raise ServerError("it died")
+            raise RuntimeError("it died")
 
     with monkeypatch.context() as patched:
         patched.setattr(execution, "Servers", Dying)

@@ -25,7 +25,7 @@ from comas.utils import client
 from comas.utils.client import MAX_SEED
 from evaluation.models import find_remote
 from evaluation.results import read_failures, read_inference
-from evaluation.runner import EndpointError, request_seed
+from evaluation.runner import request_seed
 
 
 def model(body: dict) -> str:
@@ -200,7 +200,7 @@ def test_an_unusable_reply_fails_its_task_alone_and_the_next_run_asks_it_again(t
 def test_a_server_that_refuses_everything_is_left_alone_after_a_while(tmp_path):
     refused = status(401, "wrong key")
     with ScriptedServer(model, fault_of=lambda *_: refused) as server:
-        with pytest.raises(EndpointError, match=r"32 tasks in a row failed, .* 401: .*wrong key"):
+        with pytest.raises(RuntimeError, match=r"32 tasks in a row failed, .* 401: .*wrong key"):
             run(server.base_url, tmp_path, 50, concurrency=4)
         assert len(server.requests) <= 32 + 4
     with ScriptedServer(model) as server:

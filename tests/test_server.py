@@ -25,7 +25,7 @@ from comas.utils.processes import command_line
 from evaluation import server, server_command
 from evaluation.config import EvaluationConfig
 from evaluation.models import LocalModel, find_remote, read_model
-from evaluation.server import ServerError, Servers, serve
+from evaluation.server import Servers, serve
 from evaluation.server_command import (
     Slot,
     groups_of,
@@ -103,7 +103,7 @@ def test_a_server_that_dies_shows_why(model, tmp_path, monkeypatch):
     cause = "(EngineCore pid=7) ERROR 11-21 02:25:13 [core.py:1374] ValueError: 3 is too few"
     dies = f"print({cause!r})\nfor i in range(99):\n    print(i)\nraise SystemExit(1)\n"
     monkeypatch.setattr(sys.modules[__name__], "STAND_IN", dies)
-    with pytest.raises(ServerError, match="died with exit status 1") as error:
+    with pytest.raises(RuntimeError, match="died with exit status 1") as error:
         served(model, tmp_path).__enter__()
     assert "\n  ValueError: 3 is too few\n" in str(error.value)  # far above the end
     assert str(tmp_path / "server.log") in str(error.value)
@@ -169,7 +169,7 @@ def test_an_endpoint_says_which_model_it_has_and_how_much_it_reads(servers, mode
 @pytest.mark.stack
 def test_a_server_that_takes_too_long_is_stopped(model, tmp_path, monkeypatch):
     monkeypatch.setattr(server, "START_TIMEOUT_S", 0.5)
-    with pytest.raises(ServerError, match="did not start within"), served(model, tmp_path):
+    with pytest.raises(RuntimeError, match="did not start within"), served(model, tmp_path):
         pass
 
 
@@ -197,7 +197,7 @@ def test_nothing_is_left_of_a_frozen_or_dead_server(model, stand_in, tmp_path, m
         [child] = process.children()
         process.send_signal(number)
         if number == signal.SIGKILL:
-            with pytest.raises(ServerError, match="died with exit status -9"):
+            with pytest.raises(RuntimeError, match="died with exit status -9"):
                 asyncio.run(servers.watch())
     assert_gone([process, child])
 
