@@ -1,2 +1,1 @@
-"""The cold start (``society.cold_start``): supervised learning of the roles from demonstrations,
-before a run."""
+"""The cold start (``society.cold_start``): supervised learning of roles from demonstrations."""

@@ -1,5 +1,4 @@
-"""Base models taught from demonstrations, kept in ``saves/cold_start``; a separate process makes
-them."""
+"""Base models taught from demonstrations in separate processes, kept in ``saves/cold_start``."""
 
 import hashlib
 import json
@@ -8,7 +7,6 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 
@@ -16,7 +14,7 @@ from comas.cold_start.demonstrations import Demonstration, Lesson, encode
 from comas.config.schema import Config, Optimization
 from comas.types import Device
 from comas.utils.chat import ChatEncoder
-from comas.utils.model_folder import description_of, file_digests, load_tokenizer
+from comas.utils.model_folder import contents_of, description_of, load_tokenizer
 
 FOLDER = "cold_start"
 NUM_EPOCHS = 2
@@ -69,17 +67,14 @@ def plan_cold_start(
     Raises DataError that names every line that the model cannot learn.
     """
     folder = description_of(base)
-    told = [config.chat_template_kwargs[policy] for policy in config.trained_policies]
-    models = [config.models[policy] for policy in config.trained_policies]
+    begun = [policy for policy in config.trained_policies if config.models[policy] == name]
+    told = [config.chat_template_kwargs[policy] for policy in begun]
     lessons: list[Lesson] = []
-    seen = []
-    for kwargs, model in zip(told, models, strict=True):
-        if model == name and kwargs not in seen:
-            seen.append(kwargs)
-            encoder = ChatEncoder(load_tokenizer(folder), folder=folder, template_kwargs=kwargs)
-            lessons += encode(demonstrations, encoder, config)
+    for kwargs in {json.dumps(each): each for each in told}.values():
+        encoder = ChatEncoder(load_tokenizer(folder), folder=folder, template_kwargs=kwargs)
+        lessons += encode(demonstrations, encoder, config)
     decisive = {
-        "base": _identity(base),
+        "base": contents_of(base, folder=folder),
         "lessons": lessons,
         "dtype": config.policy.dtype,
         "seed": config.seed,
@@ -119,10 +114,3 @@ def teach(cold_start: ColdStart, *, device: Device) -> None:
             "another tool (TRL, for example), name the result in society.models, and set "
             "society.cold_start to null"
         )
-
-
-@cache
-def _identity(base: str) -> object:
-    """Return the digests of the model's files, or the hub's commit."""
-    folder = description_of(base)
-    return file_digests(folder) if Path(base).is_dir() else [base, folder.name]

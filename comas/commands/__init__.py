@@ -13,7 +13,7 @@ from comas.utils.interrupts import end_at_ctrl_c
 
 MAINS = {
     "train": "comas.__main__:main",
-    "evaluate": "evaluation.__main__:main",
+    "evaluate": "evaluation.command:main",
     "view": "comas.commands.view:main",
     "discuss": "comas.commands.discuss:main",
     "serve": "comas.commands.serve:main",

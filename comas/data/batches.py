@@ -11,8 +11,7 @@ from comas.types import Question
 def count_steps(
     num_questions: int, *, batch_size: int, num_epochs: int, num_steps: int | None
 ) -> int:
-    """Return the rollout steps of a run: ``num_steps``, or by default the full batches of all
-    epochs.
+    """Return the rollout steps of a run: ``num_steps``, by default all full batches of all epochs.
 
     Example: 2000 questions in batches of 64 make 31 steps per epoch, as in the paper; the 16 unused
     ones differ between epochs. Raises DataError if there are fewer than one batch.

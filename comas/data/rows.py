@@ -72,8 +72,7 @@ def source_of(name: str) -> str:
 
 def json_rows(path: Path) -> Iterator[tuple[str, Any]]:
     """Yield (location, row) of each record of a JSON list or JSONL; ``Invalid`` for a line that is
-    broken or repeats a key. Raises DataError if the file cannot be read, or begins like a JSON list
-    but is none."""
+    broken or repeats a key. Raises DataError if the file or its JSON list cannot be read."""
     content = _utf8(path)
     if content.lstrip().startswith(b"["):
         try:
@@ -176,8 +175,7 @@ def _csv_rows(path: Path) -> Iterator[tuple[str, Any]]:
 
 
 def _whole(row: dict[Any, Any], num_columns: int) -> dict[str, str | None] | Invalid:
-    """Return ``row`` with None for empty cells; Invalid if it has more or fewer values than
-    columns."""
+    """Return ``row`` with None for empty cells; Invalid if it has not one value per column."""
     num_values = sum(value is not None for value in row.values())
     if None not in row and num_values == num_columns:
         return {column: value or None for column, value in row.items()}

@@ -1,11 +1,15 @@
-"""Criticisms for comparison with the paper's: that of a baseline, and controls."""
+"""What the paper's schedules and criticism are compared with: those of baselines, and controls."""
 
 from collections import defaultdict
+from collections.abc import Coroutine, Sequence
 from dataclasses import replace
+from random import Random
 
+from comas.config.schema import Interaction
 from comas.interaction.discussion import Critics, OpenDiscussion, Submission
-from comas.interaction.prompts import APPROVALS, RATING, HistoryItem
+from comas.interaction.prompts import APPROVALS, RATING, SOLUTION, HistoryItem
 from comas.types import Role, Turn
+from comas.utils.concurrency import run_all
 
 UNTRAINED_EVALUATION = Role("evaluation", "judges", is_trained=False)
 
@@ -26,8 +30,7 @@ async def muted(submission: Submission) -> HistoryItem:
 
 
 async def exchanged(submission: Submission) -> HistoryItem | None:
-    """A control: the evaluation of another discussion, the partner, is scored in place of one's
-    own.
+    """A control: the evaluation of another discussion, the partner, is scored instead.
 
     It is the evaluation at the same place of the partner discussion (``partner_of``). The
     evaluation that an agent writes here is scored in another discussion, and not trained. If the
@@ -67,3 +70,35 @@ def partner_of(discussion: OpenDiscussion) -> OpenDiscussion | None:
     following = copies[names[(names.index(name) + 1) % len(names)]]
     partner = following[copies[name].index(discussion) % len(following)]
     return None if partner is discussion else partner
+
+
+def debate(
+    discussions: Sequence[OpenDiscussion], *, num_agents: int, rules: Interaction, rng: Random
+) -> list[Coroutine[None, None, None]]:
+    """The schedule of the baseline MAPoRL: in each round every agent answers, without criticism.
+    From the second round on, it sees its own previous answer and those of up to kappa others, drawn
+    for every agent and round."""
+    return [_argue(discussion, num_agents=num_agents) for discussion in discussions]
+
+
+def draw_seen(rng: Random, agent: int, *, num_agents: int, num_others: int) -> list[int]:
+    """Draw the agents whose answers ``agent`` sees: some others, and last itself, never dropped."""
+    others = [other for other in range(num_agents) if other != agent]
+    return [*sorted(rng.sample(others, min(num_others, len(others)))), agent]
+
+
+async def _argue(discussion: OpenDiscussion, *, num_agents: int) -> None:
+    answers: list[Turn | None] = [None] * num_agents
+
+    def ask(agent: int, round_index: int) -> Coroutine[None, None, Turn | None]:
+        seen = draw_seen(
+            discussion.rng, agent, num_agents=num_agents, num_others=discussion.rules.horizon
+        )
+        heard = [(other, answers[other]) for other in seen]
+        history = [HistoryItem(a.text, None, is_own=o == agent) for o, a in heard if a is not None]
+        return discussion.ask(
+            "solution", agent, SOLUTION, round_index=round_index, index=agent, history=history
+        )
+
+    for round_index in range(discussion.rules.num_rounds):
+        answers = await run_all([ask(agent, round_index) for agent in range(num_agents)])

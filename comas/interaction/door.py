@@ -1,5 +1,4 @@
-"""The door: a server on this machine's loopback interface that speaks OpenAI's protocol, by which
-programs ask agents.
+"""The door: a server on the loopback interface by which programs ask agents, in OpenAI's protocol.
 
 A key stands for one guest, such as the program of a discussion. Its address is
 ``http://127.0.0.1:PORT/KEY/v1``, or ``http://127.0.0.1:PORT/v1`` with the key as the API key.
@@ -194,8 +193,7 @@ class Door:
 
     @contextmanager
     def open(self, guest: Guest, key: str | None = None) -> Iterator[str]:
-        """Yield a key with which ``guest`` can be asked within the block, in the running event
-        loop."""
+        """Yield a key with which ``guest`` is asked within the block, in the running event loop."""
         key = key or secrets.token_urlsafe(24)
         self._entries[key] = _Entry(guest, asyncio.get_running_loop())
         try:

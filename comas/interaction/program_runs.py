@@ -67,8 +67,7 @@ def files_of(program: Program) -> list[Path]:
 
 
 async def run_program(program: Program, question: Question, key: str, *, mark: str = "") -> Any:
-    """Run a program, marking the processes of its commands by ``mark``, and return its result.
-    Raises ProgramError."""
+    """Return a program's result; ``mark`` marks its command's processes. Raises ProgramError."""
     question = replace(question, columns={})  # labels among them
     try:
         if program.command is not None:

@@ -11,8 +11,8 @@ from random import Random
 
 from comas.config.plugins import Registry, function_of
 from comas.config.schema import Interaction
+from comas.interaction.comparisons import debate
 from comas.interaction.criticism import CRITICISMS, criticise
-from comas.interaction.debate import debate
 from comas.interaction.discussion import Critics, OpenDiscussion, Submission
 from comas.interaction.program import ByProgram
 from comas.interaction.prompts import SOLUTION, HistoryItem
@@ -194,8 +194,7 @@ def run_discussions(
 async def hold(
     discussions: Sequence[OpenDiscussion], *, num_agents: int, rules: Interaction, rng: Random
 ) -> list[Discussion]:
-    """Run all discussions concurrently, without barriers, and return them closed. The first error
-    cancels the others."""
+    """Run all discussions concurrently and return them closed. The first error cancels the rest."""
     schedule, roles = schedule_of(rules), roles_of(rules)
     talks: object = schedule(discussions, num_agents=num_agents, rules=rules, rng=rng)
     if not isinstance(talks, list) or len(talks) != len(discussions):

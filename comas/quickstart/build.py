@@ -8,7 +8,7 @@ import logging
 import os
 import shutil
 import sys
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import cache, partial
 from importlib.metadata import version
 from pathlib import Path
@@ -55,14 +55,15 @@ def build_society(root: Path, *, seed: int, variants: Collection[str] = ()) -> P
     Raises RuntimeError when a warm start fails.
     """
     society = society_folder(root, seed=seed)
-    if not all(path.is_dir() for path in (society, *_models(society, variants))):
+    models = [society / "models" / name for name in variants]
+    if not all(path.is_dir() for path in (society, *models)):
         with locked(society.parent, remedy="it builds one society at a time", waits=True):
             # Only the holder of the lock builds, so these were left by killed builds.
             for leftover in society.parent.glob(f"{PARTIAL}*"):
                 remove(leftover)
             if not society.is_dir():
                 _build(society, seed=seed)
-            for folder in _models(society, variants):
+            for folder in models:
                 if not folder.is_dir():
                     with written_aside(folder) as aside:
                         run(_obtain(folder.name, aside, seed=seed, bar_position=0))
@@ -72,10 +73,6 @@ def build_society(root: Path, *, seed: int, variants: Collection[str] = ()) -> P
 def society_folder(root: Path, *, seed: int) -> Path:
     """Return the folder of the society that today's recipe builds."""
     return root / "quickstart" / fingerprint(recipe_sources(), seed=seed)
-
-
-def _models(society: Path, names: Iterable[str]) -> list[Path]:
-    return [society / "models" / name for name in names]
 
 
 def fingerprint(sources: Sequence[Path], *, seed: int) -> str:
@@ -120,7 +117,11 @@ def _build(society: Path, *, seed: int) -> None:
     )
     with written_aside(society) as folder:
         write_questions(folder, seed=seed)
-        run(_obtain_all(folder / "models", seed=seed))
+        obtaining = (
+            _obtain(name, folder / "models" / name, seed=seed, bar_position=position)
+            for position, name in enumerate(ARCHITECTURES)
+        )
+        run(run_all(obtaining))  # the first failure stops the others
 
 
 def write_questions(folder: Path, *, seed: int) -> None:
@@ -133,14 +134,6 @@ def write_questions(folder: Path, *, seed: int) -> None:
     }
     for name, lines in rows.items():
         write_text(folder / f"{name}.jsonl", json_lines(lines))
-
-
-async def _obtain_all(models: Path, *, seed: int) -> None:
-    """Obtain all agents side by side; the first failure stops the others."""
-    await run_all(
-        _obtain(architecture, models / architecture, seed=seed, bar_position=position)
-        for position, architecture in enumerate(ARCHITECTURES)
-    )
 
 
 async def _obtain(name: str, folder: Path, *, seed: int, bar_position: int) -> None:

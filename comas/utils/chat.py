@@ -23,8 +23,7 @@ TEMPLATE_DATE = "26 Jul 2024"
 """The default date of Llama-3's chat template."""
 
 CUT = "\ufdd0"
-"""The character at which a message is cut before it is encoded. It is a Unicode noncharacter, and
-removed from messages."""
+"""Cuts messages before they are encoded: a Unicode noncharacter, which is removed from them."""
 
 _TAG = re.compile(r"<+[^<>\s]+>+|\[+[^\[\]\s]+\]+")
 """``<start_of_turn>``, ``[/INST]``, ``<<SYS>>``"""
@@ -51,8 +50,7 @@ class ChatEncoder:
 
         ``template_kwargs`` are additional variables of the chat template.
 
-        Raises ValueError if a message could still imitate a mark, or the template does not read
-        one of the variables.
+        Raises ValueError if a message could imitate a mark, or the template ignores a variable.
         """
         from tokenizers import AddedToken
 
@@ -97,8 +95,7 @@ class ChatEncoder:
     def encode(self, chat: Sequence[Message], tools: Sequence[ToolDescription] = ()) -> list[int]:
         """Return the token ids of a chat, up to the start of the model's next message.
 
-        ``tools`` are described by the chat template or, if it does not support tools, at the
-        beginning of the last message.
+        ``tools`` are described by the chat template or, if it supports none, in the last message.
         """
         told = tools_in_words(tools) if tools and not self._takes_tools else ""
         cut = [self._as_read(each, told=told * (each is chat[-1])) for each in chat]
@@ -274,8 +271,7 @@ def template_error(
 
 
 def _stop_ids(tokenizer: Any, folder: Path) -> list[int]:
-    """Return the tokens at which an engine stops: the tokenizer's end token, and those of the
-    model's generation config."""
+    """Return the tokens at which an engine stops: of the tokenizer and of the generation config."""
     path = folder / "generation_config.json"
     said = json.loads(path.read_text()).get("eos_token_id") if path.is_file() else None
     stated = said if isinstance(said, list) else [said]

@@ -35,8 +35,7 @@ OVERLONG = re.compile(
     r"token.?count|less than \d+ tokens|max_new_tokens`? must be|exceed_context",
     re.IGNORECASE,
 )
-"""Codes and messages for an overlong prompt of vLLM, SGLang, llama.cpp, TGI, OpenAI, Anthropic,
-Gemini and others."""
+"""Codes and messages for an overlong prompt, of vLLM, SGLang, llama.cpp, TGI, OpenAI and others."""
 FILTERED = re.compile(r"content[ _]?(filter|policy|management)|flagged|moderation", re.IGNORECASE)
 """Codes and messages of content filters."""
 CUT_OFF = re.compile("length|max_.*token", re.IGNORECASE)
@@ -77,8 +76,7 @@ class Endpoint:
 
 
 def error_in_address(base_url: str) -> tuple[str, str] | None:
-    """Return the error in an endpoint's address and its remedy, without quoting the address, or
-    None."""
+    """Return the error in an endpoint's address and its remedy, without quoting it; or None."""
     try:
         url = httpx2.URL(base_url)
     except httpx2.InvalidURL:

@@ -29,6 +29,8 @@ MAX_LISTED_ERRORS = 5
 PROBE_BYTES = 1 << 20
 """A disk with less free space than this counts as full."""
 
+JSON_OBJECT = TypeAdapter(dict[str, Any])
+
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")

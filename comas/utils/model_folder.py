@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import huggingface_hub
 from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
-from pydantic import TypeAdapter
 from safetensors import SafetensorError, safe_open
 
-from comas.utils.files import read_json, sha256_of, write_text
+from comas.utils.files import JSON_OBJECT, read_json, sha256_of, write_text
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -23,8 +22,7 @@ ADAPTER_CONFIG = "adapter_config.json"
 DESCRIPTION_FILES = ("*.json", "*.jinja", "*.model", "*.txt")
 """Files of the tokenizer and the config."""
 MODEL_FILES = ("*.safetensors", *DESCRIPTION_FILES)
-"""Weights, tokenizer and config: the files that are downloaded, and that affect a model's
-output."""
+"""The files that are downloaded, and that affect a model's output."""
 TOKENIZER_FILES = (
     *("tokenizer*", "vocab.*", "merges.txt", "special_tokens_map.json", "added_tokens.json"),
     *("chat_template*", "generation_config.json"),
@@ -35,7 +33,6 @@ NEEDED = ("config.json", "tokenizer*.json", "*.safetensors")
 NOT_STRETCHED = ("default", "dynamic", "llama3", "longrope", "su")
 """Kinds of RoPE for which vLLM's table has max_position_embeddings entries. (With "dynamic" it
 accepts more, and then reads beyond the end of its table.)"""
-_OBJECT = TypeAdapter(dict[str, Any])
 
 
 class Adapter(NamedTuple):
@@ -65,7 +62,7 @@ def check_model_folder(folder: Path) -> None:
                 "again"
             ) from error
     for index in folder.glob("*.safetensors.index.json"):
-        place = read_json(index, _OBJECT, remedy="Get the model again")["weight_map"]
+        place = read_json(index, JSON_OBJECT, remedy="Get the model again")["weight_map"]
         if absent := sorted(name for name in place if name not in found.get(place[name], ())):
             raise ValueError(
                 f"{folder} lacks {len(absent)} of the weights that {index.name} names, first "
@@ -75,20 +72,18 @@ def check_model_folder(folder: Path) -> None:
 
 def context_length(config: dict[str, Any]) -> int | None:
     """Return the context in tokens, for prompt and response together, of a text model with this
-    config.json; None if it does not say, or stretches its positions (linear, yarn), which vLLM
-    handles itself."""
+    config.json; None if it does not say, or stretches its positions, which vLLM handles itself."""
     rope = config.get("rope_parameters") or config.get("rope_scaling") or {}
     kind = rope.get("rope_type", rope.get("type", "default"))
     return config.get("max_position_embeddings") if kind in NOT_STRETCHED else None
 
 
 def adapter_of(folder: Path) -> Adapter | None:
-    """Return the LoRA adapter in ``folder``, or None if there is none. Raises ValueError if it is
-    damaged."""
+    """Return the LoRA adapter in ``folder``, or None. Raises ValueError if it is damaged."""
     path = folder / ADAPTER_CONFIG
     if not path.is_file():
         return None
-    said = read_json(path, _OBJECT, remedy="Get the adapter again")
+    said = read_json(path, JSON_OBJECT, remedy="Get the adapter again")
     if not (folder / "adapter_model.safetensors").is_file():
         raise ValueError(f"{folder} lacks adapter_model.safetensors: get the adapter again")
     return Adapter(base=said["base_model_name_or_path"], rank=said["r"])
@@ -129,8 +124,8 @@ def file_digests(folder: Path) -> dict[str, str]:
 
 
 def contents_of(model: str, *, folder: Path) -> str:
-    """Return what identifies a model's content: a digest of the files in ``folder``, or the commit
-    of a hub model."""
+    """Identify a model's content by a digest of its files in ``folder``, or its commit on the
+    hub."""
     if not Path(model).is_dir():
         return f"commit {folder.name}"
     listed = "".join(f"{digest}  {name}\n" for name, digest in file_digests(folder).items())

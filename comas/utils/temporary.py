@@ -53,12 +53,6 @@ def temporary_folder() -> Iterator[Path]:
             _clear(folder)
 
 
-def outer_folder() -> Path:
-    """Return the temporary folder that this process shares with others."""
-    folder = Path(tempfile.gettempdir())
-    return folder.parent if folder.name.startswith(PREFIX) else folder
-
-
 def _sweep(outer: Path) -> None:
     for mark in outer.glob(f"{PREFIX}*/{MARK}"):
         folder = mark.parent

@@ -1,7 +1,6 @@
 """Medium and hard coding questions with unit tests: KodCode (Xu et al., 2025).
 
-Uses the 10,000 of its 447,000 questions that its authors chose for reinforcement learning: 74 MB
-instead of 2.6 GB.
+Uses the 10,000 of its 447,000 questions that its authors chose for reinforcement learning.
 """
 
 import ast
