@@ -241,15 +241,8 @@ def with_needed_context(
 
 
 def _all_tasks(config: EvaluationConfig, target: Target) -> dict[str, list[BenchmarkTask]]:
-    data = Path(config.data)
-    names = choose_benchmarks(
-        config.benchmarks,
-        data=data,
-        held_out=target.held_out,
-        is_quickstart=target.is_quickstart,
-    )
-    tasks = {}
-    for name in names:
+    data, tasks = Path(config.data), {}
+    for name in choose_benchmarks(config.benchmarks, target, data=data):
         if name == HELD_OUT:
             assert target.held_out is not None
             tasks[name] = held_out_tasks(

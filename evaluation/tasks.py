@@ -11,6 +11,7 @@ from comas.interaction.prompts import SOLUTION, fill
 from comas.interaction.wording import wording_of
 from comas.utils.invocation import of_checkout
 from evaluation.benchmarks import BENCHMARKS
+from evaluation.models import Target
 from evaluation.types import BenchmarkTask
 
 HELD_OUT = "held_out"
@@ -74,7 +75,7 @@ def draw(tasks: Sequence[T], limit: int, *, name: str) -> list[T]:
 
 
 def choose_benchmarks(
-    wanted: Sequence[str] | None, *, data: Path, held_out: str | None, is_quickstart: bool
+    wanted: Sequence[str] | None, target: Target, *, data: Path
 ) -> tuple[str, ...]:
     """Return ``wanted``, or the default: the held-out questions for a quick-start run, or for any
     run if no benchmark is built; otherwise the paper's benchmarks.
@@ -84,9 +85,10 @@ def choose_benchmarks(
     """
     if wanted is None:
         is_built = any(b.records_path(data).is_file() for b in BENCHMARKS.values())
-        fits_held_out = held_out is not None and (is_quickstart or not is_built)
+        is_run = target.held_out is not None
+        fits_held_out = is_run and (target.is_quickstart or not is_built)
         wanted = (HELD_OUT,) if fits_held_out else tuple(BENCHMARKS)
-    if HELD_OUT in wanted and held_out is None:
+    if HELD_OUT in wanted and target.held_out is None:
         raise ValueError(
             f"benchmarks=[{HELD_OUT}] are the held-out questions of a run, and this is not a run: "
             f"choose among {', '.join(BENCHMARKS)}, or name a run directory"

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 GGUF_SUFFIX = ".gguf"
+TEMPLATE_SUFFIX = ".jinja"
 _WRITER = b"2"
 """Version of the conversion, part of the folder's digest."""
 _TEMPLATE = "tokenizer.chat_template"
@@ -45,7 +46,7 @@ def converted(path: Path, *, saves: Path) -> Path:
     if not path.is_file():
         raise ValueError(f"{path.parent} lacks {path.name}: there is no such file")
     digest = hashlib.sha256(_WRITER)
-    for each in (path, _template(path)):
+    for each in (path, path.with_suffix(TEMPLATE_SUFFIX)):
         if each.is_file():
             with each.open("rb") as file:
                 digest.update(hashlib.file_digest(file, "sha256").digest())
@@ -63,7 +64,7 @@ def write_model(path: Path, output: Path) -> None:
 
     Raises ValueError if the model is damaged, incomplete or unsupported.
     """
-    template = _template(path)
+    template = path.with_suffix(TEMPLATE_SUFFIX)
     try:
         reader = gguf.GGUFReader(path)
         metadata = {key: field.contents() for key, field in reader.fields.items()}
@@ -81,11 +82,6 @@ def write_model(path: Path, output: Path) -> None:
     except Exception as error:  # gguf and transformers raise nothing narrower
         reason = " ".join(str(error).split())
         raise ValueError(f"{path} cannot be read as a model: {reason}") from error
-
-
-def _template(path: Path) -> Path:
-    """Return the path of the user's chat template."""
-    return path.with_suffix(".jinja")
 
 
 def _check_metadata(metadata: Mapping[str, Any], template: Path) -> None:
