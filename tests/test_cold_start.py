@@ -28,7 +28,7 @@ from comas.run import RunDirectory
 from comas.utils.chat import ChatEncoder
 from comas.utils.model_folder import CARD
 from scripts.get_model import MODELS, check_answers
-from scripts.small_questions import CONFIGS, demonstrations, problems, records
+from scripts.small_questions import demonstrations, problems, records
 
 QUESTION = "What is 48 + 23?"
 SOLUTION = {"role": "solution", "domain": "math", "question": QUESTION, "response": "\\boxed{71}"}
@@ -192,6 +192,7 @@ def test_only_the_models_of_trained_policies_are_taught(config, tmp_path):
 
 
 CASES = case_file("cold_start")
+SMOLLM2 = REPOSITORY / "configs/smollm2"
 
 
 @pytest.fixture(scope="module")
@@ -226,8 +227,8 @@ def test_two_agents_of_a_real_model_discuss_and_learn(smollm2, tmp_path):
 
 def test_the_committed_files_are_what_the_script_makes():
     for split in ("train", "validation"):
-        assert rows_of(CONFIGS / "smollm2", f"{split}.jsonl") == list(records(split))
-    assert rows_of(CONFIGS / "smollm2", "cold_start.jsonl") == list(demonstrations())
+        assert rows_of(SMOLLM2, f"{split}.jsonl") == list(records(split))
+    assert rows_of(SMOLLM2, "cold_start.jsonl") == list(demonstrations())
 
 
 def test_no_numbers_of_one_split_are_asked_about_in_another():
