@@ -60,8 +60,8 @@ def _reward_discussion(discussion: Discussion, triple_of: TripleOf) -> RewardedD
         solution = discussion.solution_of(scoring)
         if solution is None:
             raise ValueError(
-                f"{scoring.turn_id} scores nothing, as no turn above it solves; let this "
-                f"{scoring.role} respond to a solution or to a turn below one"
+                f"{scoring.turn_id} has no solution to score among the turns that it responds to; "
+                f"let this {scoring.role} respond to a solution, or to a turn below one"
             )
         if triple := triple_of(discussion, solution, parse_score(scoring.text)):
             r = {"judges": triple.evaluation, "scores": triple.scoring}

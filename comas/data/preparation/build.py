@@ -155,8 +155,8 @@ def build(job: Job) -> Outcome:
             _provide(job, manifest, outcome, [benchmark_file(name)], _recipe(record_set), make)
         if job.with_blend and outcome.errors:
             outcome.errors.append(
-                f"{TRAIN_FILE} and {VALIDATION_FILE} wait for the benchmarks above, with which "
-                "they must be compared (--skip NAME leaves one out)"
+                f"{TRAIN_FILE} and {VALIDATION_FILE} were not built: they are compared with the "
+                "benchmarks above, which failed (--skip NAME leaves one out)"
             )
         elif job.with_blend:
             recipe = _blend_recipe(job, manifest)
