@@ -91,7 +91,7 @@ def serve(work: Path) -> None:
     from vllm import LLM, SamplingParams
 
     from comas.engines.rollout.cpu.shared_weights import send_in_memory
-    from comas.engines.rollout.cpu.weights import load_weights
+    from comas.engines.rollout.cpu.weights import check_layers, load_weights
 
     def sampled() -> list[tuple[list[int], list[float]]]:
         asked = {"temperature": 1.0, "max_tokens": 64, "logprobs": 0, "ignore_eos": True}
@@ -109,6 +109,7 @@ def serve(work: Path) -> None:
     try:
         llm = LLM(**engine_arguments(str(work / "base"), rollout=ROLLOUT, **options))
         said["before"] = sampled()
+        llm.collective_rpc(check_layers)
         sent = load_file(work / "sent")
         send_in_memory(
             lambda path: llm.collective_rpc(load_weights, kwargs={"path": path}),

@@ -24,18 +24,15 @@ from vllm.distributed.weight_transfer.nccl_engine import NCCLTrainerInitInfo
 from vllm.engine.arg_utils import EngineArgs
 from vllm.model_executor.layers.quantization.base_config import QuantizeMethodBase
 
-from comas.config.schema import Rollout
+from comas.config.schema import Config, Rollout
 from comas.engines.allocator import EXPANDABLE, VARIABLES
-from comas.engines.cluster.actors import UpdateCalls
+from comas.engines.cluster import actors
+from comas.engines.cluster.actors import PolicyActor, UpdateCalls
 from comas.engines.rollout import weight_transfer
 from comas.engines.rollout.cpu.shared_weights import send_in_memory
 from comas.engines.rollout.cpu.weights import check_layers
 from comas.engines.rollout.engine import RolloutEngine
-from comas.engines.rollout.vllm_options import (
-    Device,
-    WeightTransfer,
-    engine_arguments,
-)
+from comas.engines.rollout.vllm_options import Device, WeightTransfer, engine_arguments
 from comas.engines.rollout.weight_transfer import (
     PolicyWeights,
     create_weight_sender,
@@ -193,8 +190,9 @@ def test_the_first_rank_writes_every_weight_where_the_engines_read_it():
 
 def test_what_is_announced_to_vllm_is_what_is_sent():
     source = PolicyWeights(lambda: iter(WEIGHTS.items()))
-    announced = [ParamMeta(name, each.dtype, tuple(each.shape)) for name, each in source]
-    assert source.metadata() == announced and len(announced) == 3
+    a, b = ParamMeta("a", torch.float32, (3,)), ParamMeta("b", torch.float32, (2, 1))
+    assert source.metadata() == [a, b, ParamMeta("c", torch.bfloat16, ())]
+    assert [*source] == [*WEIGHTS.items()]
 
 
 class SmallSource(WeightSource):
@@ -313,7 +311,16 @@ class TransformedExperts(QuantizeMethodBase):
 
 def test_layers_that_an_update_does_not_know_are_refused():
     model = torch.nn.ModuleDict({"mlp": torch.nn.Linear(2, 2), "experts": torch.nn.Module()})
-    check_layers(model)
+    worker = Mock(**{"model_runner.get_model.return_value": model})
+    check_layers(worker)
     model["experts"].quant_method = TransformedExperts()
     with pytest.raises(ValueError, match=r"1 layers, first experts, are neither linear nor"):
-        check_layers(model)
+        check_layers(worker)
+
+
+def test_engines_on_a_cpu_are_asked_before_any_weights_are_sent(monkeypatch):
+    monkeypatch.setattr(actors, "call_all", asked := Mock())
+    trainer = SimpleNamespace(trainers={0: Mock()})
+    rank = SimpleNamespace(config=Config(), backend="shared_memory", rank=0, _trainer=trainer)
+    PolicyActor.connect(rank, ["engine"])
+    assert asked.mock_calls == [call(["engine"], "check_layers")]

@@ -63,8 +63,8 @@ class MemoryPeak(NamedTuple):
     """Reserved by PyTorch in the actor's own process; 0 on a CPU."""
 
 
-class _Member:
-    """What both actors can be asked."""
+class _MeasuredActor:
+    """An actor that reports the memory of its processes."""
 
     def memory_peak(self) -> MemoryPeak:
         """Return the peak memory of this actor and its child processes; not collective."""
@@ -89,7 +89,7 @@ def _own_location() -> ProcessLocation:
     )
 
 
-class RolloutActor(_Member):
+class RolloutActor(_MeasuredActor):
     """A vLLM engine; Ray serves its coroutine methods concurrently."""
 
     def __init__(
@@ -154,7 +154,7 @@ class UpdateCalls:
 
 
 @dataclass(eq=False, repr=False)  # Ray logs an actor's whole repr
-class PolicyActor(_Member):
+class PolicyActor(_MeasuredActor):
     """One rank of a family's DeepSpeed group. Methods are collective over its ranks unless they say
     otherwise."""
 
@@ -200,23 +200,20 @@ class PolicyActor(_Member):
             return getattr(self._trainer, method)(*arguments, **named)
 
     def connect(self, engines: Sequence[ActorHandle]) -> None:
-        """Prepare the transfer of the family's weights to its rollout engines."""
-        load, is_first = partial(call_all, engines), self.rank == 0
-
-        def send_adapters(policies: Collection[int]) -> None:
-            # They are small, so they are sent through Ray, from host memory on GPUs too.
-            for policy in policies if is_first else ():
-                load("load_adapter", policy, ray.put(self._trainer.adapter(policy)))
-
+        """Prepare the transfer of the family's weights to its rollout engines, which refuse a model
+        that they could not update."""
         if self.config.policy.lora.rank is not None:
-            self._send = send_adapters
+            self._send = partial(self._send_adapters, engines)
             return
         [trainer] = self._trainer.trainers.values()
         if self.backend == "shared_memory":
             from comas.engines.rollout.cpu.shared_weights import send_in_memory
 
+            if is_first := self.rank == 0:
+                call_all(engines, "check_layers")
+            load = partial(call_all, engines, "load_weights")
             self._send = lambda policies: send_in_memory(
-                partial(load, "load_weights"), trainer.named_weights(), is_first=is_first
+                load, trainer.named_weights(), is_first=is_first
             )
             return
         from comas.engines.rollout.weight_transfer import PolicyWeights, create_weight_sender
@@ -230,6 +227,11 @@ class PolicyActor(_Member):
             num_workers=len(engines) * workers_each,
         )
         self._send = lambda policies: send()
+
+    def _send_adapters(self, engines: Sequence[ActorHandle], policies: Collection[int]) -> None:
+        """Send adapters, which are small, through Ray, from host memory on GPUs too."""
+        for policy in policies if self.rank == 0 else ():
+            call_all(engines, "load_adapter", policy, ray.put(self._trainer.adapter(policy)))
 
     def send_weights(self, policies: Collection[int]) -> None:
         """Make the connected engines serve the current weights of ``policies``."""

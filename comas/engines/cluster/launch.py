@@ -215,12 +215,13 @@ class Launch:
         labels: list[dict[str, str]] = [{}]
         if self._device == "cpu":
             labels = [{"ray.io/node-id": node.node_id} for node in self._nodes if node.num_cpus]
-        bundles, turns, groups = list(self._placement.bundles), cycle(labels), {}
+        bundles, turns = list(self._placement.bundles), cycle(labels)
+        groups = dict[tuple[int, ...], PlacementGroup]()
         for number, family in enumerate(self._config.families):
             if number % self._placement.policies_per_group == 0:
-                label = [next(turns)] * len(bundles)
+                selector = [next(turns)] * len(bundles)
                 group = ray.util.placement_group(
-                    bundles, strategy="STRICT_PACK", bundle_label_selector=label
+                    bundles, strategy="STRICT_PACK", bundle_label_selector=selector
                 )
             groups[family] = group
         return groups

@@ -173,7 +173,7 @@ class PolicyEngine:
         if wanted is None:
             num_tokens = batch.input_ids.numel()
             if self._engine.module.pads:
-                num_tokens = (len(batch.boundaries) - 1) * batch.longest
+                num_tokens = (len(batch.boundaries) - 1) * batch.longest  # as if all were longest
             is_long = torch.tensor(int(num_tokens > self._config.policy.micro_batch_tokens))
             if self._engine.zero_optimization_stage() == 3:
                 is_long = is_long.to(self._device)

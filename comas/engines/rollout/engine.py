@@ -101,6 +101,12 @@ class RolloutEngine:
         await self._thread.call(lambda engine: engine.collective_rpc(method, kwargs=arguments))
         await self._thread.call(_reset_prefix_cache)
 
+    async def check_layers(self) -> None:
+        """Raise RolloutEngineError for a model whose layers cannot be updated on a CPU."""
+        from comas.engines.rollout.cpu.weights import check_layers  # of vLLM for CPUs
+
+        await self.update(check_layers)
+
     async def load_weights(self, path: str) -> None:
         """Serve the weights in a file, on a CPU."""
         from comas.engines.rollout.cpu.weights import load_weights
@@ -126,8 +132,7 @@ class RolloutEngine:
         await self._thread.call(lambda engine: engine.sleep(level=level))
 
     async def wake(self, part: Literal["weights", "kv_cache"]) -> None:
-        """Allocate the weights again, undefined until the next weight update; or, after that, the
-        KV cache."""
+        """Allocate the weights, undefined until their next update; after that, the KV cache."""
         await self._thread.call(lambda engine: engine.wake_up([part]))
 
     def _load(self) -> LLMEngine:

@@ -22,8 +22,8 @@ from comas.engines.allocator import fixed_segments
 
 
 class PolicyWeights(WeightSource):
-    """A policy's weights for vLLM's senders: (Hugging Face name, full tensor). Each iteration, and
-    the first reading of names and shapes, gathers them on all ranks together."""
+    """A policy's weights for vLLM's senders: (Hugging Face name, full tensor). Its creation, and
+    each iteration, gathers them on all ranks together."""
 
     def __init__(self, named_weights: Callable[[], Iterator[tuple[str, torch.Tensor]]]) -> None:
         self._named_weights = named_weights

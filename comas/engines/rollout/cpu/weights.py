@@ -20,12 +20,12 @@ from vllm.model_executor.model_loader.reload.layerwise import (
 from comas.utils.processes import return_free_memory
 
 
-def check_layers(model: nn.Module) -> None:
-    """Raise ValueError for a model with layers whose weights vLLM transforms in unknown ways, such
-    as mixtures of experts."""
+def check_layers(worker: Any) -> None:
+    """Raise ValueError if the model of vLLM's ``worker`` has layers whose weights vLLM transforms
+    in unknown ways, such as mixtures of experts."""
     unknown = [
         name
-        for name, layer in model.named_modules()
+        for name, layer in worker.model_runner.get_model().named_modules()
         if isinstance(getattr(layer, "quant_method", None), QuantizeMethodBase)
         and not isinstance(layer, LinearBase | VocabParallelEmbedding)
     ]
@@ -41,11 +41,9 @@ def load_weights(worker: Any, *, path: str) -> None:
     """Make vLLM's ``worker`` serve the weights in the file ``path`` (Hugging Face name -> whole
     tensor). Its layers hold packed weights, so all are loaded and packed anew.
 
-    Raises ValueError when a layer cannot be updated, or a parameter was not loaded, or only in
-    part, which vLLM would just log.
+    Raises ValueError when a parameter was not loaded, or only in part, which vLLM would just log.
     """
     model = worker.model_runner.get_model()
-    check_layers(model)
     missing = {name for name, _ in model.named_parameters()}
     with set_current_vllm_config(worker.vllm_config):
         initialize_layerwise_reload(model)
@@ -68,4 +66,4 @@ def load_weights(worker: Any, *, path: str) -> None:
 def _heads(model: nn.Module) -> list[Any]:
     embeddings = [layer for layer in model.modules() if isinstance(layer, VocabParallelEmbedding)]
     heads = [layer for layer in embeddings if isinstance(layer, ParallelLMHead)]
-    return heads or embeddings  # vLLM 0.26: some tied heads are the embeddings themselves
+    return heads or embeddings  # tied heads can be the embeddings (vLLM 0.26)
