@@ -83,7 +83,7 @@ def is_equal_expression(gold: str, answer: str) -> bool:
 
 
 def read_computable(text: str) -> Any | None:
-    """Do what ``read`` does, but return None for an expression of more than ``MAX_DIGITS``."""
+    """Do as ``read`` does, but return None for an expression of over ``MAX_DIGITS`` digits."""
     expression = read(text)
     return None if expression is None or _digits(expression) >= MAX_DIGITS else expression
 
@@ -151,8 +151,8 @@ def read(text: str) -> Any | None:
     text = _LETTERS.sub(lambda match: match[1] or " ", text)  # or tr is a trace
     text = normalize_latex(text, _NORMALIZATION)
     is_real = not should_treat_as_complex(text)
-    for part in (text, get_last_eq(text)):  # the last side of a chain that cannot be read
-        with suppress(Exception):  # all that the parser raises
+    for part in dict.fromkeys((text, get_last_eq(text))):  # the last side of an unreadable chain
+        with suppress(Exception):  # latex2sympy raises bare ones
             return _canonical(_parse(part, is_real=is_real))
     return None
 

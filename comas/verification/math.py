@@ -248,16 +248,16 @@ def _as_tuple(text: str) -> str:
 
 def _is_equal_quantity(gold: str, answer: str) -> bool:
     """Compare values with their optional units, bases and percent signs."""
-    wanted = _read_quantity(gold)
+    wanted, gold_base = _read_quantity(gold)
     if has_words(wanted.value):
         return is_equal_text(gold, answer)
     has_unit = _LETTER_AS_UNIT.fullmatch(answer) and not _VARIABLE.search(gold)
-    given = _read_quantity(answer, unit_expected=bool(wanted.unit or has_unit))
+    given, base = _read_quantity(answer, unit_expected=bool(wanted.unit or has_unit))
     if wanted.unit != given.unit and _DEGREE in (wanted.unit, given.unit):
         angles = [radians for angle in (wanted, given) if (radians := _in_radians(angle))]
         if len(angles) == 2:
             return is_equal_expression(*angles)
-    if not _are_units_compatible(wanted, given):
+    if (gold_base and base and gold_base != base) or not _are_units_compatible(wanted, given):
         return False
     values = wanted.value.strip(), given.value.strip()
     numbers = [value.rstrip(" %") for value in values]
@@ -286,19 +286,19 @@ def _are_units_compatible(wanted: Quantity, given: Quantity) -> bool:
     return units[0] == units[1] or "" in units
 
 
-def _read_quantity(text: str, *, unit_expected: bool = False) -> Quantity:
-    r"""Return a quantity. Its unit may also be a base (6 in 2134_6), or a modulus (8 in ``5 \pmod
-    8``), by which it is reduced."""
+def _read_quantity(text: str, *, unit_expected: bool = False) -> tuple[Quantity, str]:
+    r"""Return a quantity with its base (6 in 2134_6), or with its modulus (8 in ``5 \pmod 8``), by
+    which it is reduced; "" for neither."""
     text = unwrapped_number(text)
     if congruence := _CONGRUENCE.fullmatch(text):
         residue, modulus = congruence.groups()
         if _INTEGER.fullmatch(residue) and modulus.isdecimal() and int(modulus):
             residue = str(int(residue) % int(modulus))
-        return Quantity(residue, f"mod {modulus}")
+        return Quantity(residue), f"mod {modulus}"
     based = _BASED.fullmatch(re.sub(r"(?:\\text|[{}() ])+", " ", text))
     if based:
-        return Quantity(based[1], f"base {unwrapped_number(based[2])}")
-    return read_quantity(text, unit_expected=unit_expected)
+        return Quantity(based[1]), unwrapped_number(based[2])
+    return read_quantity(text, unit_expected=unit_expected), ""
 
 
 def _check_readable(gold: str) -> None:
@@ -315,6 +315,6 @@ def _check_readable(gold: str) -> None:
             if opening and len(parts) > 1:
                 list(map(_check_readable, parts))
             elif not is_text(value):
-                number = _read_quantity(value).value
-                if not has_words(number):
-                    read_gold(number.strip().rstrip(" %"))
+                quantity, _ = _read_quantity(value)
+                if not has_words(quantity.value):
+                    read_gold(quantity.value.strip().rstrip(" %"))
