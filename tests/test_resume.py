@@ -156,6 +156,13 @@ def test_a_checkpoint_with_new_contents_and_a_new_list_of_them_is_foreign(config
             newest(path)
 
 
+def test_the_seal_of_a_checkpoint_makes_no_run(config):
+    path = make_run(config, checkpoints=(6,), reached=6)
+    (path / "checkpoints/step_0006/seal.json").replace(path / "seal.json")
+    with pytest.raises(ValueError, match="is a checkpoint, not a run, and resuming acts on"):
+        newest(path)
+
+
 def test_a_run_of_somebody_else_needs_a_word_and_is_compared(config, monkeypatch, tmp_path, caplog):
     path = make_run(config, checkpoints=(4, 6), reached=6).rename(tmp_path / "moved")
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "of somebody else"))

@@ -11,11 +11,10 @@ from statistics import fmean
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from pydantic import TypeAdapter
-
 from comas.reward_formulation.interaction_reward import parse_score
 from comas.types import ALL_DOMAINS, Domain
 from comas.utils.client import Client, Endpoint, RequestError, RequestOptions
+from comas.utils.files import JSON_OBJECT
 from comas.utils.interrupts import run
 from comas.utils.invocation import CommandParser
 from comas.utils.terminal import command, printable
@@ -66,7 +65,7 @@ def parser() -> argparse.ArgumentParser:
 
 def _json_object(text: str) -> dict[str, Any]:
     try:
-        return TypeAdapter(dict[str, Any]).validate_json(text)
+        return JSON_OBJECT.validate_json(text)
     except ValueError as error:
         raise argparse.ArgumentTypeError(f'{text} is not a JSON object like {{"n": 1}}') from error
 

@@ -22,7 +22,7 @@ from pydantic import TypeAdapter
 
 from comas.config.loading import Changes
 from comas.utils import files
-from comas.utils.files import FileError, read_json
+from comas.utils.files import JSON_OBJECT, FileError, read_json
 
 logger = logging.getLogger(__name__)
 
@@ -36,7 +36,6 @@ SOURCES = "sources"
 KEY_BYTES = 32
 SHOWN_CHARS = len("sha256 1a2b3c4d5e6f")
 """Characters of a digest or commit shown in messages."""
-_OBJECT = TypeAdapter(dict[str, Any])
 
 
 class DamagedError(ValueError):
@@ -118,7 +117,7 @@ def read_seal(folder: Path, key: bytes | None) -> tuple[Origin, bool]:
     it cannot be read."""
     path = folder / SEAL_NAME
     try:
-        content = read_json(path, _OBJECT, remedy="")
+        content = read_json(path, JSON_OBJECT, remedy="")
         found = _ORIGIN.validate_python(content)
         signature = str(content.pop("signature")).encode()
     except (ValueError, KeyError) as error:
@@ -140,6 +139,8 @@ def read_origin(run: Path, key: bytes | None) -> tuple[Origin | None, str | None
         origin, is_ours = read_seal(run, key)
     except DamagedError as error:
         return None, str(error)
+    if origin.step is not None:
+        return None, f"{run} is a checkpoint, not a run"
     return origin, None if is_ours else f"{run} was not sealed with the key in {key_path()}"
 
 
