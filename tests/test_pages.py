@@ -305,7 +305,7 @@ def test_the_page_is_served_on_this_machine_to_who_knows_the_key_alone(server):
     with LiveServer([]) as other:
         assert other.key != server.key
     key = server.key
-    others = ("/", "/new", "/details?run=0&step=1", f"/{key}/metrics.jsonl", f"/{key[:-1]}/")
+    others = ("/", "/new", "/details?run=0&step=1", f"/{key}", f"/{key}/x", f"/{key[:-1]}/")
     for path in others:
         assert asked(server, path)[:2] == (404, "not found"), path
     assert asked(server, f"/{key}/", host="evil.example")[0] == 404

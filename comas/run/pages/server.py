@@ -56,8 +56,7 @@ class LiveServer(ThreadingHTTPServer):
         return f"http://{HOST}:{self.server_address[1]}/{self.key}/"
 
     def answer(self, name: str, query: Mapping[str, Sequence[str]]) -> tuple[str, str]:
-        """Return (MIME type, text) of one of ``ANSWERS``. Raises ValueError for a wrong ``run`` or
-        ``step``."""
+        """Return (MIME type, text) of one of ``ANSWERS``. Raises ValueError for a wrong query."""
         if name == "":
             return "text/html", page_text([run.source() for run in self.runs])
         if name == "new":
@@ -74,9 +73,9 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         path, _, query = self.path.partition("?")
-        key, _, name = path.removeprefix("/").partition("/")
+        under, _, name = path.rpartition("/")
         host = self.headers.get("Host", "").partition(":")[0]
-        is_known = hmac.compare_digest(key.encode(), self.server.key.encode())
+        is_known = hmac.compare_digest(under.encode(), f"/{self.server.key}".encode())
         if host not in HOSTS or not is_known or name not in ANSWERS:
             self._answer(HTTPStatus.NOT_FOUND, "text/plain", "not found")
             return
