@@ -69,7 +69,7 @@ class Difference:
     low: float
     high: float
     p_value: float
-    """By ``sign_flip_p_value``; bootstrap intervals are too narrow if few tasks differ."""
+    """Decides significance (``sign_flip_p_value``): intervals are narrow where few tasks differ."""
     num_common: int
 
     @property

@@ -287,7 +287,7 @@ def _accuracy_cell(row: Row, key: CellKey) -> str:
 
 
 def _difference_cells(row: Row, reference: Row, column: Column) -> list[str]:
-    """Format ``+3.20 [+0.40, +6.00]*`` per grader, and the number of tasks; [] without results."""
+    """Format ``+3.20 [+0.40, +6.00]*`` per grader, and the number of tasks; [] if one has none."""
     if any((GRADERS[0], column) not in each.accuracies for each in (row, reference)):
         return []
     cells, num_common = [], 0

@@ -3,7 +3,7 @@
 # ruff: noqa: RUF002 - marks of DeepSeek have wide letters
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tables import case_file
@@ -95,12 +95,15 @@ def _trained(tokenizer: Tokenizer, *, num_tokens: int, initial_alphabet: list[st
     return tokenizer
 
 
+VOCABULARIES = {of.__name__: of for of in (byte_level, wide_letters, qwen, metaspace, prepended)}
+
+
 @dataclass(frozen=True)
 class Style:
-    """A model family's way to write a chat."""
+    """A model family's way to write a chat: the names of its template and vocabulary, its marks."""
 
     template: str
-    vocabulary: Callable[[], Tokenizer]
+    vocabulary: str
     special: list[str]
     added: Sequence[str] = ()
     """Tokens that are not special."""
@@ -116,7 +119,7 @@ class Style:
     def tokenizer(self) -> PreTrainedTokenizerFast:
         """Made anew, as it may learn tokens."""
         tokenizer = PreTrainedTokenizerFast(
-            tokenizer_object=self.vocabulary(), chat_template=self.template
+            tokenizer_object=VOCABULARIES[self.vocabulary](), chat_template=TEMPLATES[self.template]
         )
         special = [AddedToken(token, normalized=False, special=True) for token in self.special]
         tokenizer.add_tokens(special, special_tokens=True)
@@ -124,7 +127,4 @@ class Style:
         return tokenizer
 
 
-STYLES = {
-    name: Style(TEMPLATES[style.pop("template")], globals()[style.pop("vocabulary")], **style)
-    for name, style in case_file("chat_styles")["STYLES"].items()
-}
+STYLES = {name: Style(**style) for name, style in case_file("chat_styles")["STYLES"].items()}

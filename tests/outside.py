@@ -135,7 +135,7 @@ def _start_process(user: int) -> subprocess.Popen[bytes]:
     """A process that blocks all signals, so that those sent to it stay pending."""
     root = {"user": user, "group": user, "extra_groups": []} if os.geteuid() == 0 else {}
     return subprocess.Popen(
-        ["sleep", "600"],
+        ["sleep", "infinity"],
         start_new_session=True,
         preexec_fn=lambda: signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals()),
         **root,

@@ -8,6 +8,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import count, cycle
 from typing import Any, TypeVar
 
@@ -345,3 +346,13 @@ def test_adapters_share_no_prefix(adapted_bench, adapted):
     for adapter in (0, 2, None):
         generation = adapted_bench.generate(LONG_PROMPT, seed=1, adapter=adapter)
         assert difference(adapted, generation, adapter) < 1e-4
+
+
+def test_a_sent_adapter_replaces_that_of_its_policy_alone(adapted_bench, adapted):
+    ask = partial(adapted_bench.generate_all, PROMPTS[:4])
+    before = {policy: ask(adapters=[policy]) for policy in (0, 2)}
+    others = adapter_weights(adapted, 3)
+    adapted_bench.run(adapted_bench.engine.load_adapter(2, others))
+    after = {policy: ask(adapters=[policy]) for policy in (0, 2)}
+    assert after[0] == before[0]
+    assert all(difference(adapted, generation, 3) < 1e-4 for generation in after[2])

@@ -18,6 +18,9 @@ Body = dict[str, Any]
 Fault = Callable[[web.Request], Awaitable[web.StreamResponse]]
 """Replaces a reply."""
 
+LIMIT_S = 300
+"""Of a start, a cleanup and a wait."""
+
 
 class ScriptedServer:
     """A context manager that serves ``model``, request -> reply, at ``base_url``.
@@ -40,19 +43,20 @@ class ScriptedServer:
         self._gather = gather
         self._are_gathered = asyncio.Event()
         self._attempts: Counter[str] = Counter()
-        self._stack = ExitStack()
 
     def __enter__(self) -> Self:
-        portal = self._stack.enter_context(start_blocking_portal())
-        portal.call(self._start)
-        self._stack.callback(portal.call, self._runner.cleanup)
+        with ExitStack() as stack:
+            portal = stack.enter_context(start_blocking_portal())
+            portal.start_task_soon(self._start).result(LIMIT_S)
+            stack.callback(lambda: portal.start_task_soon(self._runner.cleanup).result(LIMIT_S))
+            self._stack = stack.pop_all()
         return self
 
     def __exit__(self, *_: object) -> None:
         self._stack.close()
 
     def wait_for_requests(self, count: int) -> None:
-        deadline = time.monotonic() + 300
+        deadline = time.monotonic() + LIMIT_S
         while len(self.requests) < count:
             assert time.monotonic() < deadline, f"{len(self.requests)} of {count} requests came"
             time.sleep(0.002)

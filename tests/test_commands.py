@@ -90,7 +90,9 @@ def test_training_says_which_packages_a_wheel_cannot_bring(monkeypatch, capsys):
 TAKES_PATHS = {
     *("check_data", "discuss", "evaluate_model", "reproduce", "serve", "train_comas", "view")
 }
+"""Scripts whose arguments are paths from the folder that they are started in."""
 NOT_OURS = {"browser", "environment", "start", "slurm_example", "test", "test_pages", "benchmark"}
+"""Scripts that others source, or whose arguments are pytest's, Slurm's or a benchmark's."""
 
 
 @pytest.mark.parametrize(
@@ -110,6 +112,7 @@ def test_a_script_hands_on_an_option_and_where_it_started_or_shows_its_usage(scr
         place = "/" if script in TAKES_PATHS else ""
         assert done.stdout == f"python: --dryrun, started in {place}\n"
     else:
+        assert script not in TAKES_PATHS
         assert done.returncode == 2 and done.stderr.startswith("usage: ")
 
 

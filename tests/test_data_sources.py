@@ -112,9 +112,7 @@ def test_without_an_id_task_or_source_a_record_has_the_rows_the_settings_and_the
     assert f"task: {MISSING}" in data_error(path, Data())
 
 
-def test_the_nan_that_pandas_writes_for_null_is_no_value_and_a_whole_float_a_number(
-    tmp_path,
-):
+def test_the_nan_that_pandas_writes_for_null_is_no_value_and_a_whole_float_a_number(tmp_path):
     columns = {"choices": ["A", "B"]}
     values = {"A": [1.0, NONE, 1.0, 1.0], "B": [2.0] * 4, "answer": [1.0, 0.0, NONE, 0.5]}
     path = tmp_path / "mine.parquet"

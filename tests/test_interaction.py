@@ -163,6 +163,7 @@ CRITICISED = sorted(set(SCHEDULES) - UNCRITICISED_SCHEDULES)
 
 
 def criticise(generate=speak, **rules) -> list[Discussion]:
+    """Two agents discuss three sums and a program, for two rounds in two copies."""
     rules = {"num_agents": 2, "num_rounds": 2, "prompt_reuse": 2, "horizon": 1} | rules
     return builders.discuss(ASKED, generate, **rules)
 

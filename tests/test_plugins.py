@@ -59,14 +59,15 @@ ASKED = QuestionSet(tuple(Question(q, "math", "?") for q in "qp"), {"q": "71", "
 CONSTANT = case_file("plugins")["CONSTANT"]
 
 
-def worked_example(folder: Path) -> Path:
-    """CONTRIBUTING.md's file, outside the checkout."""
+def worked_example(folder: Path) -> tuple[Path, list[str]]:
+    """CONTRIBUTING.md's file, outside the checkout, and the settings that choose its functions."""
     text = (REPOSITORY / "CONTRIBUTING.md").read_text()
     [example] = [b for b in re.findall(r"```python\n(.*?)```", text, re.S) if "brief_reward" in b]
     path = folder / "ideas/brief.py"
     path.parent.mkdir()
     path.write_text(example)
-    return path
+    chosen = {"reward.scheme": "brief_reward", "verification.verifiers.math": "same_text"}
+    return path, [f"{key}={path}:{name}" for key, name in chosen.items()]
 
 
 def refusal(name: str, registry: Registry[Any] = GREETINGS) -> str:
@@ -226,6 +227,17 @@ def test_workers_judge_with_the_text_that_this_process_has_read(tmp_path):
         assert verifier.verify_batch(items) == ["wrong", "correct"]
 
 
+def test_a_dry_run_tries_the_worked_example_and_says_where_it_is(tmp_path):
+    path, chosen = worked_example(tmp_path)
+    checks = check_plugins(load_config(QUICKSTART, chosen), ASKED)
+    assert errors_of(checks) == []
+    text = path.read_text()
+    for name in ("brief_reward", "same_text"):
+        [line] = [n for n, of in enumerate(text.splitlines(), 1) if of.startswith(f"def {name}(")]
+        where = f"{path}, line {line}, sha256 {digest_of(text)[:12]}"
+        assert where in [check.present for check in checks]
+
+
 def test_a_run_keeps_the_text_and_a_resume_compares_it(tmp_path, caplog):
     path = written(tmp_path / "fixed.py", CONSTANT)
     settings = [f"saves={tmp_path / 'saves'}", f"reward.scheme={path}:half"]
@@ -314,7 +326,7 @@ def test_setups_and_benchmarks_may_be_plugins_under_names_of_their_own(tmp_path)
 
 @pytest.mark.stack
 def test_the_worked_example_trains_adapters_from_outside_the_checkout(tmp_path, society):
-    path = worked_example(tmp_path)
+    _, chosen = worked_example(tmp_path)
     (tmp_path / "saves").mkdir()
     (tmp_path / "saves/quickstart").symlink_to(society.parent)
     config = QUICKSTART.with_name("quickstart_lora.yaml")  # of one base: one engine
@@ -323,8 +335,7 @@ def test_the_worked_example_trains_adapters_from_outside_the_checkout(tmp_path, 
         f"saves={tmp_path / 'saves'}",
         *("training.num_steps=1", "rollout.batch_size=8"),
         *("validation.num_questions=6", "data.probe=null"),
-        f"reward.scheme={path}:brief_reward",
-        f"verification.verifiers.math={path}:same_text",
+        *chosen,
         "algorithm.name=custom",
         f"algorithm.estimator={written(tmp_path / 'half.py', HALF)}:half",
     ]

@@ -29,8 +29,22 @@ from comas.preflight.memory import (
 from comas.preflight.preparation import check_device, check_disk
 from comas.preflight.sharding import check_memory, possible_shardings, settle_sharding
 
+GB = 1e9
+PARAMETERS = 3_085_938_688
+QWEN_3B = ModelShape(PARAMETERS, 36, 2048, 11008, 256, 151936)
+QWEN_7B = ModelShape(7_615_616_512, 28, 3584, 18944, 512, 152064)
+QWEN_14B = ModelShape(14_770_033_664, 48, 5120, 13824, 1024, 152064)
+EIGHT_A100 = Machine("cuda", 8, 79 * GIB, 1000 * GIB, has_cuda_compiler=True)
+CPU = Machine("cpu", 0, 0, 24 * GIB, has_cuda_compiler=False)
+
+
+def paper(**policy: object) -> Config:
+    config = Config()
+    return dataclasses.replace(config, policy=dataclasses.replace(config.policy, **policy))
+
 
 def sharded(**policy: object) -> Config:
+    """The paper's run with its sharding chosen: by default ZeRO-2, with Adam's states on GPUs."""
     return paper(**{"zero_stage": 2, "adam_offload": False} | policy)
 
 
@@ -123,20 +137,6 @@ def test_frozen_shared_and_kept_policies_are_counted_as_they_are_saved():
     config.society.update_every = [1]
     config.society.policy_of_agent = [0, 0, 0, 0]
     assert check_disk(config, sizes={0: 10**9}, free=0).needed.startswith("41.5 GiB")  # 4 models
-
-
-GB = 1e9
-PARAMETERS = 3_085_938_688
-QWEN_3B = ModelShape(PARAMETERS, 36, 2048, 11008, 256, 151936)
-QWEN_7B = ModelShape(7_615_616_512, 28, 3584, 18944, 512, 152064)
-QWEN_14B = ModelShape(14_770_033_664, 48, 5120, 13824, 1024, 152064)
-EIGHT_A100 = Machine("cuda", 8, 79 * GIB, 1000 * GIB, has_cuda_compiler=True)
-CPU = Machine("cpu", 0, 0, 24 * GIB, has_cuda_compiler=False)
-
-
-def paper(**policy: object) -> Config:
-    config = Config()
-    return dataclasses.replace(config, policy=dataclasses.replace(config.policy, **policy))
 
 
 def need_of(config: Config, stage: int, offload: bool) -> RankMemory:

@@ -4,8 +4,10 @@ import hashlib
 import json
 import shutil
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import scripted_agents
@@ -62,7 +64,7 @@ SETTINGS = (
 )
 
 
-def play(monkeypatch, arguments: Sequence[str], *, killed_in: int | None = None) -> Path:
+def play_validated(monkeypatch, arguments: Sequence[str], *, killed_in: int | None = None) -> Path:
     def validate(prepared: Any, agents: Any, *_: Any, keep: Any) -> dict[str, float]:
         value = ACCURACIES[agents.weights]
         return {ACCURACY: value, **{f"agent_{agent}/{ACCURACY}": value for agent in range(2)}}
@@ -89,7 +91,7 @@ def test_gold_answers_are_on_record_and_reach_no_prompt_or_reward(saves, tmp_pat
         known = [record(i, answer=f"{gold}{i}") for i in range(4)]
         questions = write_records(tmp_path / f"{gold}.jsonl", known)
         named = (f"saves={saves}", f"name={gold}", f"data.train={questions}")
-        path = play(monkeypatch, [*named, *sizes])
+        path = play_validated(monkeypatch, [*named, *sizes])
         files = sorted((path / "discussions").iterdir())
         records = [json.loads(line) for file in files for line in file.read_text().splitlines()]
         kept = {of["question_id"]: of.pop("gold") for of in records}
@@ -121,20 +123,20 @@ def left_by(run: Path) -> dict[str, Any]:
 def test_a_killed_run_ends_as_one_that_nobody_disturbed(saves, monkeypatch, killed_in, staleness):
     ahead = [f"training.max_staleness={staleness}", "algorithm.rollout_correction=ratio"]
     settings = [f"saves={saves}", *SETTINGS, *ahead]
-    undisturbed = play(monkeypatch, [*settings, f"name=undisturbed-{staleness}"])
+    undisturbed = play_validated(monkeypatch, [*settings, f"name=undisturbed-{staleness}"])
     name = f"name=killed-{killed_in}-{staleness}"
-    path = play(monkeypatch, [*settings, name], killed_in=killed_in)
+    path = play_validated(monkeypatch, [*settings, name], killed_in=killed_in)
     stale = [row["rollout/staleness"] for row in read_rows(path / "metrics.jsonl")[1:]]
     assert stale == [min(step, staleness) for step in range(len(stale))]
     assert trained_steps(path) is None
-    play(monkeypatch, [f"resume={path}"])
+    play_validated(monkeypatch, [f"resume={path}"])
     assert left_by(path) == left_by(undisturbed)
 
 
 @pytest.mark.stack
 def test_a_finished_run_trains_nothing_more_and_gives_its_best_models(saves, monkeypatch, caplog):
     caplog.set_level("INFO")
-    path = play(monkeypatch, [f"saves={saves}", "name=best", *SETTINGS])
+    path = play_validated(monkeypatch, [f"saves={saves}", "name=best", *SETTINGS])
     assert kept(path) == ["step_0003", "step_0006"]
     assert report_source(path).result.endswith(f" {ACCURACY} was best after step 3.")
     assert read_result(path, "best", seed=0, metrics=[ACCURACY]).after == {ACCURACY: ACCURACIES[6]}
@@ -146,7 +148,7 @@ def test_a_finished_run_trains_nothing_more_and_gives_its_best_models(saves, mon
     ):
         harm()
         caplog.clear()
-        play(monkeypatch, [f"resume={path}"])
+        play_validated(monkeypatch, [f"resume={path}"])
         assert said in caplog.text
         assert left_by(path) == whole
     monkeypatch.setattr(command, "agents_of", lambda *_: KilledAgents())
@@ -160,7 +162,7 @@ def test_a_finished_run_trains_nothing_more_and_gives_its_best_models(saves, mon
 def test_a_best_metric_that_no_validation_gives_ends_the_run_at_its_start(saves, monkeypatch):
     asked = [*SETTINGS, "name=unknown", "training.keep_best=validation/accuracy/choice"]
     with pytest.raises(ValueError, match=f"names validation/accuracy/choice, .*give {ACCURACY}, "):
-        play(monkeypatch, [f"saves={saves}", *asked])
+        play_validated(monkeypatch, [f"saves={saves}", *asked])
 
 
 def verdicts_of(discussions: Sequence[Discussion]) -> Callable[[], Verdicts]:
@@ -201,17 +203,13 @@ def test_a_checkpoint_holds_how_a_program_held_a_discussion(tmp_path):
     outcome = Outcome("r0.s0", rewards={"r0.s0": 1.0}, asked={"r0.s0": asked})
     held = HeldDiscussion(**vars(discussion(turn("r0.s0"), turn("r0.s1"))), outcome=outcome)
     rewards = Rewards([RewardedDiscussion(each, ()) for each in (held, discussion())])
-
-    def batches(checkpoint: tuple[int, Path] | None = None) -> Batches:
-        return Batches(
-            lambda step: (rewards, dict), verdicts_of, lead=1, num_steps=2, checkpoint=checkpoint
-        )
-
-    begun = batches()
+    batches = partial(Batches, verify=verdicts_of, lead=1, num_steps=2)
+    begun = batches(lambda step: (rewards, dict))
     begun.take(1)
     begun.sample_ahead(1)
     begun.save(tmp_path)
-    found = batches((1, tmp_path)).take(2).rewards.discussions
+    never = Mock(side_effect=AssertionError("sampled again"))
+    found = batches(never, checkpoint=(1, tmp_path)).take(2).rewards.discussions
     assert [outcome_of(item.discussion) for item in found] == [outcome, None]
     assert [each.turn_id for each in found[0].discussion.solutions()] == ["r0.s0"]
 

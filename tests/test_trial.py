@@ -242,7 +242,7 @@ def test_a_trial_tells_who_sees_and_keeps_nothing(arguments, tmp_path, monkeypat
 
 
 @cases("overrides, says", ids=["ttrl", "verifier", "maporl", "one agent"])
-def test_other_societies_are_told_what_can_be_told(arguments, monkeypatch, caplog, overrides, says):
+def test_each_societys_verdict_names_what_decided(arguments, monkeypatch, caplog, overrides, says):
     model = arguments[2].partition("[")[2].partition(",")[0]
     monkeypatch.setattr(command, "agents_of", lambda *_: SeeingAgents())
     assert command.main(["--trial", *arguments, *(o.format(model=model) for o in overrides)]) == 0

@@ -70,7 +70,7 @@ def plan_cold_start(
     begun = [policy for policy in config.trained_policies if config.models[policy] == name]
     told = [config.chat_template_kwargs[policy] for policy in begun]
     lessons: list[Lesson] = []
-    for kwargs in {json.dumps(each): each for each in told}.values():
+    for kwargs in [each for i, each in enumerate(told) if each not in told[:i]]:
         encoder = ChatEncoder(load_tokenizer(folder), folder=folder, template_kwargs=kwargs)
         lessons += encode(demonstrations, encoder, config)
     decisive = {

@@ -62,8 +62,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def follow(folders: Sequence[Path], *, steps: Steps | None, port: int) -> None:
-    """Serve the page of runs until Ctrl-C. Raises ValueError when a folder is no run's, or the port
-    is taken."""
+    """Serve the page of runs until Ctrl-C. Raises ValueError if one is no run, the port taken."""
     with progress_bar("reading the runs"):
         runs = [LiveRun(folder, steps=steps) for folder in folders]
     try:

@@ -256,9 +256,11 @@ def _read(location: str) -> str:
             # Not read_text(), which would hide line endings from the seal.
             _texts[str(path)] = path.read_bytes().decode()
     except (PathError, OSError, UnicodeDecodeError) as error:
-        why = getattr(error, "strerror", "it is not UTF-8")
-        said = f"{location} cannot be read: {why}{tried(location)}"
-        said = str(error) if isinstance(error, PathError) else said
+        said = str(error)
+        if not isinstance(error, PathError):
+            where = tried(location) if isinstance(error, FileNotFoundError) else f" ({path})"
+            why = getattr(error, "strerror", "it is not UTF-8")
+            said = f"{location} cannot be read: {why}{where}"
         raise PluginError(said, "name a .py file that can be read") from error
     return str(path)
 

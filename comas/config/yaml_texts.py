@@ -60,8 +60,7 @@ _Dumper.add_representer(str, _Dumper.represent_str)
 
 
 def parse(text: str) -> tuple[Any, dict[str, int]]:
-    """Return the value of ``text``, and the line (from 1) of each key if it is a mapping. Raises
-    YAMLError."""
+    """Return the value of ``text``, and the line (from 1) of a mapping's keys. Raises YAMLError."""
     loader = _Loader(text)
     try:
         root = loader.get_single_node()

@@ -70,7 +70,7 @@ class _Called(_Named):
 
 
 def _end_of_json(text: str, start: int) -> int:
-    """Return the end of the JSON at ``start``, which may contain </tool_call>; or ``start``."""
+    """Return the end of the JSON at ``start``, which may hold </tool_call>; ``start`` if none."""
     while text[start : start + 1].isspace():
         start += 1
     with suppress(ValueError, RecursionError):

@@ -86,8 +86,7 @@ class MicroBatch:
     longest: int
     """Tokens of the longest sample, or part."""
     key_places: torch.Tensor | None
-    """[M]: the positions in the row that each part attends to; None if each sample only attends to
-    itself."""
+    """[M]: positions in the row that each part attends to; None if samples attend to themselves."""
     key_boundaries: torch.Tensor
     """[B + 1] int32: start of each part in ``key_places``, then M; else ``boundaries``."""
     most_keys: int

@@ -122,8 +122,7 @@ def find_inputs(config: Config, checks: Checks) -> Inputs:
         write_questions(Path(folder), seed=config.seed)
 
         def place(name: str) -> str:
-            """Note the location of a file; return the file to read, in ``folder`` if it is still to
-            be built."""
+            """Note where a file is; return the file to read, in ``folder`` until it is built."""
             files[name] = location = find_location(config, name, embedded=EMBEDDED_FILES)
             return location if is_built(name, location) else str(Path(folder, Path(name).name))
 

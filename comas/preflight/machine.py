@@ -56,8 +56,7 @@ def why_on_cpu(wanted: str, *, num_gpus: int) -> str | None:
 
 
 def multiplies_bfloat16() -> bool:
-    """Return True if this CPU has bfloat16 instructions, without which float32 is 2 to 8 times as
-    fast."""
+    """Return True if this CPU has bfloat16 instructions (else float32 is 2 to 8 times as fast)."""
     import torch
 
     return bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())

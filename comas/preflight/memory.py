@@ -238,9 +238,10 @@ def _activations(shape: ModelShape, config: Config) -> float:
     recomputed = shape.num_layers * shape.hidden_size + 2 * layer
     tokens, budget = tokens_at_once(config), config.policy.micro_batch_tokens
     checkpointing = config.policy.gradient_checkpointing
-    elements = tokens * (recomputed if checkpointing else kept)
     if checkpointing is None:
         elements = max(budget * kept, tokens * recomputed)
+    else:
+        elements = tokens * (recomputed if checkpointing else kept)
     return BYTES[config.policy.dtype] * elements
 
 

@@ -137,14 +137,15 @@ def check_run(config: Config) -> CheckedRun:
     shapes, settings = shapes_of(config, inputs.models), list[str]()
     if shapes.keys() >= {*config.models}:  # else a check of a model has failed
         every = [shapes[name] for name in config.models]
-        config, settings = _settle(config, checks, every, machine)
-    if config.resume is not None and settings:  # else sharding and threads are not the run's own
-        checks.find(
-            "run to resume",
-            "as it began",
-            lambda: changes_since_start(config, inputs.contents),
-            show=lambda changes: "changed" if changes else "as it began",
-        )
+        if settled := _settle(config, checks, every, machine):
+            config, settings = settled
+            if config.resume is not None:  # its config.yaml has the sharding that was settled
+                checks.find(
+                    "run to resume",
+                    "as it began",
+                    partial(changes_since_start, config, inputs.contents),
+                    show=lambda changes: "changed" if changes else "as it began",
+                )
     _find_disk(config, checks, shapes)
     checks.find("key that seals runs", "readable", user_key, show=lambda _: "readable")
     return CheckedRun(checks, config, machine.device, inputs, sizes, isolation, settings)
@@ -267,9 +268,9 @@ def check_shared(saves: Path, nodes: Sequence[Node]) -> None:
 
 def _settle(
     config: Config, checks: Checks, shapes: Sequence[ModelShape], machine: Machine
-) -> tuple[Config, list[str]]:
+) -> tuple[Config, list[str]] | None:
     """Return the configuration with sharding and threads set, and log lines about these and the
-    engines' options (empty if nothing fits)."""
+    engines' options; None if nothing fits."""
     settle = partial(settle_sharding, config, shapes=shapes, machine=machine)
     gpus = f", on GPUs of {machine.gpu_bytes / GIB:.0f} GiB" * (machine.device == "cuda")
     found = checks.find(
@@ -279,7 +280,7 @@ def _settle(
         show=lambda found: found[1].removeprefix("update: ").partition(" (")[0] + gpus,
     )
     if found is None:
-        return config, []
+        return None
     settled, sharding = found
     if machine.is_imagined:
         *on_gpus, host = check_memory(settled, shapes, replace(machine, host_bytes=host_bytes()))

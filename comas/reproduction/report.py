@@ -25,9 +25,9 @@ REPORT, FIGURE = "report.md", "figure.svg"
 CONFIDENCE = 0.95
 DIGITS = 9
 """Differences are rounded to these, so that floating-point errors do not tell equal ones apart."""
-TEMPLATE = Path(__file__).with_name("figure.svg")
+TEMPLATE = Path(__file__).with_name(FIGURE)
 LEFT, WIDTH = 190, 420
-"""Pixels of the figure: space for names, width of the axis."""
+"""Pixels of the figure: space for names, width of the axis. figure.svg ends names 8 before it."""
 GRID = 10
 LEGEND = """\
 Means over seeds ± their standard deviation, at the beginning and at the end of a run; and how much
@@ -113,8 +113,7 @@ def has_metric(results: Results, metric: str) -> bool:
 
 
 def last_values(results: Results, metric: str) -> dict[str, list[float]]:
-    """Return experiment -> values at the end of its runs, in percent; empty unless the metric is a
-    share."""
+    """Return experiment -> values at the end of its runs, in percent; empty if it is no share."""
     if scale_of(metric) == 1:
         return {}
     ends = {name: [run.after.get(metric) for run in by.values()] for name, by in results.items()}

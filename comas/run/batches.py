@@ -53,7 +53,7 @@ class Batch:
 
 @dataclass(frozen=True)
 class _SavedDiscussion(RewardedDiscussion):
-    discussion: HeldDiscussion | Discussion  # of the former, also how its program ended
+    discussion: HeldDiscussion | Discussion  # a HeldDiscussion keeps how its program ended
 
 
 @dataclass(frozen=True)

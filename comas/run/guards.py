@@ -35,8 +35,7 @@ EXTREME_REWARD = 0.02
 LENGTH_FACTOR = 3.0
 """Growth of the mean response length that is warned of."""
 ENTROPY_SHARE = 0.2
-"""Share of its first entropy that a policy should keep. (Quick-start runs that learn keep 0.4 to
-0.9.)"""
+"""Share of its first entropy that a policy should keep. (Quick-starts that learn keep 0.4-0.9.)"""
 
 
 class UpdateGuard:

@@ -44,8 +44,7 @@ def validate_agents(
     *,
     keep: Callable[[Sequence[Record]], object] = lambda records: None,
 ) -> Metrics:
-    """Return the metrics of the held-out questions and the probe, and the time; ``keep`` gets the
-    answers."""
+    """Return metrics of held-out questions and the probe, and the time; ``keep`` gets answers."""
     started = time.monotonic()
     config, held_out = prepared.config, prepared.validation
     temperature = config.validation.temperature

@@ -26,6 +26,7 @@ CONNECT_TIMEOUT_S = 10.0
 LIST_TIMEOUT_S = 10.0
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 MAX_REPLY_BYTES = 64 * 2**20
+"""A larger reply counts as a lost connection, and is asked for again."""
 MAX_SEED = 2**31 - 1
 """The largest seed for third-party servers, some of which use 32 bits."""
 MAX_SHOWN_CHARS = 500

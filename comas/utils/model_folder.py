@@ -72,7 +72,7 @@ def check_model_folder(folder: Path) -> None:
 
 def context_length(config: dict[str, Any]) -> int | None:
     """Return the context in tokens, for prompt and response together, of a text model with this
-    config.json; None if it does not say, or stretches its positions, which vLLM handles itself."""
+    config.json; None if it does not say, or stretches its positions (yarn), as vLLM does itself."""
     rope = config.get("rope_parameters") or config.get("rope_scaling") or {}
     kind = rope.get("rope_type", rope.get("type", "default"))
     return config.get("max_position_embeddings") if kind in NOT_STRETCHED else None
@@ -124,8 +124,7 @@ def file_digests(folder: Path) -> dict[str, str]:
 
 
 def contents_of(model: str, *, folder: Path) -> str:
-    """Identify a model's content by a digest of its files in ``folder``, or its commit on the
-    hub."""
+    """Return a digest of the model's files in ``folder``, or the commit of a hub model."""
     if not Path(model).is_dir():
         return f"commit {folder.name}"
     listed = "".join(f"{digest}  {name}\n" for name, digest in file_digests(folder).items())

@@ -188,8 +188,7 @@ def _warn_unless_isolated() -> None:
 
 
 def _judge(item: Item, grader: Grader, *, cpu_limit_s: float) -> Verdict:
-    """Judge in a worker, which SIGPROF ends after ``cpu_limit_s``: an uncaught signal ends native
-    code too."""
+    """Judge in a worker, which SIGPROF ends after ``cpu_limit_s``, even in native code."""
     signal.setitimer(signal.ITIMER_PROF, cpu_limit_s)
     try:
         with blaming_plugins():

@@ -189,8 +189,8 @@ def _provide(
     make: Callable[[], Contents],
 ) -> None:
     """Keep ``files`` that match ``recipe``, make missing ones, or report why neither can be."""
-    errors = [] if job.rebuild else filter(None, (manifest.error(f, recipe) for f in files))
-    if errors := [f"{error}. {REPLACE}" for error in errors]:
+    found = [] if job.rebuild else [manifest.error(file, recipe) for file in files]
+    if errors := [f"{error}. {REPLACE}" for error in found if error]:
         outcome.errors.extend(errors)
         return
     if not job.rebuild and all(map(manifest.is_built, files)):

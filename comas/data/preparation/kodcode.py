@@ -1,6 +1,6 @@
 """Medium and hard coding questions with unit tests: KodCode (Xu et al., 2025).
 
-Uses the 10,000 of its 447,000 questions that its authors chose for reinforcement learning.
+Uses the 10,000 of its 447,000 questions (74 MB of 2.6 GB) that its authors chose for RL.
 """
 
 import ast

@@ -24,8 +24,7 @@ STARTED, PASSED, BROKEN, FAILED = b"\x01", b"\x02", b"\x03", b"\x04"
 an error of the sandbox follows; the reason why literals do not suffice follows."""
 
 CHECKER_USER, PROGRAM_USER = 65533, 65534
-"""Neither owns anything. They differ so that without namespaces the program cannot touch the
-checker."""
+"""Neither owns anything; they differ to keep programs without namespaces from the checker."""
 
 
 @dataclass(frozen=True)
