@@ -74,7 +74,7 @@ def _allow(rules: int, path: str, rights: int) -> None:
 
 
 def make_folder() -> str:
-    """Make a folder with two parts: ``work_of``, and one for what is removed from there."""
+    """Make a folder with two parts: the program's (``work_of``), and one for removed files."""
     folder = f"/tmp/comas-sandbox-{os.urandom(8).hex()}"
     os.mkdir(folder)
     for part in (work_of(folder), _removed_of(folder)):
