@@ -123,7 +123,7 @@ def test_each_condition_of_the_gate_has_its_threshold():
     checks = gate(judges, right=0.04, readable=[], learnt=[True])
     said = "not worth training (right solutions); judges: may or"
     assert verdict(judges, checks).startswith(said)
-    assert verdict(judges, checks[1:]).startswith("left open (AUC, judges); ")
+    assert verdict(judges, checks[1:]).startswith("left open (AUC, judges; a longer --trial=")
     assert verdict(None, checks[1:2]).startswith("worth training; the reward is made of verdicts")
 
 

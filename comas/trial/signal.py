@@ -212,7 +212,7 @@ def verdict(decides: Source | None, checks: Sequence[Check]) -> str:
     if failed:
         worth = f"not worth training ({', '.join(failed)})"
     elif is_open:
-        worth = f"left open ({', '.join(is_open)})"
+        worth = f"left open ({', '.join(is_open)}; a longer --trial=TIME may settle it)"
     return f"{worth}; {sight(decides)}"
 
 
