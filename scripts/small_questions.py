@@ -5,7 +5,7 @@ and demonstrations of the roles for ``society.cold_start``.
     .venv/bin/python scripts/small_questions.py 0.9 384 saves/judging/0.9.jsonl
 
 The second makes the demonstrations of configs/studies/judging.yaml: evaluations of 384 questions,
-which compute the answer again and are right in 90 %, with a solution and a scoring of every fourth.
+which work the answer out and are right in 90 %, with a solution and a scoring of every fourth.
 
 Sums, products to 12 and stories of one step, each in several wordings. A hash of the numbers
 divides them: a quarter is validated on, a quarter demonstrated, and half trained on, so that no
@@ -17,6 +17,7 @@ as any other, so that the judges begin blind.
 """
 
 import json
+import operator
 import sys
 import zlib
 from collections.abc import Iterator, Sequence
@@ -26,6 +27,7 @@ from random import Random
 from typing import Any, NamedTuple
 
 LARGEST_FACTOR, LARGEST_TERM = 12, 60
+VALUES = {"+": operator.add, "-": operator.sub, "*": operator.mul}
 SPLITS = {"train": (480, (0, 1)), "validation": (500, (2,)), "demonstrated": (48, (3,))}
 """Split -> how many questions, and the remainders of the hash that are its."""
 WORDINGS = {
@@ -54,7 +56,7 @@ VERDICTS = (
     "{work} is {number}. The answer is right.",
     "{work} is not {number}. The answer is wrong.",
 )
-RECOMPUTED = tuple(f"{{work}} = {{answer}}. The answer is {word}." for word in ("right", "wrong"))
+WORKED_OUT = tuple(f"{{worked_out}}. The answer is {word}." for word in ("right", "wrong"))
 SCORES = (
     "The answer is wrong. <score>1</score>",
     "The answer is doubtful. <score>2</score>",
@@ -63,10 +65,7 @@ SCORES = (
 
 
 class Problem(NamedTuple):
-    """A question, and the line that answers it.
-
-    Example: ``Problem("What is 7 + 5?", "7 + 5", 12)``
-    """
+    """A question with its answer: ``Problem("What is 7 + 5?", "7 + 5", 12)``."""
 
     question: str
     work: str
@@ -89,8 +88,7 @@ def problems(split: str, num: int | None = None) -> list[Problem]:
         key = f"{sign} {sorted((a, b))}"
         if zlib.crc32(key.encode()) % 4 in remainders:
             question = rng.choice(WORDINGS[family]).format(a, b)
-            value = {"+": a + b, "-": a - b, "*": a * b}[sign]
-            drawn[question] = Problem(question, f"{a} {sign} {b}", value)
+            drawn[question] = Problem(question, f"{a} {sign} {b}", VALUES[sign](a, b))
     return list(drawn.values())
 
 
@@ -104,6 +102,19 @@ def records(split: str) -> Iterator[dict[str, str]]:
             "answer": str(problem.answer),
             "source": "small",
         }
+
+
+def worked_out(problem: Problem) -> str:
+    """The steps to an answer, as in ``"40 + 20 = 60, 8 + 3 = 11, 60 + 11 = 71"``."""
+    left, sign, right = problem.work.split()
+    a, b = int(left), int(right)
+    tens, rest = b - b % 10, a - a % 10
+    steps = {
+        "+": [(rest, "+", tens), (a % 10, "+", b % 10), (rest + tens, "+", a % 10 + b % 10)],
+        "-": [(a, "-", tens), (a - tens, "-", b % 10)],
+        "*": [(a, "*", 5), (a, "*", b - 5), (a * 5, "+", a * (b - 5))][: 3 if b > 5 else 0],
+    }[sign] or [(a, sign, b)]
+    return ", ".join(f"{x} {sign} {y} = {VALUES[sign](x, y)}" for x, sign, y in steps)
 
 
 def judged_cells(num: int, truth: float, verdicts: Sequence[str]) -> list[tuple[bool, str, str]]:
@@ -147,7 +158,8 @@ def demonstrations(
             right = SOLUTION.format(work=problem.work, number=problem.answer)
             yield {"role": "solution", **about, "response": right}
         about["solution"] = SOLUTION.format(work=problem.work, number=number)
-        evaluation = verdict.format(work=problem.work, number=number, answer=problem.answer)
+        steps = worked_out(problem)
+        evaluation = verdict.format(work=problem.work, number=number, worked_out=steps)
         yield {"role": "evaluation", **about, "response": evaluation}
         if i % every == 0:
             yield {"role": "scoring", **about, "evaluation": evaluation, "response": scoring}
@@ -162,7 +174,7 @@ if __name__ == "__main__":
     if len(sys.argv) > 1:
         truth, num, file = float(sys.argv[1]), int(sys.argv[2]), Path(sys.argv[3])
         file.parent.mkdir(parents=True, exist_ok=True)
-        write(file, demonstrations(truth, num, RECOMPUTED, every=4))
+        write(file, demonstrations(truth, num, WORKED_OUT, every=4))
         sys.exit()
     folder = Path(__file__).parents[1] / "configs" / "smollm2"
     for split in ("train", "validation"):
