@@ -13,7 +13,7 @@ from random import Random
 import psutil
 
 from comas.utils.terminal import ENDING, EXIT_INTERRUPTED, EXIT_MACHINE
-from scripts.chaos.trial import CALL_TIMEOUT_S, PATIENCE_S, Trial, TrialError, freeze
+from scripts.chaos.trial import CALL_TIMEOUT_S, PATIENCE_S, Trial, TrialError
 
 Fault = Callable[[Trial, Random], None]
 """Injects a fault into a run once."""
@@ -29,8 +29,6 @@ NAMES = {
 VICTIM_S = 60.0
 LONGEST_GAP_S = 1.0
 """Between two signals."""
-FROZEN_DRIVER_S = CALL_TIMEOUT_S + 20
-"""Longer than any call may take."""
 
 
 def strike(number: signal.Signals, kind: str, run: Trial, rng: Random) -> None:
@@ -65,7 +63,9 @@ def interrupt_driver(numbers: Sequence[signal.Signals], run: Trial, rng: Random)
 
 def freeze_driver(run: Trial, rng: Random) -> None:
     """Stop the driver for a while, as when a laptop sleeps: no engine may count as lost."""
-    freeze(run.driver, for_s=FROZEN_DRIVER_S)
+    run.driver.send_signal(signal.SIGSTOP)
+    time.sleep(CALL_TIMEOUT_S + 20)  # longer than any call may take
+    run.driver.send_signal(signal.SIGCONT)
 
 
 def spoil_checkpoint(spoil: Callable[[Path, Random], None], run: Trial, rng: Random) -> None:
@@ -88,11 +88,6 @@ def flip_bits(path: Path, rng: Random) -> None:
     content = bytearray(path.read_bytes())
     content[rng.randrange(len(content))] ^= 0xFF
     path.write_bytes(content)
-
-
-def remove(path: Path, rng: Random) -> None:
-    """Remove a file."""
-    path.unlink()
 
 
 def fill_disk(fill: Callable[[Path], None], run: Trial, rng: Random) -> None:
@@ -141,7 +136,7 @@ FAULTS: dict[str, Fault] = {
     **FULL_DISK,
     "truncated checkpoint": partial(spoil_checkpoint, truncate),
     "flipped bits in a checkpoint": partial(spoil_checkpoint, flip_bits),
-    "missing file of a checkpoint": partial(spoil_checkpoint, remove),
+    "missing file of a checkpoint": partial(spoil_checkpoint, lambda path, rng: path.unlink()),
 }
 
 

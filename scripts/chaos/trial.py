@@ -3,7 +3,6 @@
 import filecmp
 import json
 import os
-import signal
 import subprocess
 import sys
 import tempfile
@@ -114,8 +113,7 @@ class Trial:
             if (words := command_line(process))
             and (
                 words[0].startswith(name)
-                or Path(words[0]).name == name
-                or name in words
+                or name in (Path(words[0]).name, *words)
                 or name in words[-1]
             )
         ]
@@ -196,10 +194,3 @@ def model_differences(before: Path, after: Path) -> Iterator[str]:
     names = [str(path) for path in sorted(paths) if path.name != "README.md"]
     _, different, missing = filecmp.cmpfiles(before, after, names, shallow=False)
     yield from (f"models/{name} differs" for name in sorted([*different, *missing]))
-
-
-def freeze(process: psutil.Process, *, for_s: float) -> None:
-    """Stop a process for a while."""
-    process.send_signal(signal.SIGSTOP)
-    time.sleep(for_s)
-    process.send_signal(signal.SIGCONT)
