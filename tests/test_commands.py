@@ -159,18 +159,12 @@ def test_a_benchmark_reads_its_keys_and_names_them_where_one_is_wrong(monkeypatc
     assert capsys.readouterr().out == said
 
 
-WAITS = case_file("commands")["WAITS"]
-
-LEAVES = case_file("commands")["LEAVES"]
-
-ANSWERS = case_file("commands")["ANSWERS"]
-
-
 @pytest.mark.stack
 @pytest.mark.usefixtures("session_that_can_close")
 def test_a_closed_session_ends_a_command_as_ctrl_c_does_but_not_under_nohup():
     def said(*before: str) -> str:
-        return run_to_end(*before, sys.executable, "-c", WAITS, check=True).stdout
+        waits = case_file("commands")["WAITS"]
+        return run_to_end(*before, sys.executable, "-c", waits, check=True).stdout
 
     assert said() == "interrupted\n"
     assert said("nohup") == "went on\n"
@@ -178,7 +172,7 @@ def test_a_closed_session_ends_a_command_as_ctrl_c_does_but_not_under_nohup():
 
 @pytest.mark.stack
 def test_a_command_leaves_when_all_is_done_and_clears_no_modules():
-    left = run_to_end(sys.executable, "-c", LEAVES)
+    left = run_to_end(sys.executable, "-c", case_file("commands")["LEAVES"])
     assert (left.returncode, left.stdout, left.stderr) == (3, "said worked\ntidied\n", "")
 
 
@@ -197,7 +191,7 @@ NO_TEMPORARY = "error: no temporary file can be written (No usable temporary dir
 )
 def test_a_disk_or_an_output_that_is_full_causes_no_traceback(ending, program, status, out, err):
     *limit, program = program.split("; ")
-    what = f"-c '{ANSWERS}'" if program == "-c" else program
+    what = f"-c '{case_file('commands')['ANSWERS']}'" if program == "-c" else program
     line = "; ".join([*limit, f"{sys.executable} {what} {ending}"])
     told = run_to_end("sh", "-c", line)
     assert told.returncode == status

@@ -33,7 +33,6 @@ RULES = Data(
     columns={"prompt": "question", "answer": "solution"}, domain="math", answer_after="####"
 )
 MATH = Data(domain="math")
-NONE = float("nan")
 MISSING = "has no value (null, NaN or an empty cell)"
 AS_CSV = """question,solution,level
 What is 48 + 23?,"40 + 20 = 60, 8 + 3 = 11 #### 71",5
@@ -114,7 +113,8 @@ def test_without_an_id_task_or_source_a_record_has_the_rows_the_settings_and_the
 
 def test_the_nan_that_pandas_writes_for_null_is_no_value_and_a_whole_float_a_number(tmp_path):
     columns = {"choices": ["A", "B"]}
-    values = {"A": [1.0, NONE, 1.0, 1.0], "B": [2.0] * 4, "answer": [1.0, 0.0, NONE, 0.5]}
+    nan = float("nan")
+    values = {"A": [1.0, nan, 1.0, 1.0], "B": [2.0] * 4, "answer": [1.0, 0.0, nan, 0.5]}
     path = tmp_path / "mine.parquet"
     parquet.write_table(pyarrow.table({"prompt": ["Which?"] * 4} | values), path)
     count, *faults = data_error(path, Data(domain="choice", columns=columns)).splitlines()

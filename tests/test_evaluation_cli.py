@@ -85,18 +85,16 @@ def test_what_is_done_is_not_asked_again_and_a_setup_is_added(arguments, server,
 
 
 def test_a_setup_of_ones_own_has_the_answers_of_its_text(arguments, server, tmp_path, caplog):
-    path = written(tmp_path / "mine.py", OWN_SETUP)
+    own_setup = case_file("evaluation_cli")["OWN_SETUP"]
+    path = written(tmp_path / "mine.py", own_setup)
     own = [*arguments, f"setups=[{path}:SHORT]"]
     assert main([*arguments, "setups=[vanilla]"]) == main(own) == 0
     said = [body["messages"][0]["content"] for body in server.requests[8:]]
     assert len(said) == 8 and all(text.startswith("Shortly: ") for text in said)
     assert "SHORT" in (tmp_path / "results/scripted/summary.md").read_text()
-    edited = written(tmp_path / "edited.py", OWN_SETUP.replace("Shortly", "Long"))
+    edited = written(tmp_path / "edited.py", own_setup.replace("Shortly", "Long"))
     changed = re.compile(r"setup_files.SHORT: \w+ there, \w+ now")
     assert changed.search(failure([*arguments, f"setups=[{edited}:SHORT]"], caplog))
-
-
-OWN_SETUP = case_file("evaluation_cli")["OWN_SETUP"]
 
 
 def test_a_server_reads_what_prompts_and_replies_can_need_and_no_more(arguments, tmp_path):

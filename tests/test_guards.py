@@ -85,12 +85,9 @@ def series(name: str, *values: float | None) -> list[dict[str, float | None]]:
     return [{name: value, "time/step_s": 1.0} for value in values]
 
 
-HEALTHY = case_file("guards")["HEALTHY"]
-"""First and last values of healthy runs."""
-
-
 def test_a_run_that_learns_is_not_warned_of(caplog):
-    steps = [{name: a + (b - a) * i / 59 for name, (a, b) in HEALTHY.items()} for i in range(60)]
+    ends = case_file("guards")["HEALTHY"]  # first and last values of healthy runs
+    steps = [{name: a + (b - a) * i / 59 for name, (a, b) in ends.items()} for i in range(60)]
     assert told(steps, caplog) == []
     # Nor are rewards on another scale than 0 to 1.
     for first in (1.2, -20.0, -0.05):

@@ -107,22 +107,20 @@ def test_a_runs_questions_and_system_prompt_are_those_of_its_evaluation(tmp_path
     assert task.form == "science"  # its own task, math, is not read
 
 
-NAME = "somebody/model"
-
-
 def test_a_folder_leads_to_itself_and_a_hub_name_to_the_download(tmp_path, monkeypatch):
+    name = "somebody/model"
     save_tiny_model(tmp_path / "model", "qwen2")
     download = Mock(return_value=str(tmp_path / "model"))
     monkeypatch.setattr(huggingface_hub, "snapshot_download", download)
     assert folder_of(str(tmp_path)) == tmp_path
     assert not download.called
-    assert folder_of(NAME) == tmp_path / "model"
-    assert download.call_args.args == (NAME,)
+    assert folder_of(name) == tmp_path / "model"
+    assert download.call_args.args == (name,)
     patterns = download.call_args.kwargs["allow_patterns"]
     assert "*.safetensors" in patterns and not any("bin" in pattern for pattern in patterns)
     (tmp_path / "model/model.safetensors").unlink()
     with pytest.raises(ValueError, match=r"lacks .*safetensors"):
-        folder_of(NAME)
+        folder_of(name)
 
 
 @cases(
@@ -161,12 +159,6 @@ def as_value(name: str, path: str) -> Any:
     return [text] if isinstance(FOUND[name].default, list) else text
 
 
-def value_of(name: str, config: Any) -> Any:
-    for part in name.split("."):
-        config = config[part] if isinstance(config, dict) else getattr(config, part)
-    return config
-
-
 @pytest.mark.parametrize("name", FOUND)
 def test_a_path_leads_to_the_first_of_three_places_that_has_it(places, name):
     file, tree = places[0] / "mine.yaml", as_value(name, MISSING)
@@ -178,9 +170,11 @@ def test_a_path_leads_to_the_first_of_three_places_that_has_it(places, name):
         suffix = ".py" if FOUND[name].leads_to == "plug-in" else ""
         (places[last] / f"{MISSING}{suffix}").touch()
         for path in (file, based):
-            config, wrong = read(Config, path, [])
+            found, wrong = read(Config, path, [])
             assert wrong == []
-            assert value_of(name, config) == as_value(name, str(places[last] / MISSING))
+            for part in name.split("."):
+                found = found[part] if isinstance(found, dict) else getattr(found, part)
+            assert found == as_value(name, str(places[last] / MISSING))
 
 
 @cases(
@@ -287,14 +281,6 @@ def test_a_dry_run_looks_for_the_adapted_layers(tmp_path):
     assert "policy.lora.target_modules: q_prj is no linear layer of" in error and "q_proj" in error
 
 
-def failure(arguments: list[str], caplog: pytest.LogCaptureFixture) -> str:
-    """The log of a run that fails before it begins a run directory."""
-    assert main(arguments) == EXIT_ERROR
-    saves = Path(arguments[1].removeprefix("saves="))
-    assert not (saves / "latest").exists()
-    return caplog.text
-
-
 @cases("name, content, said")
 def test_a_damaged_model_is_named_with_its_error(arguments, caplog, tmp_path, name, content, said):
     path = tmp_path / "untied" / name
@@ -303,9 +289,10 @@ def test_a_damaged_model_is_named_with_its_error(arguments, caplog, tmp_path, na
     path.unlink(missing_ok=True)
     if content is not None:
         path.write_text(content)
-    text = failure(arguments, caplog)
+    assert main(arguments) == EXIT_ERROR
+    assert not (tmp_path / "saves/latest").exists()
     said = [part.format(path=path, folder=path.parent) for part in said]
-    assert [part for part in said if part not in text] == []
+    assert [part for part in said if part not in caplog.text] == []
 
 
 KEY = "verification.sandbox"

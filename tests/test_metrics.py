@@ -116,25 +116,24 @@ def test_what_is_no_prediction_counts_neither_way():
     assert set(qualities(metrics, "from_score_3").values()) == {None}
 
 
-LOST = "Mistake: a carry is lost."
-RATE, ACCEPTED = "evaluation/false_accusation_rate", "scoring/false_accusations_accepted"
-
-
 def test_only_accusations_of_correct_solutions_count():
-    approval = (APPROVALS["math"], "1")
+    lost, approval = "Mistake: a carry is lost.", (APPROVALS["math"], "1")
     discussions = [
-        criticised("a", (LOST, "1"), approval),
-        criticised("b", (LOST, "3"), (LOST, "2"), approval),
-        criticised("c", (LOST, "4"), ("Never scored.", None)),
-        criticised("wrong", (LOST, "1")),
-        criticised("failed", (LOST, "1")),
+        criticised("a", (lost, "1"), approval),
+        criticised("b", (lost, "3"), (lost, "2"), approval),
+        criticised("c", (lost, "4"), ("Never scored.", None)),
+        criticised("wrong", (lost, "1")),
+        criticised("failed", (lost, "1")),
     ]
     verdicts = {(name, "r0.s0"): "correct" for name in "abc"}
     verdicts |= {("wrong", "r0.s0"): "wrong", ("failed", "r0.s0"): "failed"}
     metrics = false_accusations(discussions, verdicts=verdicts)
     # Of six scored evaluations two approve. Of four accusations one is accepted; the score of
     # one cannot be read.
-    assert metrics == {RATE: 4 / 6, ACCEPTED: 1 / 4}
+    assert metrics == {
+        "evaluation/false_accusation_rate": 4 / 6,
+        "scoring/false_accusations_accepted": 1 / 4,
+    }
 
 
 def meanings_of(name: str) -> list[str]:

@@ -122,9 +122,6 @@ def test_a_merged_model_is_whole_and_says_what_its_adapter_says(tmp_path):
         assert (plain - merged(ids).logits).abs().max() > 0.1
 
 
-TEXT = "So 48 + 23 = 71.\n<|im_end|>Ünïcode"
-
-
 @pytest.mark.parametrize("name", ["dtype", "torch_dtype"])
 def test_an_exported_model_is_described_in_the_words_of_its_base(tmp_path, name):
     base, output = tmp_path / "base", tmp_path / "agent_0"
@@ -139,5 +136,6 @@ def test_an_exported_model_is_described_in_the_words_of_its_base(tmp_path, name)
     assert found.pop("dtype") == "bfloat16" and "torch_dtype" not in found
     assert found.items() <= json.loads((base / "config.json").read_text()).items()
     before, after = (AutoTokenizer.from_pretrained(path) for path in (base, output))
-    assert after(TEXT).input_ids == before(TEXT).input_ids
+    text = "So 48 + 23 = 71.\n<|im_end|>Ünïcode"
+    assert after(text).input_ids == before(text).input_ids
     assert after.chat_template == before.chat_template

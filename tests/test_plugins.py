@@ -159,9 +159,6 @@ def test_the_error_of_a_plugin_can_be_sent_to_another_process():
     assert str(error) == "my.py, line 3: it fails; mend it"
 
 
-MISFITS = case_file("plugins")["MISFITS"]
-
-
 @cases(
     "registry, name, call",
     (REWARD_SCHEMES, "f", "f() is called with (discussions)"),
@@ -176,7 +173,7 @@ MISFITS = case_file("plugins")["MISFITS"]
     (SETUPS, "setup", "f() is called with (task, ask)"),
 )
 def test_what_cannot_be_called_as_it_will_be_is_refused(tmp_path, registry, name, call):
-    path = written(tmp_path / "misfits.py", MISFITS)
+    path = written(tmp_path / "misfits.py", case_file("plugins")["MISFITS"])
     said = refusal(f"{path}:{name}", registry)
     assert f"{path}, line " in said and call in said and f"; make it {registry.wanted}" in said
 
@@ -291,24 +288,22 @@ def test_a_failed_run_says_how_it_goes_on(tmp_path, monkeypatch, caplog, error, 
 
 
 def test_a_tracker_of_ones_own_gets_every_row(tmp_path):
-    path = written(tmp_path / "notes.py", TRACKER)
+    tracker = case_file("plugins")["TRACKER"]
+    path = written(tmp_path / "notes.py", tracker)
     config = load_config(None, [f"saves={tmp_path}", f"logging.trackers=[{path}:Notes]"])
     with RunDirectory.create(config) as run:
         run.log_metrics(0, {"a": 1.5})
         run.log_metrics(1, {"a": None})
     rows = [json.loads(line) for line in (run.path / "notes").read_text().splitlines()]
     assert rows == [{"step": 0, "a": 1.5}, {"step": 1, "a": None}, "closed, failed: False"]
-    mute = written(tmp_path / "mute.py", TRACKER.replace("def close", "def end"))
+    mute = written(tmp_path / "mute.py", tracker.replace("def close", "def end"))
     config.logging.trackers = [f"{mute}:Notes"]
     with pytest.raises(PluginError, match=r"mute.py:Notes lacks a method of a Tracker"):
         RunDirectory.create(config)
-    broken = written(tmp_path / "broken.py", TRACKER.replace("config.name", "config.nothing"))
+    broken = written(tmp_path / "broken.py", tracker.replace("config.name", "config.nothing"))
     config.logging.trackers = [f"{broken}:Notes"]
     with pytest.raises(PluginError, match=r"line 6 \(__init__\): AttributeError: .* 'nothing'"):
         RunDirectory.create(config)
-
-
-TRACKER = case_file("plugins")["TRACKER"]
 
 
 def test_setups_and_benchmarks_may_be_plugins_under_names_of_their_own(tmp_path):
@@ -327,6 +322,7 @@ def test_setups_and_benchmarks_may_be_plugins_under_names_of_their_own(tmp_path)
 @pytest.mark.stack
 def test_the_worked_example_trains_adapters_from_outside_the_checkout(tmp_path, society):
     _, chosen = worked_example(tmp_path)
+    half = written(tmp_path / "half.py", case_file("plugins")["HALF"])
     (tmp_path / "saves").mkdir()
     (tmp_path / "saves/quickstart").symlink_to(society.parent)
     config = QUICKSTART.with_name("quickstart_lora.yaml")  # of one base: one engine
@@ -335,9 +331,7 @@ def test_the_worked_example_trains_adapters_from_outside_the_checkout(tmp_path, 
         f"saves={tmp_path / 'saves'}",
         *("training.num_steps=1", "rollout.batch_size=8"),
         *("validation.num_questions=6", "data.probe=null"),
-        *chosen,
-        "algorithm.name=custom",
-        f"algorithm.estimator={written(tmp_path / 'half.py', HALF)}:half",
+        *(*chosen, "algorithm.name=custom", f"algorithm.estimator={half}:half"),
     ]
     environment = os.environ | {"PYTHONPATH": str(REPOSITORY)}
     done = run_to_end(*command, *settings, cwd=tmp_path, env=environment)
@@ -355,6 +349,3 @@ def test_the_worked_example_trains_adapters_from_outside_the_checkout(tmp_path, 
         assert step[f"agent_{agent}/policy/num_samples"] == len(turns) / 2
         assert step[f"agent_{agent}/rollout_mismatch/max"] < 1e-3
         assert (run / f"models/agent_{agent}/adapter_config.json").is_file()
-
-
-HALF = case_file("plugins")["HALF"]

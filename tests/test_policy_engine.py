@@ -407,12 +407,9 @@ def test_a_gradient_that_is_not_finite_is_skipped_and_leaves_no_trace(qwen2, zer
     assert largest_difference(weights_of(untroubled), weights_of(trainer)) == 0
 
 
-TWO_GROUPS = case_file("policy_engine")["TWO_GROUPS"]
-
-
 @pytest.mark.parametrize("zero_stage", [0, 2])
 def test_an_optimiser_of_two_groups_may_be_a_file_on_a_schedule(qwen2, tmp_path, zero_stage):
-    (tmp_path / "my.py").write_text(TWO_GROUPS)
+    (tmp_path / "my.py").write_text(case_file("policy_engine")["TWO_GROUPS"])
     changes = {"optimizer": f"{tmp_path}/my.py:two_groups", "learning_rate": 0.1}
     settings = replace(OPTIMIZATION, warmup_steps=2, **changes)
     trainer = make_trainer(qwen2, optimization=settings, zero_stage=zero_stage)

@@ -24,9 +24,7 @@ from comas.utils.interrupts import run
 from comas.utils.temporary import temporary_folder
 
 SLEEPS = [sys.executable, "-S", "-c", "import time; time.sleep(60)"]
-HOLDS_A_FOLDER = case_file("processes_and_files")["HOLDS_A_FOLDER"]
-
-STOPS_SLOWLY = case_file("processes_and_files")["STOPS_SLOWLY"]
+PROGRAMS = case_file("processes_and_files")
 
 
 @pytest.fixture
@@ -68,7 +66,7 @@ def test_a_temporary_folder_is_ones_own_and_nothing_of_it_stays(outer, monkeypat
 
 def test_what_a_killed_command_left_is_removed_by_the_next(outer):
     stranger = subprocess.Popen(SLEEPS)  # another process of this user, in no such folder
-    command = [sys.executable, "-c", HOLDS_A_FOLDER]
+    command = [sys.executable, "-c", PROGRAMS["HOLDS_A_FOLDER"]]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as holder:
         assert holder.stdout is not None
         name, pid = holder.stdout.readline().split()
@@ -86,7 +84,7 @@ def test_what_a_killed_command_left_is_removed_by_the_next(outer):
 
 
 def test_ctrl_c_again_and_again_changes_nothing_and_shows_no_traceback(outer):
-    command = [sys.executable, "-c", STOPS_SLOWLY]
+    command = [sys.executable, "-c", PROGRAMS["STOPS_SLOWLY"]]
     pipe = subprocess.PIPE
     with subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True) as process:
         assert process.stdout is not None
@@ -101,9 +99,6 @@ def test_ctrl_c_again_and_again_changes_nothing_and_shows_no_traceback(outer):
     assert "ending the engines: a moment" in errors
     assert "Traceback" not in errors
     assert list(outer.iterdir()) == []
-
-
-TRIES_TO_LOCK = case_file("processes_and_files")["TRIES_TO_LOCK"]
 
 
 def test_files_are_replaced_at_once_and_all_or_none(tmp_path):
@@ -121,21 +116,20 @@ def test_files_are_replaced_at_once_and_all_or_none(tmp_path):
 def test_files_are_whole_on_the_disk_before_any_of_them_is_replaced(tmp_path, monkeypatch):
     events: list[tuple[str, str]] = []
     replace = Path.replace
-    monkeypatch.setattr(os, "fsync", lambda file: events.append(("on disk", content_of(file))))
+
+    def reached(file: int) -> None:
+        """Note what any other process reads from it: no buffer of this one counts."""
+        events.append(("on disk", Path(f"/proc/self/fd/{file}").read_text()))
 
     def noted(path: Path, target: Path) -> Path:
         events.append(("replaced", target.name))
         return replace(path, target)
 
+    monkeypatch.setattr(os, "fsync", reached)
     monkeypatch.setattr(Path, "replace", noted)
     write_files({tmp_path / "a": "one", tmp_path / "b": "two"})
     written = [("on disk", "one"), ("on disk", "two")]
     assert events == [*written, ("replaced", "a"), ("replaced", "b")]
-
-
-def content_of(descriptor: int) -> str:
-    """What the open file holds for any other process: no buffer of this one counts."""
-    return Path(f"/proc/self/fd/{descriptor}").read_text()
 
 
 def test_a_line_that_a_kill_cut_off_is_not_read_and_the_next_one_replaces_it(tmp_path):
@@ -165,7 +159,7 @@ def test_a_full_disk_keeps_the_whole_lines_and_no_half_one(tmp_path):
 
 
 def test_a_lock_holds_against_other_processes_and_a_second_attempt_of_this_one(tmp_path):
-    command = [sys.executable, "-c", TRIES_TO_LOCK, str(tmp_path)]
+    command = [sys.executable, "-c", PROGRAMS["TRIES_TO_LOCK"], str(tmp_path)]
     with locked(tmp_path, remedy=""):
         with pytest.raises(FileError, match="written by process"), locked(tmp_path, remedy=""):
             pass

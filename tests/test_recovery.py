@@ -184,11 +184,6 @@ def test_a_society_that_is_lost_again_at_the_same_step_is_given_up(saves, monkey
         train(saves, monkeypatch, f"given-up-{step}", [step] * 4)
 
 
-VISITOR = case_file("recovery")["VISITOR"]
-
-TERMINATED_WHILE_LEAVING = case_file("recovery")["TERMINATED_WHILE_LEAVING"]
-
-
 @pytest.mark.stack
 def test_workers_start_from_a_path_with_spaces_and_a_sigterm_as_they_end_is_handled(tmp_path):
     environment = Path(sys.prefix)
@@ -197,7 +192,8 @@ def test_workers_start_from_a_path_with_spaces_and_a_sigterm_as_they_end_is_hand
     (moved / "pyvenv.cfg").write_text((environment / "pyvenv.cfg").read_text())
     (moved / "lib").symlink_to(environment / "lib")
     (moved / "bin/python").symlink_to(Path(sys.executable).resolve())
-    run = run_to_end(moved / "bin/python", "-c", TERMINATED_WHILE_LEAVING)
+    terminated_while_leaving = case_file("recovery")["TERMINATED_WHILE_LEAVING"]
+    run = run_to_end(moved / "bin/python", "-c", terminated_while_leaving)
     assert (run.returncode, run.stdout) == (0, "True ['SIGTERM']\n"), run.stderr
 
 
@@ -212,7 +208,8 @@ def test_a_ray_of_ours_is_closed_to_others_and_leaves_nothing_even_of_what_is_fr
             address = ray.get_runtime_context().gcs_address
             known = {k: v for k, v in os.environ.items() if not k.startswith("RAY_AUTH")}
             known["RAY_NUM_REDIS_GET_RETRIES"] = "1"  # a second each
-            visitor = run_to_end(sys.executable, "-c", VISITOR, address, env=known, timeout=60)
+            command = [sys.executable, "-c", case_file("recovery")["VISITOR"], address]
+            visitor = run_to_end(*command, env=known, timeout=60)
             assert "refused: ConnectionError" in visitor.stdout
             assert "InvalidAuthToken" in visitor.stderr
             assert (folder / "ray").is_dir()

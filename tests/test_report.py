@@ -1,8 +1,8 @@
 """From inference.jsonl to evaluation.json, summaries and differences, counted by hand."""
 
 import importlib.metadata
-import importlib.util
 import json
+import runpy
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -20,7 +20,6 @@ from evaluation.report import compare, write_summary
 from evaluation.results import GRADERS, Cost, read_evaluation, write_identity
 from evaluation.types import Answer, BenchmarkTask, Call
 
-GOLDEN = Path(__file__).parent / "golden"
 # The intervals by hand, X being how many tasks that differ a resample of n tasks holds:
 # strict, vanilla: 4 of 8 differ by 1. P(X = 0) = 0.004, P(X <= 1) = 0.035: 2.5 % lie at 1/8.
 # debate: 1 of 4 differs by -1. P(X <= 2) = 0.949, P(X <= 3) = 0.996: 97.5 % lie at 3/4.
@@ -37,11 +36,12 @@ def test_the_summary_and_a_comparison_are_tables_as_the_papers(tmp_path):
     )
     screen = write_summary(folder)
     text = (folder / "summary.md").read_text()
-    assert text == (GOLDEN / "summary.md").read_text()
+    golden = Path(__file__).parent / "golden"
+    assert text == (golden / "summary.md").read_text()
     assert screen == text.partition("\n## Cost")[0]
     # 6 of 12 tasks differ, all alike. P(X <= 2) = 0.019, P(X <= 3) = 0.073; 2 of 2^6 signs.
     compared = compare(["base", "trained"], results=tmp_path)
-    assert compared == (GOLDEN / "compared.md").read_text()
+    assert compared == (golden / "compared.md").read_text()
 
 
 def test_a_run_shows_each_agent_their_mean_and_the_society(tmp_path):
@@ -295,18 +295,11 @@ def test_only_what_is_new_or_failed_is_judged(folder, later, tasks, seeds, judge
     assert (graded == first) == (later is EARLIER)
 
 
-def _imported_grading():
-    """``evaluation.grading`` as a new process would import it now."""
-    spec = importlib.util.spec_from_file_location("new_grading", grading.__file__)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
 def test_graders_are_known_by_their_libraries(monkeypatch):
     real = importlib.metadata.version
     monkeypatch.setattr(importlib.metadata, "version", lambda n: "0" if n == "pint" else real(n))
-    assert _imported_grading().GRADERS_FINGERPRINT != grading.GRADERS_FINGERPRINT
+    now = runpy.run_path(grading.__file__)  # as a new process would import it
+    assert now["GRADERS_FINGERPRINT"] != grading.GRADERS_FINGERPRINT
 
 
 DOUBLE = "```python\ndef double(x):\n    return 2 * x\n```"

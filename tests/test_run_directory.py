@@ -10,7 +10,6 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import psutil
 import pytest
@@ -151,12 +150,9 @@ def test_other_settings_need_a_word_and_are_kept_once_the_run_has_loaded(config,
     assert (kept.training.num_steps, kept.resume, kept.resume_changed) == (60, None, False)
 
 
-DIES = case_file("run_directory")["DIES"]
-
-
 @pytest.mark.stack
 def test_a_killed_run_frees_its_lock_and_loses_only_what_was_incomplete(config):
-    command = [sys.executable, "-c", DIES, config.saves]
+    command = [sys.executable, "-c", case_file("run_directory")["DIES"], config.saves]
     with subprocess.Popen(
         command, cwd=REPOSITORY, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as process:
@@ -215,15 +211,11 @@ def test_advantages_of_an_earlier_step_join_the_tokens_of_that_step(tmp_path):
     assert records[early.discussion_id, "r0.s0"]["response_token_ids"] == [6]
 
 
-def tensorboard_of(run: RunDirectory) -> Any:
+def test_tensorboard_gets_every_step_once_also_after_a_recovery_and_a_resume(config):
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-    return EventAccumulator(str(run.path / "tensorboard")).Reload()
-
-
-def test_tensorboard_gets_every_step_once_also_after_a_recovery_and_a_resume(config):
     def scalars() -> list[tuple[int, float]]:
-        events = tensorboard_of(run)
+        events = EventAccumulator(str(run.path / "tensorboard")).Reload()
         assert events.Tags()["scalars"] == ["a/b"]
         return [(event.step, event.value) for event in events.Scalars("a/b")]
 

@@ -142,8 +142,8 @@ def test_the_password_of_a_proxy_is_shown_to_nobody(others, tmp_path, monkeypatc
 
 
 NO_USAGE = json.dumps(ANSWER)
-
-GOOD = case_file("runner")["GOOD"]
+GOOD, OVERLONG = (case_file("runner")[name] for name in ("GOOD", "OVERLONG"))
+TOO_LONG = status(400, "This model's maximum context length is 99 tokens.")
 
 
 @pytest.mark.parametrize("name", GOOD)
@@ -207,9 +207,6 @@ def test_a_server_that_refuses_everything_is_left_alone_after_a_while(tmp_path):
         assert run(server.base_url, tmp_path, 50).num_done == 50
 
 
-OVERLONG = case_file("runner")["OVERLONG"]
-
-
 @pytest.mark.parametrize("name", OVERLONG)
 def test_an_overlong_prompt_is_known_in_the_words_of_each_server(tmp_path, name):
     refused = status(*OVERLONG[name])
@@ -218,15 +215,11 @@ def test_an_overlong_prompt_is_known_in_the_words_of_each_server(tmp_path, name)
         assert run(server.base_url, tmp_path, num_tasks, num_retries=0).num_failed == num_tasks
 
 
-TOO_LONG = status(400, "This model's maximum context length is 99 tokens.")
-
-
-def unless_30_divides_it(body, attempt):
-    number = int(body["messages"][0]["content"].split()[2])
-    return status(400) if number % 30 else None
-
-
 def test_failures_between_answers_stop_nothing(tmp_path):
+    def unless_30_divides_it(body, attempt):
+        number = int(body["messages"][0]["content"].split()[2])
+        return status(400) if number % 30 else None
+
     with ScriptedServer(model, fault_of=unless_30_divides_it) as server:
         inference = run(server.base_url, tmp_path, 80, concurrency=1)
     assert inference == (3, 77)

@@ -109,13 +109,10 @@ def test_what_is_under_way_when_it_closes_has_failed_without_a_word(caplog):
         verifier.submit(items)
 
 
-OWNER = case_file("verifier_pool")["OWNER"]
-
-
 @pytest.mark.parametrize("ending", ["killed", "exit"])
 def test_nothing_is_left_of_an_owner_that_ends_with_work_under_way(tmp_path, ending):
     script = tmp_path / "owner.py"
-    source = OWNER.replace("ENDLESS", repr(ENDLESS))
+    source = case_file("verifier_pool")["OWNER"].replace("ENDLESS", repr(ENDLESS))
     script.write_text(source.replace("ALIVE_S", "60" if ending == "killed" else "1.5"))
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
     command = [sys.executable, str(script)]
