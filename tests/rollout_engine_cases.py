@@ -5,7 +5,7 @@ them alone, set the variables of ``engine_environment("cpu")`` first.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -232,21 +232,17 @@ def test_cancelling_leaves_no_request_behind(bench):
     assert bench.client.num_asked == 0
 
 
-def fail_while_generating(bench: Bench, action: Callable[[], Awaitable[Any]]) -> list[Any]:
-    async def together() -> list[Any]:
-        requests = (bench.ask("Hello", seed=seed) for seed in range(5))
-        asked = [asyncio.ensure_future(request) for request in requests]
-        await bench.until_in_flight(5)
-        return await asyncio.gather(*asked, action(), return_exceptions=True)
-
-    return bench.run(together())
-
-
 def broken_by_an_error(bench: Bench) -> None:
     def break_it(engine: Any) -> None:
         raise OSError("no memory left")
 
-    results = fail_while_generating(bench, lambda: bench.engine._thread.call(break_it))
+    async def together() -> list[Any]:
+        asked = [asyncio.ensure_future(bench.ask("Hello", seed=seed)) for seed in range(5)]
+        await bench.until_in_flight(5)
+        broken = bench.engine._thread.call(break_it)
+        return await asyncio.gather(*asked, broken, return_exceptions=True)
+
+    results = bench.run(together())
     assert [type(result) for result in results] == [RolloutEngineError] * 6
 
 

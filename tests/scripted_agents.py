@@ -21,7 +21,9 @@ Buffers = Mapping[int, Sequence[TrainingSample]]
 class ScriptedAgents:
     """Two agents that answer with the turn's seed and the number of updates at the last sync."""
 
-    def __init__(self) -> None:
+    def __init__(self, killed_in: int | None = None) -> None:
+        """They are interrupted in the update of the step ``killed_in``."""
+        self.killed_in = killed_in
         self.weights = 0
         self.served = 0
         """The weights of the last sync."""
@@ -39,6 +41,8 @@ class ScriptedAgents:
         return Generation((1,), (2, 3), text, (-0.1, -1e-17), "stop", self.served)
 
     def begin_update(self, buffers: Buffers, *, step: int) -> Callable[[], dict[int, UpdateStats]]:
+        if step == self.killed_in:
+            raise KeyboardInterrupt
         self.weights += 1
         sizes = {policy: len(own) for policy, own in buffers.items()}
         return lambda: {
@@ -65,20 +69,7 @@ class ScriptedAgents:
             (folder / f"agent_{agent}/weights").write_text(str(self.weights))
 
 
-class KilledAgents(ScriptedAgents):
-    """A society that is interrupted in the update of a step."""
-
-    def __init__(self, killed_in: int | None = None) -> None:
-        super().__init__()
-        self.killed_in = killed_in
-
-    def begin_update(self, buffers: Buffers, *, step: int) -> Callable[[], dict[int, UpdateStats]]:
-        if step == self.killed_in:
-            raise KeyboardInterrupt
-        return super().begin_update(buffers, step=step)
-
-
-def play(monkeypatch: pytest.MonkeyPatch, config: Config, agents: KilledAgents) -> Path:
+def play(monkeypatch: pytest.MonkeyPatch, config: Config, agents: ScriptedAgents) -> Path:
     monkeypatch.setattr(driver, "agents_of", lambda *_: agents)
     prepared = prepare(config)
     with (RunDirectory.open if config.resume else RunDirectory.create)(prepared.config) as run:

@@ -10,6 +10,7 @@ from contextlib import ExitStack
 from typing import Any, Self
 
 from aiohttp import web
+from aiohttp.test_utils import TestServer
 from anyio.from_thread import start_blocking_portal
 
 Body = dict[str, Any]
@@ -48,7 +49,7 @@ class ScriptedServer:
         with ExitStack() as stack:
             portal = stack.enter_context(start_blocking_portal())
             portal.start_task_soon(self._start).result(LIMIT_S)
-            stack.callback(lambda: portal.start_task_soon(self._runner.cleanup).result(LIMIT_S))
+            stack.callback(lambda: portal.start_task_soon(self._server.close).result(LIMIT_S))
             self._stack = stack.pop_all()
         return self
 
@@ -66,12 +67,9 @@ class ScriptedServer:
         app.router.add_post("/v1/chat/completions", self._complete)
         app.router.add_post("/v1/completions", self._complete)
         app.router.add_get("/v1/models", self._list)
-        self._runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=0.1)
-        await self._runner.setup()
-        site = web.TCPSite(self._runner, "127.0.0.1", 0)
-        await site.start()
-        host, port = self._runner.addresses[0][:2]
-        self.base_url = f"http://{host}:{port}/v1"
+        self._server = TestServer(app)
+        await self._server.start_server(shutdown_timeout=0.1)
+        self.base_url = str(self._server.make_url("/v1"))
 
     async def _list(self, request: web.Request) -> web.StreamResponse:
         self.headers.append(dict(request.headers))

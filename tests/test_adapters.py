@@ -24,8 +24,8 @@ from test_policy_engine import (
     make_samples,
     plain_logprobs,
     plain_updates,
-    save_tiny_models,
 )
+from tiny_models import save_tiny_model
 
 from comas.config.schema import Config, Lora, ReinforcePP
 from comas.engines.policy.family import FamilyTrainer
@@ -40,10 +40,10 @@ states = cases("zero_stage, dtype", (0, "float32"), (2, "float32"), (2, "bfloat1
 
 @pytest.fixture(scope="module")
 def qwen2(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("adapters")
-    save_tiny_models(folder)
+    folder = tmp_path_factory.mktemp("adapters") / "qwen2"
+    save_tiny_model(folder, "tied", num_key_value_heads=1)
     # Trap: DeepSpeed makes no second group in a process; test_policy_engine.py has the same one.
-    return folder / "qwen2"
+    return folder
 
 
 def make_family(model, *, policies=(0, 1), lora=LORA, algorithm=REINFORCE_PP, **changes):

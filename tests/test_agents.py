@@ -168,7 +168,8 @@ def test_a_sharded_engine_serves_its_policys_weights_and_ends_with_its_workers(m
             agents.sync_weights()
             agents.save_models(tmp_path)
             assert largest_difference(agents, [tmp_path / "agent_0"]) < MAX_LOGPROB_DIFFERENCE
-            [engine], workers = _rollout_processes(), _workers()
+            [engine] = _rollout_processes()
+            workers = [p for p in engine.children() if "Worker_TP" in " ".join(command_line(p))]
             assert len(workers) == 2
             if loses_engine:
                 workers[0].suspend()
@@ -180,16 +181,6 @@ def test_a_sharded_engine_serves_its_policys_weights_and_ends_with_its_workers(m
         assert not any(map(is_alive, [engine, *workers]))
     left = {path.name for path in set(SHARED_MEMORY.iterdir()) - memory}
     assert not [name for name in left if name.startswith("vllm_dist_")]
-
-
-def _workers() -> list[psutil.Process]:
-    """vLLM's worker processes of all sharded engines."""
-    return [
-        process
-        for engine in _rollout_processes()
-        for process in engine.children()
-        if "Worker_TP" in " ".join(command_line(process))
-    ]
 
 
 def test_adapters_of_one_base_share_its_engines_and_each_is_served_to_its_agent(models, tmp_path):

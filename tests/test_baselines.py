@@ -168,10 +168,6 @@ def test_the_copies_of_a_question_give_its_candidates_and_truncated_ones_are_non
     assert (chosen.discussion_id, rejected.discussion_id) == ("step1/q/copy2", "step1/q/copy3")
 
 
-def totals(num_pairs: int, num_ranks: int = 1) -> StepTotals:
-    return StepTotals(99, 2 * num_pairs, 99, num_ranks)
-
-
 def test_the_loss_is_openrlhfs_and_does_not_depend_on_micro_batches_or_ranks():
     generator = torch.Generator().manual_seed(0)
     logprobs, reference = torch.randn(2, 6, 4, generator=generator).unbind()
@@ -187,7 +183,7 @@ def test_the_loss_is_openrlhfs_and_does_not_depend_on_micro_batches_or_ranks():
             reference_logprobs=reference[rows],
             mask=mask[rows],
             beta=0.3,
-            totals=totals(3, num_ranks),
+            totals=StepTotals(99, 2 * 3, 99, num_ranks),
         ).item()
 
     assert ours(slice(0, 6)) == pytest.approx(theirs.item())

@@ -38,13 +38,9 @@ LARGE = Machine("cuda", 8, 80, 2000, has_cuda_compiler=True)
 SMALL = Machine("cuda", 4, 40, 1000, has_cuda_compiler=False)
 
 
-@pytest.fixture
-def no_cluster(monkeypatch):
-    monkeypatch.delenv("RAY_ADDRESS", raising=False)
-
-
 @cases("address, reason", ("ray://head:10001", "a Ray client"), ("127.0.0.1:1", ".*refused"))
-def test_an_address_without_a_cluster_is_told_at_once(no_cluster, address, reason):
+def test_an_address_without_a_cluster_is_told_at_once(monkeypatch, address, reason):
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
     said = f"^RAY_ADDRESS={address}: {reason}.* Give the address of a running Ray [^\n]*`ray start`"
     with pytest.raises(ValueError, match=said):
         joined(address).__enter__()
@@ -106,17 +102,6 @@ def ray_cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[RayCluster]:
     ray_cluster.shutdown()
 
 
-def arguments_for_two_nodes(folder: Path, *, num_steps: int) -> list[str]:
-    settings = (
-        *("interaction.num_rounds=1", "rollout.max_prompt_tokens=4000"),
-        *("rollout.max_response_tokens=16", "rollout.cpu_kv_cache_mib=32"),
-        *("algorithm.mask_truncated=false", f"training.num_steps={num_steps}"),
-        *("training.save_every=1", "training.validate_every=20", "validation.num_questions=1"),
-        "cluster.device=auto",
-    )
-    return [str(QUICKSTART), *tiny_settings(folder, *settings, families=FAMILIES)]
-
-
 def lose_a_node_after_step_3(ray_cluster: RayCluster, saves: Path) -> None:
     """Remove one of two nodes during a run, from another thread."""
 
@@ -134,7 +119,13 @@ def lose_a_node_after_step_3(ray_cluster: RayCluster, saves: Path) -> None:
 @pytest.mark.slow
 def test_two_policies_train_on_two_nodes_continue_there_and_outlive_one(ray_cluster, tmp_path):
     """By RAY_ADDRESS, with a head node that has no CPUs."""
-    assert main(arguments_for_two_nodes(tmp_path, num_steps=2)) == 0
+    settings = (
+        *("interaction.num_rounds=1", "rollout.max_prompt_tokens=4000"),
+        *("rollout.max_response_tokens=16", "rollout.cpu_kv_cache_mib=32"),
+        *("algorithm.mask_truncated=false", "training.num_steps=2", "cluster.device=auto"),
+        *("training.save_every=1", "training.validate_every=20", "validation.num_questions=1"),
+    )
+    assert main([str(QUICKSTART), *tiny_settings(tmp_path, *settings, families=FAMILIES)]) == 0
     run = (tmp_path / "saves/latest").resolve()
     lose_a_node_after_step_3(ray_cluster, tmp_path / "saves")
     assert main([f"resume={run}", "training.num_steps=12", "resume_changed=true"]) == 0
@@ -156,15 +147,11 @@ def planned(*, engines=2, tensor_parallel=1, ranks=2, **cluster: Any) -> PolicyP
     return plan_policy(config, device="cuda")
 
 
-def places(slots: tuple[Slot, ...]) -> list[list[int]]:
-    return [list(slot.bundles) for slot in slots]
-
-
 def test_sharded_engines_share_the_gpus_of_ranks_or_have_their_own():
     placement = planned(engines=2, tensor_parallel=2, ranks=4)
     assert placement.num_gpus == 4
-    assert places(placement.rollout_slots) == [[0, 1], [2, 3]]
-    assert places(placement.policy_slots) == [[0], [1], [2], [3]]
+    assert [[*slot.bundles] for slot in placement.rollout_slots] == [[0, 1], [2, 3]]
+    assert [[*slot.bundles] for slot in placement.policy_slots] == [[0], [1], [2], [3]]
     for bundle in range(4):
         slots = [*placement.rollout_slots, *placement.policy_slots]
         assert sum(slot.num_gpus for slot in slots if bundle in slot.bundles) == 0.9

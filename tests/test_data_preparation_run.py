@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from local_copies import kodcode_row, math_row, webinstruct_row, write_all, write_card
-from small_runs import REPOSITORY, contents, write_records
+from small_runs import REPOSITORY, contents, rows_of, write_records
 from tables import cases
 
 from comas.data import load_questions
@@ -19,11 +19,8 @@ from scripts import prepare_data as script
 
 pytestmark = pytest.mark.stack
 
-SCRIPT = REPOSITORY / "scripts/prepare_data.sh"
 SPLITS = ("train", "validation")
 SIZES = ["--train-size", "6", "4", "6", "--validation-size", "3", "2", "3"]
-EVERYTHING = ["--train-size", "24", "5", "15", "--validation-size", "4", "2", "3"]
-"""As many as the copies have: every question is tried."""
 
 
 @pytest.fixture(scope="module")
@@ -50,13 +47,9 @@ def run(copies: Path, folder: Path, *options: str, sizes: list[str] = SIZES) -> 
     return script.main(["--from", str(copies), "--output", str(folder), *sizes, *options])
 
 
-def records(path: Path) -> list[dict[str, str]]:
-    return [json.loads(line) for line in path.read_text().splitlines()]
-
-
 def taken(folder: Path) -> set[str]:
     """The ids of all questions to train and to validate on."""
-    return {record["id"] for split in SPLITS for record in records(folder / f"{split}.jsonl")}
+    return {record["id"] for split in SPLITS for record in rows_of(folder, f"{split}.jsonl")}
 
 
 def files_of(folder: Path) -> dict[str, dict]:
@@ -65,7 +58,14 @@ def files_of(folder: Path) -> dict[str, dict]:
 
 def test_the_command_builds_the_blend_its_validation_set_and_all_benchmarks(copies, tmp_path):
     folder = copies.parent / "output"  # both relative to the current folder
-    command = ["bash", str(SCRIPT), "--from", copies.name, f"--output={folder.name}", *SIZES]
+    command = [
+        "bash",
+        str(REPOSITORY / "scripts/prepare_data.sh"),
+        "--from",
+        copies.name,
+        f"--output={folder.name}",
+        *SIZES,
+    ]
     result = subprocess.run(command, cwd=copies.parent, capture_output=True, text=True)
     assert result.returncode == 0, result.stderr
     plan = f"16 training questions, 8 validation questions, {len(BENCHMARKS)} benchmarks in"
@@ -81,7 +81,8 @@ def test_the_command_builds_the_blend_its_validation_set_and_all_benchmarks(copi
 
 
 def test_every_benchmark_has_its_records_and_every_file_its_checksum(copies, built, tmp_path):
-    counts = {path.stem: len(records(path)) for path in (built / "benchmarks").iterdir()}
+    folder = built / "benchmarks"
+    counts = {path.stem: len(rows_of(folder, path.name)) for path in folder.iterdir()}
     assert counts == {**dict.fromkeys(BENCHMARKS, 1), "gpqa": 4}
     found = {str(name): sha256(text).hexdigest() for name, text in contents(built).items()}
     del found["checksums.json"]
@@ -95,7 +96,9 @@ def test_every_benchmark_has_its_records_and_every_file_its_checksum(copies, bui
 
 
 def test_a_coding_question_whose_own_solution_fails_is_never_taken(copies, tmp_path, caplog):
-    assert run(copies, tmp_path, sizes=EVERYTHING) == 0
+    # As many as the copies have: every question is tried.
+    everything = ["--train-size", "24", "5", "15", "--validation-size", "4", "2", "3"]
+    assert run(copies, tmp_path, sizes=everything) == 0
     coding = {one for one in taken(tmp_path) if one.startswith("kodcode")}
     # Odd numbers are medium or hard; the solution of number 3 is wrong.
     assert coding == {f"kodcode-{number:05d}" for number in (1, 5, 7, 9, 11, 13, 15)}

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import re
+from itertools import product
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ import torch
 from builders import discuss
 from config_errors import every_key
 from small_runs import REPOSITORY
-from tables import case_file
+from tables import case_file, cases
 
 from comas.config.keys import keys_of
 from comas.config.schema import Config
@@ -164,8 +165,6 @@ def holds(file: str, names: list[str]) -> bool:
 RESULTS = REPOSITORY / "results"
 STUDIES = case_file("documentation")["STUDIES"]
 GREEDY, SAMPLED = "validation/greedy/accuracy", "validation/accuracy"
-WHEN = ("before", "after")
-PAGES = {"reproduction": "reproduction/report.md", "lasting": "lasting.md"}
 
 Runs = dict[str, dict[int, dict]]
 """Experiment -> seed -> recorded numbers."""
@@ -179,15 +178,6 @@ def numbers(study: str) -> Runs:
     return found
 
 
-def percent(runs: Runs, name: str, when: str, key: str = GREEDY) -> dict[int, float]:
-    return {seed: 100 * run[when][key] for seed, run in sorted(runs[name].items())}
-
-
-@pytest.fixture(scope="module")
-def reproduction() -> Runs:
-    return numbers("reproduction")
-
-
 @pytest.mark.parametrize("study", STUDIES)
 def test_every_experiment_was_run_with_every_seed_after_it_was_frozen(study):
     frozen = json.loads((RESULTS / "frozen" / f"{study}.json").read_text())
@@ -196,17 +186,19 @@ def test_every_experiment_was_run_with_every_seed_after_it_was_frozen(study):
     assert len({tuple(sorted(by_seed)) for by_seed in runs.values()}) == 1
 
 
-def test_the_table_of_the_readme_is_of_the_numbers(reproduction):
+def test_the_table_of_the_readme_is_of_the_numbers():
+    reproduction = numbers("reproduction")
     readme = (REPOSITORY / "README.md").read_text()
     rows = [line.split(" | ") for line in readme.splitlines() if line.startswith("| `")]
     shown = {cells[0].strip("| `"): cells[2:] for cells in rows if cells[0][3:-1] in reproduction}
     assert "comas" in shown
     for name, cells in shown.items():
-        ends = [percent(reproduction, name, w, k) for k in (GREEDY, SAMPLED) for w in WHEN]
-        assert [c.strip(" |*") for c in cells] == [mean_and_spread(e.values()) for e in ends]
+        runs, ends = reproduction[name].values(), product((GREEDY, SAMPLED), ("before", "after"))
+        percent = [[100 * run[when][metric] for run in runs] for metric, when in ends]
+        assert [cell.strip(" |*") for cell in cells] == list(map(mean_and_spread, percent))
 
 
-@pytest.mark.parametrize(("study", "page"), PAGES.items())
+@cases("study, page", ("reproduction", "reproduction/report.md"), ("lasting", "lasting.md"))
 def test_tables_of_finished_studies_are_of_the_numbers(study, page):
     text = (RESULTS / page).read_text()
     records = read_records(RESULTS / STUDIES[study])

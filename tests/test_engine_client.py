@@ -1,7 +1,7 @@
 """The driver's side of rollout engines: batches, answers, cancelling, limits, lost engines."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 from builders import request
@@ -56,12 +56,8 @@ def client_of(engine: ScriptedEngine, **named: Any) -> EngineClient:
     return EngineClient(engine, **named)  # type: ignore[arg-type]
 
 
-def ask_all(client: EngineClient, *prompts: str) -> Coroutine[None, None, list[Any]]:
+async def ask_all(client: EngineClient, *prompts: str) -> list[Any]:
     asked = (client.ask(request(prompt, turn_id=f"r{i}.s0")) for i, prompt in enumerate(prompts))
-    return gathered(asked)
-
-
-async def gathered(asked: Any) -> list[Any]:
     return await asyncio.gather(*asked, return_exceptions=True)
 
 

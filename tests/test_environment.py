@@ -37,16 +37,12 @@ def executable(path: Path, text: str) -> Path:
     return path
 
 
-def pretend_python(path: Path, version: str) -> Path:
-    """This interpreter, pretending to be another version."""
-    done = tuple(map(int, version.split(".")))
-    run = "exec(sys.argv[sys.argv.index('-c') + 1])"
-    return executable(path, f"#!{sys.executable}\nimport sys\nsys.version_info = {done}\n{run}\n")
-
-
 @pytest.mark.parametrize("version", ["3.10", *VERSIONS, "3.13"])
 def test_python_3_11_and_3_12_are_taken_and_others_refused_with_what_to_install(tmp_path, version):
-    python = pretend_python(tmp_path / "python", version)
+    pretends = f"sys.version_info = {tuple(map(int, version.split('.')))}"
+    runs = "exec(sys.argv[sys.argv.index('-c') + 1])"
+    text = f"#!{sys.executable}\nimport sys\n{pretends}\n{runs}\n"
+    python = executable(tmp_path / "python", text)
     found = call("find_python", tmp_path, PYTHON=str(python))
     if version in VERSIONS:
         assert found.stdout == f"{python}\n"
@@ -97,13 +93,6 @@ def test_torch_for_a_cpu_comes_from_pytorch_where_no_configured_source_has_it(tm
     assert (refused in done.stderr) == (offers == "neither")
 
 
-def pretend_nvidia(folder: Path, driver: str) -> str:
-    """A PATH whose nvidia-smi lists two GPUs with this driver."""
-    listing = f'[ "$1" = -L ] && echo "GPU 0: A100" || printf "%s\\n%s\\n" {driver} {driver}'
-    nvidia = executable(folder / "bin/nvidia-smi", f"#!/bin/sh\n{listing}\n")
-    return f"{nvidia.parent}:{os.environ['PATH']}"
-
-
 INSTALL = (
     "install_requirements() { echo installs $1; mkdir -p $VENV; is_ready() { true; }; }; "
     "ensure_environment"
@@ -122,8 +111,11 @@ PINS = ("requirements.txt", "requirements-cpu.txt", "mine.txt")
 def test_the_driver_is_compared_unless_pins_are_named(tmp_path, driver, named, installed):
     for file in (*PINS, "setup.py"):
         (tmp_path / file).write_text("uv==0.13.9\n")
+    # It lists two GPUs.
+    listing = f'[ "$1" = -L ] && echo "GPU 0: A100" || printf "%s\\n%s\\n" {driver} {driver}'
+    executable(tmp_path / "bin/nvidia-smi", f"#!/bin/sh\n{listing}\n")
     chosen = {"REQUIREMENTS": named} if named else {}
-    done = call(INSTALL, tmp_path, PATH=pretend_nvidia(tmp_path, driver), **chosen)
+    done = call(INSTALL, tmp_path, PATH=f"{tmp_path}/bin:{os.environ['PATH']}", **chosen)
     assert (done.returncode == 0) == (installed is not None)
     assert done.stdout == (f"installs {installed}\n" if installed else "")
     for part in ("driver 535.104.05 is too old for CUDA 13", "Install driver 580 or newer"):

@@ -107,14 +107,10 @@ def test_columns_are_kept_when_asked_for_with_the_answer(tmp_path):
     assert question.columns == {}
 
 
-UNIT = """
-def with_unit(response, gold, *, columns):
-    return "correct" if response == gold + columns["unit"] else "wrong"
-"""
-
-
 def test_a_verifier_that_asks_for_columns_is_given_them_and_no_reward_is(tmp_path):
-    (tmp_path / "mine.py").write_text(UNIT)
+    with_unit = "def with_unit(response, gold, *, columns):\n"
+    with_unit += "    return 'correct' if response == gold + columns['unit'] else 'wrong'\n"
+    (tmp_path / "mine.py").write_text(with_unit)
     rows = [record(1) | {"unit": "m"}, record(2) | {"unit": "s", "picture": b"\xff".hex()}]
     path, verifier = write_records(tmp_path / "q.jsonl", rows), f"{tmp_path / 'mine.py'}:with_unit"
     named = [f"data.train={path}", f"data.validation={path}", "rollout.batch_size=1"]

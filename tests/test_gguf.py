@@ -72,23 +72,19 @@ def tiny(**changes: Any) -> PreTrainedModel:
     return random_model("tied", seed=3, vocab_size=261, **changes)
 
 
-def assert_same_weights(folder: Path, model: PreTrainedModel) -> None:
-    read = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
-    for name, weight in model.named_parameters():  # but for the rounding to bfloat16
-        torch.testing.assert_close(read.get_parameter(name), weight.bfloat16().float())
-
-
 def test_a_gguf_file_becomes_a_model_folder_once(tmp_path):
     write_gguf(tmp_path / "tiny.gguf", tiny())
-    name = str(tmp_path / "tiny.gguf")
-    folder = Path(locate(name, saves=tmp_path, seed=0, found_before={}))
+    file = str(tmp_path / "tiny.gguf")
+    folder = Path(locate(file, saves=tmp_path, seed=0, found_before={}))
     check_model_folder(folder)
     tokenizer = load_tokenizer(folder)
     assert tokenizer.eos_token_id == END_OF_TURN and tokenizer.pad_token_id == 0
     prompt = tokenizer.apply_chat_template(CHAT)
     assert prompt == byte_tokenizer().apply_chat_template(CHAT)
     assert tokenizer.decode(tokenizer.encode("Naïve 日本 🙂")) == "Naïve 日本 🙂"
-    assert_same_weights(folder, tiny())
+    read = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
+    for name, weight in tiny().named_parameters():  # but for the rounding to bfloat16
+        torch.testing.assert_close(read.get_parameter(name), weight.bfloat16().float())
     before = (folder / "model.safetensors").stat().st_mtime_ns
     assert converted(tmp_path / "tiny.gguf", saves=tmp_path) == folder
     assert (folder / "model.safetensors").stat().st_mtime_ns == before

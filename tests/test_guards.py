@@ -21,10 +21,6 @@ def said(agent: int, text: str = "?", *, role: str = "s0", cut: bool = False) ->
     return replace(told, generation=how)
 
 
-def discussed(*turns: types.Turn, reward: float | None) -> types.RewardedDiscussion:
-    return types.RewardedDiscussion(builders.discussion(*turns), (reward,) * len(turns))
-
-
 SAMPLE = builders.sample()
 
 
@@ -152,12 +148,13 @@ def test_a_lost_signal_is_told_with_an_example_and_a_remedy(row, turn, says, rem
     is_picked = any(name in str(row) for name in ("invalid_rate", "truncated_rate"))
     turns = [readable] * is_picked + [turn or readable]
     rows = [{"step": step, **row} for step in (1, 2)]
+    discussed = types.RewardedDiscussion(builders.discussion(*turns), (-1.0,) * len(turns))
 
     def warnings(before: list[dict[str, float]]) -> list[str]:
         caplog.clear()
         watch = guards.Watch(before, mismatch_limit=0.01)
         for step in rows:
-            watch.see(step, [discussed(*turns, reward=-1.0)])
+            watch.see(step, [discussed])
         return [record.getMessage() for record in caplog.records]
 
     [warning] = warnings([])  # once

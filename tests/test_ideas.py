@@ -147,36 +147,25 @@ def surrogate(logprobs, old, advantages, mask, *, loss: str, **settings) -> Surr
     return policy_loss(logprobs, targets=targets, totals=totals, algorithm=algorithm)
 
 
-def of_ratios(ratios: list[float], advantage: float, **settings) -> tuple[Surrogate, list[float]]:
-    """The surrogate of one response whose old log-probs are 0, and the gradient times T."""
-    logprobs = torch.tensor([ratios]).log().requires_grad_()
-    ones = torch.ones(1, len(ratios))
-    found = surrogate(logprobs, 0 * ones, advantage * ones, ones.bool(), **settings)
-    found.loss.backward()
-    assert logprobs.grad is not None
-    return found, (logprobs.grad[0] * len(ratios)).tolist()
-
-
 @cases("settings, weights, num_clipped")
 @pytest.mark.parametrize("advantage", [2.0, -2.0])
 def test_cispo_clips_weights_and_keeps_every_gradient(settings, weights, num_clipped, advantage):
-    found, grads = of_ratios([8.0, 0.1], advantage, loss="cispo", **settings)
+    logprobs, ones = torch.tensor([[8.0, 0.1]]).log().requires_grad_(), torch.ones(1, 2)
+    found = surrogate(logprobs, 0 * ones, advantage * ones, ones.bool(), loss="cispo", **settings)
+    found.loss.backward()
     high, low = weights
     mean = (high * math.log(8) + low * math.log(0.1)) / 2
     assert found.loss.item() == pytest.approx(-advantage * mean)
-    assert grads == pytest.approx([-advantage * high, -advantage * low])
+    gradients = [-advantage * high / 2, -advantage * low / 2]  # the mean is over two tokens
+    assert logprobs.grad[0].tolist() == pytest.approx(gradients)
     assert found.num_clipped == num_clipped
 
 
-def random_numbers() -> tuple[torch.Tensor, ...]:
+def test_gspo_is_openrlhfs_in_value_and_gradient():
     generator = torch.Generator().manual_seed(0)
     logprobs, step = torch.randn(2, 3, 5, generator=generator)
+    old, logprobs = logprobs + 0.3 * step, logprobs.requires_grad_()
     advantages = torch.randn(3, 1, generator=generator).expand(3, 5)
-    return logprobs.requires_grad_(), logprobs.detach() + 0.3 * step, advantages
-
-
-def test_gspo_is_openrlhfs_in_value_and_gradient():
-    logprobs, old, advantages = random_numbers()
     clips = {"clip_eps_low": 0.05, "clip_eps_high": 0.1}
     theirs = openrlhf_module("loss").PolicyLoss(**clips, policy_loss_type="gspo")
     expected, share, *_ = theirs(logprobs, old, advantages, action_mask=MASK.float())

@@ -4,7 +4,6 @@ import ast
 import json
 import re
 import sys
-from collections.abc import Iterator
 from functools import cache
 from graphlib import TopologicalSorter
 from pathlib import Path
@@ -97,20 +96,18 @@ def modules(package: str) -> dict[str, Path]:
 @cache
 def imports(package: str) -> list[tuple[str, str]]:
     """(importer, imported) among our modules, including imports inside of functions."""
-    return list(find_imports(package))
-
-
-def find_imports(package: str) -> Iterator[tuple[str, str]]:
     ours = modules("comas") | modules("evaluation")
+    found: list[tuple[str, str]] = []
     for importer, path in modules(package).items():
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.ImportFrom) and node.module:
                 # ``from comas.utils import files`` imports the module comas.utils.files.
                 whole = [f"{node.module}.{alias.name}" for alias in node.names]
-                yield from (
+                found += [
                     (importer, name if name in ours else node.module)
                     for name in whole
                     if name in ours or node.module in ours
-                )
+                ]
             elif isinstance(node, ast.Import):
-                yield from ((importer, a.name) for a in node.names if a.name in ours)
+                found += [(importer, a.name) for a in node.names if a.name in ours]
+    return found

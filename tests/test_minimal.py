@@ -51,7 +51,8 @@ def test_both_draw_the_same_speakers():
 def test_both_compute_the_same_advantages_loss_and_gradient(discussions, policies):
     policy, reference = policies
     own = buffer_of(discussions, agent_index=0)
-    samples = samples_of(discussions, agent_index=0)
+    rewarded = interaction_reward([in_types(one) for one in discussions]).discussions
+    samples, _ = collect_samples(rewarded, policy_of_agent=[0, 1], mask_truncated=True)
     mask = response_mask(samples)
     assert torch.equal(mask, minimal.response_mask(own))
     logprobs = minimal.response_logprobs(policy, own)
@@ -101,11 +102,6 @@ def as_ids(words: list[str]) -> tuple[int, ...]:
 def buffer_of(discussions: list[minimal.Discussion], agent_index: int) -> list[minimal.Turn]:
     said = [turn for discussion in discussions for turn in discussion.turns]
     return [t for t in said if t.agent_index == agent_index and not t.is_truncated]
-
-
-def samples_of(discussions, agent_index: int) -> list[types.TrainingSample]:
-    rewarded = interaction_reward([in_types(one) for one in discussions]).discussions
-    return collect_samples(rewarded, policy_of_agent=[0, 1], mask_truncated=True)[agent_index]
 
 
 def in_types(discussion: minimal.Discussion) -> types.Discussion:

@@ -81,13 +81,6 @@ DR_GRPO = Custom(estimator="comas.ideas.advantages:dr_grpo", loss_aggregation="c
 Weights = dict[str, torch.Tensor]
 
 
-def save_tiny_models(folder: Path) -> None:
-    """A tied Qwen2 and an untied Llama; and a Gemma 3, whose rows are padded."""
-    save_model_type(folder / "gemma3", "gemma3_text")
-    save_tiny_model(folder / "qwen2", "tied", num_key_value_heads=1)
-    save_tiny_model(folder / "llama", "untied", num_key_value_heads=1)
-
-
 def make_samples(count: int = 11, *, seed: int = 0) -> list[TrainingSample]:
     """Ragged random samples in groups of 4, with rewards between 0 and 1."""
     rng = Random(seed)
@@ -264,8 +257,11 @@ def plain_dpo(folder: Path, samples: list[TrainingSample], settings: Optimizatio
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A tied Qwen2 and an untied Llama; and a Gemma 3, whose rows are padded."""
     path = tmp_path_factory.mktemp("policy")
-    save_tiny_models(path)
+    save_tiny_model(path / "qwen2", "tied", num_key_value_heads=1)
+    save_tiny_model(path / "llama", "untied", num_key_value_heads=1)
+    save_model_type(path / "gemma3", "gemma3_text")
     # Trap: DeepSpeed makes no second group in a process; test_adapters.py has the same one.
     return path
 

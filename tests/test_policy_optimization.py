@@ -36,8 +36,6 @@ from comas.policy_optimization.openrlhf_import import openrlhf_module
 from comas.policy_optimization.samples import collect_samples
 from comas.types import Generation, RewardedDiscussion, TrainingSample
 
-CPU = torch.device("cpu")
-
 
 def tensor(*values: float) -> torch.Tensor:
     return torch.tensor(values)
@@ -254,13 +252,8 @@ def test_ranks_share_all_samples_in_equally_many_micro_batches(split, lengths, l
 A, B = (1, 2, 3, 4), (1, 2, 3, 5)
 
 
-def answers(*responses: tuple[tuple[int, ...], int]) -> list[TrainingSample]:
-    """Samples by their prompts and the lengths of their responses."""
-    return [sample(prompt_token_ids=prompt, response=length) for prompt, length in responses]
-
-
-@cases(
-    "samples, unit, limit, share, groups",
+@cases(  # prompts with the lengths of responses
+    "answers, unit, limit, share, groups",
     # (10 - 4) // 3 = 2 samples behind A: 4 + 1 + 3 and 4 + 2 tokens.
     ([(A, 1), (B, 2), (A, 3), (A, 2)], 1, 10, True, {(0, 2): 8, (3,): 6, (1,): 6}),
     ([(A, 1), (B, 2), (A, 3), (A, 2)], 1, 10, False, {(0,): 5, (1,): 6, (2,): 7, (3,): 6}),
@@ -272,19 +265,17 @@ def answers(*responses: tuple[tuple[int, ...], int]) -> list[TrainingSample]:
     ([(A, 2), (A, 1), (A, 2), (A, 1)], 2, 12, True, {(0, 1, 2, 3): 10}),
     ([(A, 2), (A, 1), (B, 2), (B, 1)], 2, 1, False, {(0, 1): 11, (2, 3): 11}),
 )
-def test_samples_of_a_prompt_are_a_group(samples, unit, limit, share, groups):
-    found = group_samples(answers(*samples), unit=unit, limit=limit, share_prompts=share)
+def test_samples_of_a_prompt_are_a_group(answers, unit, limit, share, groups):
+    samples = [sample(prompt_token_ids=prompt, response=length) for prompt, length in answers]
+    found = group_samples(samples, unit=unit, limit=limit, share_prompts=share)
     assert list(found.items()) == list(groups.items())
 
 
-LONG = sample(prompt_token_ids=(5, 8), response_token_ids=(7, 9, 1))
-SHORT = sample(prompt_token_ids=(5,), response_token_ids=(3,))
-
-
 def test_samples_of_a_prompt_lie_behind_one_copy_of_it():
-    other = sample(prompt_token_ids=(5, 8), response_token_ids=(6,))
-    batch = batching.assemble([LONG, SHORT, other], device=CPU, share_prompts=True)
-    # The shared prompt, the first response, SHORT, the response of ``other``.
+    tokens = ((5, 8), (7, 9, 1)), ((5,), (3,)), ((5, 8), (6,))
+    samples = [sample(prompt_token_ids=p, response_token_ids=r) for p, r in tokens]
+    batch = batching.assemble(samples, device=torch.device("cpu"), share_prompts=True)
+    # The shared prompt, the first response, the second sample, the third response.
     assert batch.input_ids.tolist() == [[5, 8, 7, 9, 1, 5, 3, 6]]
     assert batch.position_ids.tolist() == [[0, 1, 2, 3, 4, 0, 1, 2]]
     assert (batch.boundaries.tolist(), batch.longest) == ([0, 2, 5, 7, 8], 3)

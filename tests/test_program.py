@@ -17,7 +17,7 @@ import openai
 import pytest
 import runner_process
 from config_errors import only_error
-from scripted_agents import KilledAgents, play
+from scripted_agents import ScriptedAgents, play
 from scripted_server import ScriptedServer, status
 from small_runs import QUICKSTART, begun, record, rows_of, scripted_settings, write_records, written
 from tables import case_file, cases
@@ -454,10 +454,13 @@ def test_a_killed_run_repeats_a_step_of_its_program_digit_by_digit(saves, monkey
         folders = [path / "discussions", path / "tokens"]
         return {file.name: file.read_bytes() for folder in folders for file in folder.iterdir()}
 
-    whole = play(monkeypatch, load_config(QUICKSTART, [*settings, "name=whole"]), KilledAgents())
-    killed = play(monkeypatch, load_config(QUICKSTART, [*settings, "name=killed"]), KilledAgents(4))
+    def played(name: str, killed_in: int | None = None) -> Path:
+        config = load_config(QUICKSTART, [*settings, f"name={name}"])
+        return play(monkeypatch, config, ScriptedAgents(killed_in))
+
+    whole, killed = played("whole"), played("killed", killed_in=4)
     assert len(kept(killed)) == 6
-    play(monkeypatch, load_config(None, [f"resume={killed}"]), KilledAgents())
+    play(monkeypatch, load_config(None, [f"resume={killed}"]), ScriptedAgents())
     assert kept(killed) == kept(whole) and len(kept(whole)) == 8
     rows = rows_of(whole)
     assert [row["program/failed"] for row in rows[-4:]] == [0] * 4

@@ -1,6 +1,5 @@
 """The quick-start: its questions, worked discussions, build, and tiny agents."""
 
-import functools
 import hashlib
 import json
 import re
@@ -200,19 +199,14 @@ RIGHT = {domain: work(problem, None).text for domain, problem in PROBLEMS.items(
 LONGEST_ACCUSATION = {domain: max(MISTAKES[domain].values(), key=len) for domain in DOMAINS}
 
 
-@functools.cache
-def tokenizer_of(architecture: str) -> PreTrainedTokenizerFast:
-    return build_tokenizer(CHAT_FORMATS[architecture])
-
-
 @pytest.fixture(scope="module", params=CHAT_FORMATS)
 def architecture(request: pytest.FixtureRequest) -> str:
     return request.param
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def tokenizer(architecture: str) -> PreTrainedTokenizerFast:
-    return tokenizer_of(architecture)
+    return build_tokenizer(CHAT_FORMATS[architecture])
 
 
 def test_encoding_and_decoding_give_the_text_back(tokenizer):

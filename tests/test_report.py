@@ -6,6 +6,7 @@ import runpy
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 from evaluation_cases import evaluation, table_rows, write
@@ -212,16 +213,9 @@ class ExactVerifier:
         for _ in set(items):
             on_verdict()
         self.given += [(grader, response) for _, response, _ in items]
-        return Verdicts("failed" if r == "?" else _compare(r, gold) for _, r, gold in items)
-
-
-class Verdicts(list):
-    def result(self) -> list[str]:
-        return list(self)
-
-
-def _compare(response: str, gold: str) -> str:
-    return "unanswered" if not response else "correct" if response == gold else "wrong"
+        known = {"": "unanswered", "?": "failed"}
+        verdicts = [known.get(r, "correct" if r == gold else "wrong") for _, r, gold in items]
+        return Mock(**{"result.return_value": verdicts})
 
 
 def task(task_id: str, gold: str, form: AnswerForm = "math") -> BenchmarkTask:

@@ -134,17 +134,12 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def tiny_run(file: Path, folder: Path) -> Config:
-    """The configuration's method with tiny models and sizes."""
-    named = shipped(file).models
-    models = [f"{folder}/{list(dict.fromkeys(named)).index(model)}" for model in named]
-    files = [f"data.{key}={folder}/questions.jsonl" for key in ("train", "validation")]
-    models_and_saves = [f"society.models=[{','.join(models)}]", f"saves={folder / 'saves'}"]
-    return load_config(file, [*SMALL, *files, *models_and_saves])
-
-
 @every_config
 def test_every_config_has_all_that_it_needs_once_its_models_and_questions_are_here(file, tiny):
-    found = check_run(tiny_run(file, tiny))
+    named = shipped(file).models
+    models = [f"{tiny}/{list(dict.fromkeys(named)).index(model)}" for model in named]
+    files = [f"data.{key}={tiny}/questions.jsonl" for key in ("train", "validation")]
+    models_and_saves = [f"society.models=[{','.join(models)}]", f"saves={tiny / 'saves'}"]
+    found = check_run(load_config(file, [*SMALL, *files, *models_and_saves]))
     assert errors_of(found.checks) == []
     assert found.sizes is not None and found.sizes.num_steps == 1

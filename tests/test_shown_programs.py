@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from builders import discuss, sample
-from scripted_agents import Buffers
+from scripted_agents import Buffers, ScriptedAgents
 from scripted_server import ScriptedServer, status
 from small_runs import REPOSITORY
 from tables import cases
@@ -38,7 +38,7 @@ def test_a_sample_differs_if_any_id_or_log_prob_does_or_nobody_was_asked(changes
     assert len(found) == num_differing
 
 
-class Agents:
+class Agents(ScriptedAgents):
     """Answers with the number of the request, and notes what it is trained on."""
 
     trained: Mapping[int, Sequence[TrainingSample]] = {}
@@ -52,9 +52,6 @@ class Agents:
     def begin_update(self, buffers: Buffers, *, step: int) -> Callable[[], dict[int, UpdateStats]]:
         self.trained = buffers
         return lambda: {0: UpdateStats(learning_rate=0.1, mismatch_max=2e-5)}
-
-    def sync_weights(self, policies: object) -> None:
-        pass
 
 
 def shown(program: str, agents: Any) -> programs.Row:

@@ -2,9 +2,8 @@
 
 import asyncio
 import json
-from collections.abc import Mapping
-from concurrent.futures import Future
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from builders import discussion, generation, turn
@@ -80,37 +79,28 @@ def test_each_way_of_sampling_has_accuracies_of_its_own():
 class Judge:
     """A verifier for which a solution is correct if it contains the answer."""
 
-    def submit(self, items: Any, on_verdict: object = None) -> Future[list[str]]:
-        verdicts: Future[list[str]] = Future()
-        verdicts.set_result(["correct" if gold in text else "wrong" for _, text, gold in items])
-        return verdicts
-
-
-class Talk:
-    """Agent 0 is right from round 1 on, agent 1 never; scores are those in ``scores``."""
-
-    def __init__(self, scores: Mapping[str, int]) -> None:
-        self.scores = scores
-
-    async def __call__(self, request: Request) -> Generation:
-        solution = request.turn[1][:5]
-        text = "right" if solution == "r1.s0" else "false"
-        if request.role == "scoring":
-            text = f"<score>{self.scores[solution]}</score>"
-        return generation(text)
-
-
-SCORES = {"r0.s0": 1, "r0.s1": 2, "r1.s0": 3, "r1.s1": 2}
+    def submit(self, items: Any, on_verdict: object = None) -> Mock:
+        verdicts = ["correct" if gold in text else "wrong" for _, text, gold in items]
+        return Mock(**{"result.return_value": verdicts})
 
 
 def test_accuracy_is_that_of_the_last_round_and_effectiveness_is_over_all_solutions():
+    scores = {"r0.s0": 1, "r0.s1": 2, "r1.s0": 3, "r1.s1": 2}
+
+    async def talk(request: Request) -> Generation:
+        """Agent 0 is right from round 1 on, agent 1 never."""
+        solution = request.turn[1][:5]
+        if request.role == "scoring":
+            return generation(f"<score>{scores[solution]}</score>")
+        return generation("right" if solution == "r1.s0" else "false")
+
     metrics = validation.validate_discussions(
         QuestionSet(tuple(QUESTIONS), {question.question_id: "right" for question in QUESTIONS}),
         Config(
             society=Society(num_agents=2),
             interaction=Interaction(schedule="parallel", num_rounds=2, prompt_reuse=4),
         ),
-        generate=Talk(SCORES),
+        generate=talk,
         verifier=Judge(),  # type: ignore[arg-type]
     )
     assert metrics["validation/discussion/accuracy"] == 1 / 2  # of two solutions in round 1
