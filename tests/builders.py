@@ -56,6 +56,11 @@ def sample(**fields: object) -> TrainingSample:
     return replace(solution, **fields)  # type: ignore[arg-type]
 
 
+def mask_of(*lengths: int, width: int | None = None) -> torch.Tensor:
+    """Which of ``width`` columns are tokens of responses of these lengths."""
+    return torch.arange(width or max(lengths)) < torch.tensor(lengths)[:, None]
+
+
 def request(prompt="", *, agent=0, turn_id="r0.s0", seed=0, **more: Any) -> Request:
     """A request to agent 0."""
     return Request(agent, prompt, ("d", turn_id), "solution", seed, **more)

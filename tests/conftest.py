@@ -32,14 +32,6 @@ LONGEST = ("test_agents", "test_world")
 ENGINE_PROGRAMS = ("gcs_server", "raylet", "evaluation.server_process", "-m comas ")
 
 
-@pytest.fixture
-def session_that_can_close() -> Iterator[None]:
-    """Receive SIGHUP, even under nohup."""
-    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
-    yield
-    signal.signal(signal.SIGHUP, before)
-
-
 @pytest.fixture(scope="session", autouse=True)
 def state_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """Holds the key that signs the tests' checkpoints."""

@@ -18,7 +18,6 @@ from comas.types import Discussion, Generation, Question, RewardedDiscussion, Tu
 
 WORDS = ("What", "is", "48", "+", "23", "?", "71", "61", "Right.", "Wrong.", "3", "1", "</s>")
 QUESTION = Question("math/17", "math", "What is 48 + 23 ?")
-AGENTS = "society.num_agents=2"
 
 
 def save_tokenizer(folder: Path) -> Path:
@@ -80,7 +79,8 @@ def write_run(saves: Path, name: str, steps: dict[int, list[RewardedDiscussion]]
     """Write a run with these discussions, whose solutions have the advantage 1.5 on their first
     token; returns its folder."""
     model = str(save_tokenizer(saves / "tokenizer"))
-    settings = [f"saves={saves}", f"name={name}", AGENTS, f"society.models=[{model}]", *more]
+    settings = [f"saves={saves}", f"name={name}", "society.num_agents=2"]
+    settings += [f"society.models=[{model}]", *more]
     with RunDirectory.create(load_config(None, settings)) as run:
         run.keep_settings({model: model})
         for step, items in steps.items():

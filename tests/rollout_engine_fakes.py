@@ -301,19 +301,12 @@ def test_the_workers_of_every_engine_have_ranks_of_their_own(monkeypatch):
     assert waited.mock_calls == [call(["a", "b"])]
 
 
-class TransformedExperts(QuantizeMethodBase):
-    """vLLM's method of a layer whose weights it transforms after loading."""
-
-    def create_weights(self, layer, *arguments, **named): ...
-
-    def apply(self, layer, *arguments, **named): ...
-
-
 def test_layers_that_an_update_does_not_know_are_refused():
     model = torch.nn.ModuleDict({"mlp": torch.nn.Linear(2, 2), "experts": torch.nn.Module()})
     worker = Mock(**{"model_runner.get_model.return_value": model})
     check_layers(worker)
-    model["experts"].quant_method = TransformedExperts()
+    # Of a layer whose weights vLLM transforms after loading.
+    model["experts"].quant_method = Mock(spec=QuantizeMethodBase)
     with pytest.raises(ValueError, match=r"1 layers, first experts, are neither linear nor"):
         check_layers(worker)
 

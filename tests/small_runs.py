@@ -118,3 +118,8 @@ def steps_in(folder: Path) -> list[int]:
 def rows_of(folder: Path, name: str = "metrics.jsonl") -> list[dict[str, Any]]:
     """The rows of a file of JSON lines."""
     return [json.loads(line) for line in (folder / name).read_text().splitlines()]
+
+
+def untimed(run: Path) -> list[dict[str, Any]]:
+    """The metrics of a run, but for times."""
+    return [{k: v for k, v in row.items() if not k.startswith("time/")} for row in rows_of(run)]

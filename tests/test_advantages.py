@@ -22,12 +22,8 @@ ESTIMATORS = dict(ADVANTAGE_ESTIMATORS) | {name: vars(ideas)[name] for name in I
 HALF = 0.5**0.5
 
 
-def mask_of(*lengths: int, width: int | None = None) -> torch.Tensor:
-    return torch.arange(width or max(lengths)) < torch.tensor(lengths)[:, None]
-
-
 def inputs(rewards, lengths, *, log_ratios=None, groups=None, kl_coef=0.0) -> AdvantageInputs:
-    mask = mask_of(*lengths)
+    mask = builders.mask_of(*lengths)
     return AdvantageInputs(
         rewards=torch.tensor(rewards),
         mask=mask,
@@ -102,7 +98,7 @@ def test_padding_changes_no_advantage(name):
 
     tight = inputs([1.0, 0.0, 0.5], [2, 3, 1], log_ratios=torch.ones(3, 3), kl_coef=0.1)
     garbage = torch.cat([tight.log_ratios, torch.full((3, 4), 9.0)], dim=1)
-    wide = replace(tight, mask=mask_of(2, 3, 1, width=7), log_ratios=garbage)
+    wide = replace(tight, mask=builders.mask_of(2, 3, 1, width=7), log_ratios=garbage)
     torch.testing.assert_close(estimate(wide)[:, :3], estimate(tight))
     assert estimate(wide)[:, 3:].abs().max() == 0
 

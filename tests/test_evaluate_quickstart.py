@@ -8,20 +8,11 @@ import pytest
 from programs import assert_nothing_is_left, start
 from small_runs import make_run
 
-from evaluation.results import Evaluation, read_evaluation, read_failures
+from evaluation.results import read_evaluation, read_failures
 
 pytestmark = pytest.mark.stack
 
 EVALUATE = ("bash", "scripts/evaluate_model.sh")
-
-
-def run(*arguments: str) -> str:
-    """Run to the end and return the output."""
-    process = start(*EVALUATE, *arguments)
-    output, _ = process.communicate(timeout=1800)
-    assert process.returncode == 0, output
-    assert_nothing_is_left()
-    return output
 
 
 @pytest.fixture(scope="module")
@@ -33,17 +24,6 @@ def arguments(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
         *("tiny", str(make_run(root, *shared, num_held_out=3)), "setups=[vanilla, debate]"),
         *(f"data={root}/data", f"results={root}/results", "cpu_kv_cache_mib=32"),
     ]
-
-
-@pytest.fixture(scope="module")
-def results(arguments: list[str]) -> tuple[Path, str]:
-    """The folder of the results, and the output."""
-    output = run(*arguments)
-    return Path(arguments[-2].removeprefix("results=")) / "tiny", output
-
-
-def evaluation(results: tuple[Path, str], subject: str, setup: str) -> Evaluation:
-    return read_evaluation(results[0] / subject / "held_out" / setup / "evaluation.json")
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
@@ -60,17 +40,19 @@ def test_an_evaluation_that_is_stopped_leaves_no_server_behind(arguments, number
     assert_nothing_is_left()
 
 
-def test_every_agent_is_evaluated_and_the_society_where_several_play(results):
-    for agent in ("agent_0", "agent_1"):
-        vanilla = evaluation(results, agent, "vanilla")
-        assert (vanilla.num_asked, vanilla.num_done, vanilla.cost.calls) == (3, 3, 3)
-    assert " mean of 2 agents |" in results[1]
-
-
-def test_prompts_over_the_context_fail_their_task_and_nothing_else(results):
+def test_agents_are_evaluated_and_prompts_over_the_context_fail_the_societys_tasks_alone(arguments):
     """One byte per token: the second round of a debate quotes more than 512."""
-    society = evaluation(results, "society", "debate")
+    process = start(*EVALUATE, *arguments)
+    output, _ = process.communicate(timeout=1800)
+    assert process.returncode == 0, output
+    assert_nothing_is_left()
+    folder = Path(arguments[-2].removeprefix("results=")) / "tiny"
+    for agent in ("agent_0", "agent_1"):
+        vanilla = read_evaluation(folder / agent / "held_out/vanilla/evaluation.json")
+        assert (vanilla.num_asked, vanilla.num_done, vanilla.cost.calls) == (3, 3, 3)
+    assert " mean of 2 agents |" in output
+    society = read_evaluation(folder / "society/held_out/debate/evaluation.json")
     assert (society.num_asked, society.num_done, society.num_failures) == (3, 0, 3)
-    failures = read_failures(results[0] / "society/held_out/debate")
+    failures = read_failures(folder / "society/held_out/debate")
     assert all("context length" in error for error in failures.values())
-    assert "tiny/society, debate, held_out" in results[1].split("## Missing")[1]
+    assert "tiny/society, debate, held_out" in output.split("## Missing")[1]

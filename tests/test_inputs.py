@@ -298,17 +298,13 @@ def test_a_damaged_model_is_named_with_its_error(arguments, caplog, tmp_path, na
 KEY = "verification.sandbox"
 
 
-@pytest.fixture(params=[True, False], ids=["namespaces", "no namespaces"])
-def has_namespaces(request, monkeypatch):
+@pytest.mark.parametrize("has_namespaces", [True, False])
+def test_isolation_is_required_wherever_the_machine_has_it(monkeypatch, has_namespaces):
     def launch(self, mode, missing):
-        if mode == "isolated" and not request.param:
+        if mode == "isolated" and not has_namespaces:
             raise SandboxError("[Errno 1] unshare: Operation not permitted")
 
     monkeypatch.setattr(Sandbox, "_launch", launch)
-    return request.param
-
-
-def test_isolation_is_required_wherever_the_machine_has_it(has_namespaces):
     expected = "require_namespaces" if has_namespaces else "allow_degraded"
     assert settle_isolation(None, key=KEY) == expected
     assert settle_isolation("allow_degraded", key=KEY) == "allow_degraded"

@@ -40,12 +40,8 @@ def roles(discussion: Discussion) -> Counter[str]:
     return Counter(turn.role for turn in discussion.turns)
 
 
-def texts(discussion: Discussion) -> dict[str, str]:
-    return {turn.turn_id: turn.text for turn in discussion.turns}
-
-
-def prompts(discussion: Discussion) -> dict[str, str]:
-    return {turn.turn_id: turn.prompt for turn in discussion.turns}
+def by_id(discussion: Discussion) -> dict[str, Turn]:
+    return {turn.turn_id: turn for turn in discussion.turns}
 
 
 def test_parallel_deals_evaluations_and_scorings_evenly_in_each_round():
@@ -89,21 +85,19 @@ def test_the_order_of_completion_changes_nothing(schedule):
 
 @pytest.mark.parametrize(("horizon", "shown"), [(2, [False, True, True]), (7, [True] * 3)])
 def test_sequential_shows_the_last_kappa_rounds_to_solver_and_evaluator(horizon, shown):
-    discussion = discuss(num_rounds=4, horizon=horizon)[0]
-    said, asked = texts(discussion), prompts(discussion)
-    for prompt in (asked["r3.s0"], asked["r3.s0.e0"]):
-        assert [said[f"r{i}.s0"] in prompt for i in range(3)] == shown
-        assert [said[f"r{i}.s0.e0"] in prompt for i in range(3)] == shown
-    assert "(empty)" in asked["r0.s0"]
+    turns = by_id(discuss(num_rounds=4, horizon=horizon)[0])
+    for prompt in (turns["r3.s0"].prompt, turns["r3.s0.e0"].prompt):
+        assert [turns[f"r{i}.s0"].text in prompt for i in range(3)] == shown
+        assert [turns[f"r{i}.s0.e0"].text in prompt for i in range(3)] == shown
+    assert "(empty)" in turns["r0.s0"].prompt
 
 
 def test_parallel_shows_kappa_pairs_of_the_round_before_to_solvers_and_nothing_to_evaluators():
-    discussion = discuss(schedule="parallel", num_rounds=2, horizon=2)[0]
-    said, asked = texts(discussion), prompts(discussion)
-    [prompt] = {asked[f"r1.s{i}"] for i in range(4)}
-    pairs = [(said[f"r0.s{i}"], said[f"r0.s{i}.e0"]) for i in range(4)]
+    turns = by_id(discuss(schedule="parallel", num_rounds=2, horizon=2)[0])
+    [prompt] = {turns[f"r1.s{i}"].prompt for i in range(4)}
+    pairs = [(turns[f"r0.s{i}"].text, turns[f"r0.s{i}.e0"].text) for i in range(4)]
     assert sum(solution in prompt and critique in prompt for solution, critique in pairs) == 2
-    assert "(empty)" in asked["r1.s0.e0"]
+    assert "(empty)" in turns["r1.s0.e0"].prompt
 
 
 @ALL_SCHEDULES
@@ -135,20 +129,20 @@ def test_no_role_waits_for_the_slowest_discussion():
 def test_an_overlong_prompt_loses_its_oldest_history_first():
     settings = {"num_rounds": 3, "horizon": 2, "prompt_reuse": 1}
     full = discuss(**settings)[0]
-    limit = len(prompts(full)["r2.s0.e0"]) - 1
+    limit = len(by_id(full)["r2.s0.e0"].prompt) - 1
     discussion = discuss(reading(limit), **settings)[0]
     assert discussion.num_overlong_prompts == 1
     assert roles(discussion) == roles(full)
-    last = prompts(discussion)["r2.s0.e0"]
-    said = texts(discussion)
-    assert said["r0.s0"] not in last and said["r1.s0"] in last
+    turns = by_id(discussion)
+    last = turns["r2.s0.e0"].prompt
+    assert turns["r0.s0"].text not in last and turns["r1.s0"].text in last
 
 
 def test_a_skipped_prompt_leaves_out_what_would_build_on_it():
     settings = {"num_rounds": 1, "prompt_reuse": 1}  # without a history that could be left out
-    limit = len(prompts(discuss(**settings)[0])["r0.s0.e0"]) - 1
+    limit = len(by_id(discuss(**settings)[0])["r0.s0.e0"].prompt) - 1
     discussion = discuss(reading(limit), **settings)[0]
-    assert [*texts(discussion)] == ["r0.s0"]
+    assert [*by_id(discussion)] == ["r0.s0"]
     assert discussion.num_overlong_prompts == 1
 
 
@@ -168,26 +162,22 @@ def criticise(generate=speak, **rules) -> list[Discussion]:
     return builders.discuss(ASKED, generate, **rules)
 
 
-def turn(discussion: Discussion, turn_id: str) -> Turn:
-    return next(turn for turn in discussion.turns if turn.turn_id == turn_id)
-
-
 @pytest.mark.parametrize("schedule", CRITICISED)
 @cases("criticism, num_evaluations, turns")
 def test_schedules_criticise_as_is_chosen(schedule, criticism, num_evaluations, turns):
-    discussion = criticise(schedule=schedule, criticism=criticism, num_evaluations=num_evaluations)[
-        0
-    ]
+    rules = {"criticism": criticism, "num_evaluations": num_evaluations}
+    discussion = criticise(schedule=schedule, **rules)[0]
     of_first = [t.turn_id for t in discussion.turns if t.turn_id.startswith("r1.s0")]
     assert of_first == [f"r1.{turn_id}" for turn_id in turns]
 
 
 def test_without_evaluation_a_judge_sees_the_solution_alone_and_so_do_later_rounds():
     discussion = criticise(criticism="no_evaluation")[0]
-    solution, scoring = turn(discussion, "r0.s0"), turn(discussion, "r0.s0.t0")
+    turns = by_id(discussion)
+    solution, scoring = turns["r0.s0"], turns["r0.s0.t0"]
     expected = fill(SCORING_ALONE, "math", question=ASKED[0].text, solution=solution.text)
     assert scoring.prompt == expected
-    later = turn(discussion, "r1.s0").prompt
+    later = turns["r1.s0"].prompt
     assert later.endswith(f"# Discussion so far\n## Earlier solution\n{solution.text}")
     assert discussion.scorings(solution) == [scoring]
     assert REWARD_SCHEMES["interaction"]([discussion], evidence={}).discussions[0].rewards == (
@@ -197,12 +187,11 @@ def test_without_evaluation_a_judge_sees_the_solution_alone_and_so_do_later_roun
 
 
 def test_without_scoring_evaluators_are_asked_for_a_judgment():
-    discussion = criticise(criticism="no_scoring", num_evaluations=2)[0]
-    prompt = turn(discussion, "r0.s0.e1").prompt
-    solution = turn(discussion, "r0.s0").text
+    turns = by_id(criticise(criticism="no_scoring", num_evaluations=2)[0])
+    solution = turns["r0.s0"].text
     expected = fill(EVALUATION_WITH_JUDGMENT, "math", question=ASKED[0].text, solution=solution)
-    assert prompt == expected
-    assert turn(discussion, "r0.s0.e0").text in turn(discussion, "r1.s0").prompt
+    assert turns["r0.s0.e1"].prompt == expected
+    assert turns["r0.s0.e0"].text in turns["r1.s0"].prompt
 
 
 def test_a_muted_evaluator_is_not_asked_and_approves_of_everything():
@@ -215,22 +204,23 @@ def test_a_muted_evaluator_is_not_asked_and_approves_of_everything():
     discussions = criticise(listen, criticism="muted")
     assert not [turn_id for turn_id in asked if turn_id.endswith(".e0")]
     for discussion in discussions:
-        given = turn(discussion, "r0.s0.e0")
+        turns = by_id(discussion)
+        given = turns["r0.s0.e0"]
         assert given.text == APPROVALS[discussion.question.domain]
-        assert given.text in turn(discussion, "r0.s0.e0.t0").prompt
-        assert given.text in turn(discussion, "r1.s0").prompt
+        assert given.text in turns["r0.s0.e0.t0"].prompt
+        assert given.text in turns["r1.s0"].prompt
 
 
 def test_exchanged_evaluations_come_from_the_same_place_of_a_discussion_of_the_domain():
     discussions = criticise(criticism="exchanged")
     by_name = {each.discussion_id.removeprefix("step1/"): each for each in discussions}
-    own = by_name["sum/3/copy1"]
-    given = turn(own, "r1.s0.e1")
-    assert given.is_given and not turn(own, "r1.s0.e0").is_given
+    own = by_id(by_name["sum/3/copy1"])
+    given = own["r1.s0.e1"]
+    assert given.is_given and not own["r1.s0.e0"].is_given
     assert given.text.startswith("step1/sum/1/copy1/r1.s0.e0 by")
-    assert given.text in turn(own, "r1.s0.e1.t0").prompt
-    assert turn(own, "r1.s0.e0").text not in turn(own, "r1.s0.e1.t0").prompt
-    assert turn(own, "r0.s0.e1").text in turn(own, "r1.s0").prompt
+    assert given.text in own["r1.s0.e1.t0"].prompt
+    assert own["r1.s0.e0"].text not in own["r1.s0.e1.t0"].prompt
+    assert own["r0.s0.e1"].text in own["r1.s0"].prompt
     # The only program has nobody to exchange with: it is evaluated, and not scored.
     alone = by_name["code/1/copy0"]
     assert [t.turn_id for t in alone.turns] == ["r0.s0", "r0.s0.e0", "r1.s0", "r1.s0.e0"]

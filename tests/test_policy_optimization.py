@@ -10,7 +10,7 @@ from typing import get_args
 import builders
 import pytest
 import torch
-from builders import discussion, turn
+from builders import discussion, mask_of, turn
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tables import cases
@@ -39,10 +39,6 @@ from comas.types import Generation, RewardedDiscussion, TrainingSample
 
 def tensor(*values: float) -> torch.Tensor:
     return torch.tensor(values)
-
-
-def mask_of(*lengths: int, width: int | None = None) -> torch.Tensor:
-    return torch.arange(width or max(lengths)) < torch.tensor(lengths)[:, None]
 
 
 def sample(response: int = 3, **fields: object) -> TrainingSample:

@@ -344,20 +344,15 @@ def test_on_gpus_zero_is_needed_to_share_them_or_to_offload():
     assert possible_shardings(apart, EIGHT_A100) == [(0, False)]
 
 
-def family_of(num_agents: int) -> Config:
-    overrides = [f"society.num_agents={num_agents}"]
-    return load_config(REPOSITORY / "configs/comas_lora.yaml", overrides)
-
-
 def test_a_family_holds_its_base_once_and_of_each_adapter_all_states():
     adapter = 32 * 36 * 51_968  # 59.9 million
-    need = need_of(family_of(4), 2, False)
+    config = load_config(REPOSITORY / "configs/comas_lora.yaml", ["society.num_agents=4"])
+    need = need_of(config, 2, False)
     assert need.weights == 2 * (PARAMETERS + 4 * adapter)  # bfloat16
     assert need.optimizer == 12 * 4 * adapter
     assert need.gradients == 4 * 4 * adapter
     # The engine's weights wait, 6.65 GB where 8 GiB are pinned.
     assert need.host == 8 * GIB
-    config = family_of(4)
     config.policy.ranks_per_policy = 2
     assert {choice.zero_stage for choice in possible_shardings(config, EIGHT_A100)} <= {0, 1, 2}
 

@@ -53,14 +53,14 @@ QUESTIONS = [Question(f"q{i}", "math", f"What is {i} + 1?", {"gold": "SECRET"}) 
 class Society:
     """Agents that answer with what they are asked for and their seed; scorings give 3."""
 
-    def __init__(self, answer: Callable[[Request], str] | None = None) -> None:
+    def __init__(self) -> None:
         self.requests: list[Request] = []
-        self._answer = answer or (lambda r: f"{r.turn[1]}:{r.seed % 997}")
 
     async def __call__(self, request: Request) -> Generation:
         self.requests.append(request)
         await asyncio.sleep(0)
-        text = "<score>3</score>" if request.role == "scoring" else self._answer(request)
+        told = f"{request.turn[1]}:{request.seed % 997}"
+        text = "<score>3</score>" if request.role == "scoring" else told
         number = len(self.requests)
         return Generation((number,), (number, 0), text, (-0.5, -0.1), "stop", 7)
 

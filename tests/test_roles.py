@@ -31,12 +31,6 @@ def refined(tmp_path) -> str:
     return f"{tmp_path}/refiner.py:refined"
 
 
-@pytest.fixture
-def planned(tmp_path) -> str:
-    (tmp_path / "planner.py").write_text(PLANNER)
-    return f"{tmp_path}/planner.py:planned"
-
-
 def rewarded(score: int, **rules: object) -> RewardedDiscussion:
     """A discussion of two agents in which every scoring gives ``score``."""
 
@@ -71,8 +65,9 @@ def test_a_refinement_is_asked_for_scored_rewarded_trained_and_seen(refined, sco
 
 
 @cases("score, solved, judged", *OF_SCORE)
-def test_a_plan_is_rewarded_as_the_solution_that_follows_it(planned, score, solved, judged):
-    item = rewarded(score, schedule=planned)
+def test_a_plan_is_rewarded_as_the_solution_that_follows_it(tmp_path, score, solved, judged):
+    (tmp_path / "planner.py").write_text(PLANNER)
+    item = rewarded(score, schedule=f"{tmp_path}/planner.py:planned")
     ids = ["r0.plan0", "r0.plan0.s0", "r0.plan0.s0.e0", "r0.plan0.s0.e0.t0"]
     assert [t.turn_id for t in item.discussion.turns] == ids
     assert item.rewards == (solved, solved, judged, 0.0)

@@ -12,12 +12,11 @@ from comas.engines.rollout.vllm_options import engine_environment
 
 pytestmark = pytest.mark.stack
 
-FILES = ("rollout_engine_fakes.py", "rollout_engine_cases.py")
-
 
 @pytest.mark.parametrize("tier", ["not slow", pytest.param("slow", marks=pytest.mark.slow)])
 def test_the_rollout_engine_in_a_process_of_its_own(tier):
-    files = [Path(__file__).with_name(name) for name in FILES]
+    names = ("rollout_engine_fakes.py", "rollout_engine_cases.py")
+    files = [Path(__file__).with_name(name) for name in names]
     environment = os.environ | engine_environment("cpu")
     command = [sys.executable, "-m", "pytest", "--color=no", "-n0", "-m", tier, *files]
     result = run_to_end(*command, env=environment, cwd=files[0].parents[1], timeout=1800)

@@ -14,7 +14,7 @@ import scripted_agents
 from builders import discussion, sample, turn
 from config_errors import only_error
 from scripted_agents import ScriptedAgents
-from small_runs import QUICKSTART, record, tiny_settings, write_records
+from small_runs import QUICKSTART, record, tiny_settings, untimed, write_records
 from tables import cases
 
 from comas import __main__ as command
@@ -100,11 +100,7 @@ def left_by(run: Path) -> dict[str, Any]:
         for path in (run / part).rglob("*")
         if path.is_file() and path.name not in ("seal.json", "README.md")
     }
-    told = [
-        {name: value for name, value in row.items() if not name.startswith("time/")}
-        for row in read_rows(run / "metrics.jsonl")
-    ]
-    return {"rows": told, **files}
+    return {"rows": untimed(run), **files}
 
 
 @pytest.mark.stack

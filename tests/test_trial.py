@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import torch
-from builders import discussion, sample
+from builders import discussion, generation, sample
 from safetensors.torch import save_file
 from scripted_agents import ScriptedAgents
 from small_runs import FAMILIES, QUICKSTART, tiny_settings
@@ -80,10 +80,6 @@ def test_what_could_be_found_goes_by_the_number_of_pairs():
 @cases("text, outcome, value")
 def test_what_a_judge_says_is_a_value_from_0_to_1(text, outcome, value):
     assert value_said(text, outcome) == value
-
-
-def said(text: str, *, finish_reason: Any = "stop", tokens: tuple[int, ...] = (7, 1)) -> Generation:
-    return Generation((5,), tokens, text, (-0.5,) * len(tokens), finish_reason, 0)
 
 
 def source(name: str, *estimate: float) -> Source:
@@ -208,10 +204,11 @@ class SeeingAgents(ScriptedAgents):
         [number] = re.findall(r"What is (\d+) \+ 1\?", request.prompt)
         gold = rf"\boxed{{{int(number) + 1}}}"
         if request.role == "evaluation":
-            return said("As you say.")
+            return generation("As you say.")
         if request.role == "scoring":
             sees = request.agent_index == 0
-            return said(f"<score>{(3 if gold in request.prompt else 1) if sees else 2}</score>")
+            score = (3 if gold in request.prompt else 1) if sees else 2
+            return generation(f"<score>{score}</score>")
         is_right = request.seed % 2
         text = gold if is_right else r"\boxed{0}"
         return Generation((5,), (7, 1), text, (is_right - 2.0,) * 2, "stop", 0)

@@ -5,6 +5,7 @@ import json
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from itertools import cycle
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -275,7 +276,6 @@ FRAGMENTS = [
     *PIECES["signs"],
     *("```python\n", "\n```\n", r"\boxed{" * 50, "}" * 50, "(" * 200, "9" * 5000, "1+" * 300),
 ]
-MATH_GOLDS = PIECES["golds"]
 NUM_TEXTS = [1_000, pytest.param(10_000, marks=pytest.mark.slow)]
 
 
@@ -297,30 +297,23 @@ def random_texts(num: int) -> list[str]:
 def test_no_text_breaks_a_parser(num_texts):
     for text in random_texts(num_texts):
         started = time.process_time()
-        parse(text)
+        for response in (text, rf"\boxed{{{text}}}"):
+            last_python_block(response)
+            verify_choice(response, "B")
+            verify_choice_published(response, "B")
+            verify_science(response, "2.5")
+            verify_science_published(response, "2.5")
+        read_quantity(normalize(text[:400]))
+        with contextlib.suppress(ValueError):  # documented: the text is no checker
+            examine_checker(text)
         assert time.process_time() - started < 5, text
-
-
-def parse(text: str) -> None:
-    boxed = rf"\boxed{{{text}}}"
-    for response in (text, boxed):
-        last_python_block(response)
-        verify_choice(response, "B")
-        verify_choice_published(response, "B")
-        verify_science(response, "2.5")
-        verify_science_published(response, "2.5")
-    read_quantity(normalize(text[:400]))
-    with contextlib.suppress(ValueError):  # documented: the text is no checker
-        examine_checker(text)
 
 
 @pytest.mark.stack
 @pytest.mark.parametrize("num_texts", NUM_TEXTS)
 def test_no_text_breaks_or_holds_up_a_math_verifier(num_texts, caplog):
-    items = [
-        ("math", rf"\boxed{{{text}}}", MATH_GOLDS[n % len(MATH_GOLDS)])
-        for n, text in enumerate(random_texts(num_texts))
-    ]
+    golds = cycle(PIECES["golds"])
+    items = [("math", rf"\boxed{{{text}}}", next(golds)) for text in random_texts(num_texts)]
     with Verifier(cpu_limit_s=3.0) as verifier:
         verdicts = verifier.verify_batch(items)
     # A few cannot be computed, such as the factorial of a number of ten digits.

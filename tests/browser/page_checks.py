@@ -202,18 +202,12 @@ def test_a_phone_shows_the_list_the_filters_and_a_discussion_in_its_whole_width(
     assert phone.evaluate("document.documentElement.scrollWidth") == PHONE["width"]
 
 
-@pytest.fixture(scope="module")
-def three(source: PageSource, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The same run under three names."""
-    path = tmp_path_factory.mktemp("three") / "three.html"
-    others = [replace(source, name=name, path=f"/{name}") for name in ("other", "third")]
-    write_page(path, [source, *others])
-    return path
-
-
 @pytest.mark.parametrize("viewport", [LAPTOP, PHONE])
-def test_curves_of_several_runs_lie_over_each_other(browser, three, viewport):
-    for page in opened(browser, three, viewport):
+def test_curves_of_several_runs_lie_over_each_other(browser, source, tmp_path, viewport):
+    # The same run under three names.
+    others = [replace(source, name=name, path=f"/{name}") for name in ("other", "third")]
+    write_page(tmp_path / "three.html", [source, *others])
+    for page in opened(browser, tmp_path / "three.html", viewport):
         assert page.locator(".legend .key").all_inner_texts()[1:] == ["other", "third"]
         [first, *_] = page.locator(".curve").all()
         assert "validation/accuracy" in first.inner_text()
