@@ -20,13 +20,6 @@ WORDS = ("What", "is", "48", "+", "23", "?", "71", "61", "Right.", "Wrong.", "3"
 QUESTION = Question("math/17", "math", "What is 48 + 23 ?")
 
 
-def save_tokenizer(folder: Path) -> Path:
-    words = Tokenizer(models.WordLevel({word: i for i, word in enumerate(WORDS)}, "?"))
-    words.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-    PreTrainedTokenizerFast(tokenizer_object=words, unk_token="?").save_pretrained(folder)
-    return folder
-
-
 def generation(prompt: str, response: str) -> Generation:
     """A generation with the log-probs -0.25, -0.5, -0.75, ..."""
     prompt_ids = tuple(WORDS.index(word) for word in prompt.split())
@@ -78,7 +71,10 @@ def row(step: int) -> dict[str, float | None]:
 def write_run(saves: Path, name: str, steps: dict[int, list[RewardedDiscussion]], *more: str):
     """Write a run with these discussions, whose solutions have the advantage 1.5 on their first
     token; returns its folder."""
-    model = str(save_tokenizer(saves / "tokenizer"))
+    words = Tokenizer(models.WordLevel({word: i for i, word in enumerate(WORDS)}, "?"))
+    words.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    model = str(saves / "tokenizer")
+    PreTrainedTokenizerFast(tokenizer_object=words, unk_token="?").save_pretrained(model)
     settings = [f"saves={saves}", f"name={name}", "society.num_agents=2"]
     settings += [f"society.models=[{model}]", *more]
     with RunDirectory.create(load_config(None, settings)) as run:

@@ -7,9 +7,10 @@ them alone, set the variables of ``engine_environment("cpu")`` first.
 import asyncio
 from collections.abc import Awaitable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from itertools import count, cycle
+from types import SimpleNamespace
 from typing import Any, TypeVar
 
 import builders
@@ -43,17 +44,6 @@ LONG_PROMPT = "x" * 260
 """Fills two blocks of the prefix cache (128 tokens each)."""
 
 
-@dataclass
-class LocalEngine:
-    """Replaces the actor, and calls an engine of this process."""
-
-    engine: RolloutEngine
-    name: str = "the engine"
-
-    def call(self, method: str, *arguments: Any) -> Awaitable[Any]:
-        return getattr(self.engine, method)(*arguments)
-
-
 class Bench:
     def __init__(self, folder, family, *, adapters=None, tensor_parallel=1) -> None:
         save_tiny_model(folder, family)
@@ -68,7 +58,12 @@ class Bench:
             seed=0,
             adapters=adapters,
         )
-        self.client = EngineClient(LocalEngine(self.engine))  # type: ignore[arg-type]
+        # In place of the actor, which calls an engine of another process.
+        actor = SimpleNamespace(name="the engine", call=self.call)
+        self.client = EngineClient(actor)  # type: ignore[arg-type]
+
+    def call(self, method: str, *arguments: Any) -> Awaitable[Any]:
+        return getattr(self.engine, method)(*arguments)
 
     async def ask(self, prompt: str, **asked: Any) -> Generation | None:
         """Ask as the driver does, over a connection."""
@@ -232,7 +227,9 @@ def test_cancelling_leaves_no_request_behind(bench):
     assert bench.client.num_asked == 0
 
 
-def broken_by_an_error(bench: Bench) -> None:
+def test_what_breaks_an_engine_fails_every_waiting_and_every_later_call(bench):
+    """The last test with ``bench``: an error breaks one engine, a lost parameter the other."""
+
     def break_it(engine: Any) -> None:
         raise OSError("no memory left")
 
@@ -242,26 +239,13 @@ def broken_by_an_error(bench: Bench) -> None:
         broken = bench.engine._thread.call(break_it)
         return await asyncio.gather(*asked, broken, return_exceptions=True)
 
-    results = bench.run(together())
-    assert [type(result) for result in results] == [RolloutEngineError] * 6
-
-
-def broken_by_a_lost_parameter(bench: Bench) -> None:
-    with pytest.raises(RolloutEngineError, match="down_proj"):
-        send(bench, random_model("tied", seed=1), left_out="model.layers.1.mlp.down_proj.weight")
-
-
-BREAKERS = {
-    "untied": (broken_by_an_error, "OSError: no memory left"),
-    "tied": (broken_by_a_lost_parameter, r"layers\.1\.mlp\.down_proj"),
-}
-"""How the engine of each family is broken, and what that is called from then on."""
-
-
-def test_what_breaks_an_engine_fails_every_waiting_and_every_later_call(bench):
-    """The last test with ``bench``."""
-    break_engine, named = BREAKERS[bench.family]
-    break_engine(bench)
+    if bench.family == "untied":
+        named, results = "OSError: no memory left", bench.run(together())
+        assert [type(result) for result in results] == [RolloutEngineError] * 6
+    else:
+        named, lost = r"layers\.1\.mlp\.down_proj", "model.layers.1.mlp.down_proj.weight"
+        with pytest.raises(RolloutEngineError, match="down_proj"):
+            send(bench, random_model("tied", seed=1), left_out=lost)
     for call in (
         bench.ask("Hello", seed=0),
         bench.ask("x" * 1000, seed=0),

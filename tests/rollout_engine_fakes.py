@@ -18,7 +18,7 @@ import torch
 from builders import request
 from tables import cases
 from tiny_models import END_OF_TURN, byte_tokenizer
-from vllm.distributed.weight_transfer import ParamMeta, WeightSource
+from vllm.distributed.weight_transfer import ParamMeta
 from vllm.distributed.weight_transfer.ipc_engine import IPCTrainerInitInfo
 from vllm.distributed.weight_transfer.nccl_engine import NCCLTrainerInitInfo
 from vllm.engine.arg_utils import EngineArgs
@@ -195,28 +195,22 @@ def test_what_is_announced_to_vllm_is_what_is_sent():
     assert [*source] == [*WEIGHTS.items()]
 
 
-class SmallSource(WeightSource):
-    def metadata(self) -> list[ParamMeta]:
-        return [ParamMeta("a", torch.float32, (2,))]
-
-    def __iter__(self) -> Iterator[tuple[str, torch.Tensor]]:
-        yield "a", torch.zeros(2)
+SMALL = PolicyWeights(lambda: iter([("a", torch.zeros(2))]))
 
 
 def test_a_gpu_buffer_holds_the_largest_tensor_and_one_group_holds_all_engines():
-    class LargeSource(SmallSource):
-        def metadata(self) -> list[ParamMeta]:  # the embeddings of a 7B model: 1.02 GiB
-            return [*super().metadata(), ParamMeta("embed", torch.bfloat16, (152064, 3584))]
-
+    # The embeddings of a 7B model: 1.02 GiB.
+    embeddings = torch.empty(152064, 3584, dtype=torch.bfloat16, device="meta")
+    large = PolicyWeights(lambda: iter([("a", torch.zeros(2)), ("embed", embeddings)]))
     embedding_bytes = 152064 * 3584 * 2
-    ipc = trainer_init_info("ipc", source=LargeSource(), rank=0, num_workers=2)
+    ipc = trainer_init_info("ipc", source=large, rank=0, num_workers=2)
     assert isinstance(ipc, IPCTrainerInitInfo)
     assert (ipc.packed, ipc.packed_buffer_size_bytes) == (True, embedding_bytes)
-    nccl = trainer_init_info("nccl", source=LargeSource(), rank=1, num_workers=2)
+    nccl = trainer_init_info("nccl", source=large, rank=1, num_workers=2)
     assert isinstance(nccl, NCCLTrainerInitInfo)
     assert (nccl.rank, nccl.world_size, nccl.packed) == (1, 3, True)
     assert nccl.packed_buffer_size_bytes == embedding_bytes
-    small = trainer_init_info("ipc", source=SmallSource(), rank=0, num_workers=1)
+    small = trainer_init_info("ipc", source=SMALL, rank=0, num_workers=1)
     assert isinstance(small, IPCTrainerInitInfo)
     assert small.packed_buffer_size_bytes == 1 << 30
 
@@ -234,7 +228,7 @@ def test_a_gpu_takes_weights_from_the_trainer_of_vllm_026_too(monkeypatch):
     engine = SimpleNamespace(trainer_send_weights=trainer_send_weights)
     module = SimpleNamespace(IPCWeightTransferEngine=engine)
     monkeypatch.setattr(weight_transfer, "ipc_engine", module)
-    create = partial(create_weight_sender, client=client, source=SmallSource(), num_workers=1)
+    create = partial(create_weight_sender, client=client, source=SMALL, num_workers=1)
     create("ipc", rank=0)()
     sent = [
         call.sent({"a"}, {"packed": True, "packed_buffer_size_bytes": 1 << 30}),
@@ -257,7 +251,7 @@ def test_what_engines_open_is_allocated_in_fixed_segments(monkeypatch):
     sender = SimpleNamespace(send_weights=lambda: seen.append(settings()))
     factory = weight_transfer.WeightTransferTrainerFactory
     monkeypatch.setattr(factory, "trainer_init", lambda *_, **__: sender)
-    create_weight_sender("ipc", client=None, source=SmallSource(), rank=0, num_workers=1)()  # type: ignore[arg-type]
+    create_weight_sender("ipc", client=None, source=SMALL, rank=0, num_workers=1)()  # type: ignore[arg-type]
     torch._C._accelerator_setAllocatorSettings(before)
     assert seen == ["expandable_segments:False"]
 

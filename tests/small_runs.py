@@ -70,14 +70,6 @@ def tiny_settings(folder: Path, *settings: str, families=("tied",), num_question
     ]
 
 
-def scripted_settings(saves: Path, questions: Path, *settings: str) -> list[str]:
-    """Overrides for a run of scripted agents, with three ``questions`` per step."""
-    return [
-        *(f"saves={saves}", f"data.train={questions}", f"data.validation={questions}"),
-        *("data.probe=null", "cluster.device=cpu", "rollout.batch_size=3", *settings),
-    ]
-
-
 def make_run(root: Path, *overrides: str, num_trained: int = 2, num_held_out: int = 1) -> Path:
     """Make a finished run of two tiny agents with different base models; returns its directory."""
     models = [root / family for family in FAMILIES]

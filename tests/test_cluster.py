@@ -102,19 +102,6 @@ def ray_cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[RayCluster]:
     ray_cluster.shutdown()
 
 
-def lose_a_node_after_step_3(ray_cluster: RayCluster, saves: Path) -> None:
-    """Remove one of two nodes during a run, from another thread."""
-
-    def lose_a_node() -> None:
-        metrics = saves / "latest/metrics.jsonl"
-        while not metrics.exists() or '"step": 3' not in metrics.read_text():
-            time.sleep(0.1)
-        lost = max(ray_cluster.worker_nodes, key=lambda node: node.node_id)
-        ray_cluster.remove_node(lost, allow_graceful=False)
-
-    threading.Thread(target=lose_a_node, daemon=True).start()
-
-
 @pytest.mark.stack
 @pytest.mark.slow
 def test_two_policies_train_on_two_nodes_continue_there_and_outlive_one(ray_cluster, tmp_path):
@@ -127,7 +114,14 @@ def test_two_policies_train_on_two_nodes_continue_there_and_outlive_one(ray_clus
     )
     assert main([str(QUICKSTART), *tiny_settings(tmp_path, *settings, families=FAMILIES)]) == 0
     run = (tmp_path / "saves/latest").resolve()
-    lose_a_node_after_step_3(ray_cluster, tmp_path / "saves")
+
+    def lose_a_node_after_step_3() -> None:
+        while '"step": 3' not in (run / "metrics.jsonl").read_text():
+            time.sleep(0.1)
+        lost = max(ray_cluster.worker_nodes, key=lambda node: node.node_id)
+        ray_cluster.remove_node(lost, allow_graceful=False)
+
+    threading.Thread(target=lose_a_node_after_step_3, daemon=True).start()
     assert main([f"resume={run}", "training.num_steps=12", "resume_changed=true"]) == 0
     assert trained_steps(run) == 12
     rows = rows_of(run)

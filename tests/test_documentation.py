@@ -46,7 +46,10 @@ SECTIONS = {name.partition(".")[0] for name in keys_of(Config()) if "." in name}
 
 @pytest.mark.parametrize("document", DOCUMENTS)
 def test_every_name_in_a_document_exists(document):
-    assert [word for word in words_of(read(document)) if fault_of(word)] == []
+    """Of everything in backticks or code blocks, cut at blanks."""
+    found = re.findall(r"```\w*\n(.*?)```|`+([^`]+?)`+", read(document), re.S)
+    words = [word.strip("(),;\"'") for pair in found for word in "".join(pair).split()]
+    assert [word for word in words if fault_of(word)] == []
 
 
 @pytest.mark.parametrize("document", DOCUMENTS)
@@ -114,12 +117,6 @@ def leads_somewhere(document: str, link: str) -> bool:
         return target.exists()
     titles = re.findall(r"^#+ (.+)$", target.read_text(encoding="utf-8"), re.M)
     return heading in [re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-") for title in titles]
-
-
-def words_of(text: str) -> list[str]:
-    """Everything in backticks or code blocks, cut at blanks."""
-    found = re.findall(r"```\w*\n(.*?)```|`+([^`]+?)`+", text, re.S)
-    return [word.strip("(),;\"'") for pair in found for word in "".join(pair).split()]
 
 
 def fault_of(word: str) -> str | None:

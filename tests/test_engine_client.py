@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
+from unittest.mock import Mock
 
 from builders import request
 from ray.exceptions import ActorDiedError
@@ -23,10 +24,6 @@ def spoken(text: str) -> Generation:
 
 def echo(number: int, asked: Request) -> Generation | None:
     return None if asked.prompt == "overlong" else spoken(asked.prompt)
-
-
-def die(number: int, asked: Request) -> None:
-    raise ActorDiedError()
 
 
 class ScriptedEngine:
@@ -119,7 +116,7 @@ def test_a_lost_ray_is_noticed_while_answers_are_waited_for(monkeypatch):
 
 
 def test_a_dead_engine_fails_every_waiting_request_by_the_turn_s_own_name():
-    client = client_of(ScriptedEngine(answer=die))
+    client = client_of(ScriptedEngine(answer=Mock(side_effect=ActorDiedError())))
     errors = asyncio.run(ask_all(client, "a", "b"))
     assert [type(error) for error in errors] == [LostEngineError, LostEngineError]
     for turn, error in zip(("r0.s0", "r1.s0"), errors, strict=True):

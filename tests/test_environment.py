@@ -92,12 +92,6 @@ def test_torch_for_a_cpu_comes_from_pytorch_where_no_configured_source_has_it(tm
     assert (refused in done.stderr) == (offers == "neither")
 
 
-INSTALL = (
-    "install_requirements() { echo installs $1; mkdir -p $VENV; is_ready() { true; }; }; "
-    "ensure_environment"
-)
-
-
 PINS = ("requirements.txt", "requirements-cpu.txt", "mine.txt")
 
 
@@ -114,7 +108,9 @@ def test_the_driver_is_compared_unless_pins_are_named(tmp_path, driver, named, i
     listing = f'[ "$1" = -L ] && echo "GPU 0: A100" || printf "%s\\n%s\\n" {driver} {driver}'
     executable(tmp_path / "bin/nvidia-smi", f"#!/bin/sh\n{listing}\n")
     chosen = {"REQUIREMENTS": named} if named else {}
-    done = call(INSTALL, tmp_path, PATH=f"{tmp_path}/bin:{os.environ['PATH']}", **chosen)
+    installs = "{ echo installs $1; mkdir -p $VENV; is_ready() { true; }; }"
+    install = f"install_requirements() {installs}; ensure_environment"
+    done = call(install, tmp_path, PATH=f"{tmp_path}/bin:{os.environ['PATH']}", **chosen)
     assert (done.returncode == 0) == (installed is not None)
     assert done.stdout == (f"installs {installed}\n" if installed else "")
     for part in ("driver 535.104.05 is too old for CUDA 13", "Install driver 580 or newer"):

@@ -18,7 +18,7 @@ from comas.preflight.inputs import find_inputs
 from comas.preflight.plugins import check_plugins, user_sources
 from comas.reward_formulation import REWARD_SCHEMES
 from comas.run.records import discussion_record
-from comas.types import Discussion, Question, RewardedDiscussion, Rewards
+from comas.types import Discussion, Question, RewardedDiscussion
 from comas.verification.verifiers import verify
 
 FUNCTIONS = case_file("foreign_rewards")["FUNCTIONS"]
@@ -43,11 +43,8 @@ def asked(number: int, **columns: object) -> Discussion:
 
 
 def paid(name: str, *discussions: Discussion) -> list[tuple[float | None, ...]]:
-    return [item.rewards for item in scored(name, *discussions).discussions]
-
-
-def scored(name: str, *discussions: Discussion) -> Rewards:
-    return REWARD_SCHEMES[name](discussions, evidence={})
+    rewards = REWARD_SCHEMES[name](discussions, evidence={})
+    return [item.rewards for item in rewards.discussions]
 
 
 def test_trl_is_given_columns_as_lists_and_rewards_solutions_alone(file):

@@ -42,15 +42,12 @@ def prepared(tmp_path: Path) -> Prepared:
     return prepare(load_config(QUICKSTART, overrides))
 
 
-def cards(prepared: Prepared, folder: Path) -> list[ModelCard]:
-    for agent, family in enumerate(("tied", "untied")):
-        save_tiny_model(folder / f"agent_{agent}", family, seed=agent + 1)
-    write_model_cards(folder, prepared, rows=ROWS, num_steps=2)
-    return [ModelCard.load(folder / f"agent_{agent}/README.md") for agent in range(2)]
-
-
 def test_a_card_states_base_licence_data_results_and_recipe(prepared, tmp_path):
-    first, second = cards(prepared, tmp_path / "models")
+    folders = [tmp_path / f"models/agent_{agent}" for agent in range(2)]
+    for folder, family in zip(folders, ("tied", "untied"), strict=True):
+        save_tiny_model(folder, family)
+    write_model_cards(tmp_path / "models", prepared, rows=ROWS, num_steps=2)
+    first, second = (ModelCard.load(folder / "README.md") for folder in folders)
     stated = first.data.to_dict()
     assert {key: stated[key] for key in QWEN_LICENCE} == QWEN_LICENCE
     assert "`tied`. Its licence, and so that of this model: qwen-research" in first.text

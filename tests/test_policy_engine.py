@@ -11,6 +11,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
 from itertools import chain
@@ -23,6 +24,7 @@ import torch
 import transformers
 from deepspeed.runtime.zero.offload_states import offload_adam_states
 from model_types import save_model_type
+from programs import run_to_end
 from safetensors.torch import load_file, save_file
 from tiny_models import CHAT_TEMPLATE, distributions, save_tiny_model
 from torch.nn.functional import logsigmoid
@@ -44,13 +46,9 @@ from comas.engines.policy import trainer as trainer_module
 from comas.engines.policy.deepspeed_options import deepspeed_config
 from comas.engines.policy.optimizers import forget_host_buffers
 from comas.engines.policy.trainer import PolicyTrainer
+from comas.policy_optimization import batching
 from comas.policy_optimization.advantages import compute_advantages
-from comas.policy_optimization.batching import (
-    MicroBatch,
-    response_mask,
-    response_rows,
-    split_into_steps,
-)
+from comas.policy_optimization.batching import MicroBatch
 from comas.policy_optimization.update_stats import UpdateStats
 from comas.types import TrainingSample
 
@@ -165,7 +163,7 @@ def weights_of(trainer: PolicyTrainer) -> Weights:
 
 def logprobs_of(trainer: PolicyTrainer, samples: Sequence[TrainingSample]) -> list[torch.Tensor]:
     logprobs = trainer._logprobs(trainer._engine, samples)
-    return [torch.tensor(row) for row in response_rows(logprobs, samples)]
+    return [torch.tensor(row) for row in batching.response_rows(logprobs, samples)]
 
 
 def updated_weights(model: Path, samples: Sequence[TrainingSample], **options: Any) -> Weights:
@@ -177,9 +175,6 @@ def updated_weights(model: Path, samples: Sequence[TrainingSample], **options: A
 def largest_difference(one: Weights, other: Weights) -> float:
     assert list(one) == list(other)
     return max((one[name] - other[name]).abs().max().item() for name in one)
-
-
-# ---- The same in plain PyTorch, one sample at a time ----
 
 
 def load_plain(folder: Path) -> torch.nn.Module:
@@ -213,7 +208,7 @@ def plain_updates(model, samples, settings, algorithm: Any = REINFORCE_PP, *, nu
     """Update ``model`` on the same samples at steps 0, 1, ...; return the norms of the gradients
     before clipping."""
     optimizer = plain_adamw(model, settings)
-    mask = response_mask(samples)
+    mask = batching.response_mask(samples)
     advantages = compute_advantages(
         samples, mask=mask, log_ratios=torch.zeros(mask.shape), algorithm=algorithm, memory={}
     )
@@ -221,7 +216,7 @@ def plain_updates(model, samples, settings, algorithm: Any = REINFORCE_PP, *, nu
     for step in range(num_updates):
         with torch.no_grad():
             old = [plain_logprobs(model, sample) for sample in samples]
-        for indices in split_into_steps(
+        for indices in batching.split_into_steps(
             len(samples), train_batch_size=settings.train_batch_size, rng=Random(f"0/{step}/0")
         ):
             num_tokens = sum(len(samples[i].response_token_ids) for i in indices)
@@ -247,7 +242,9 @@ def plain_dpo(folder: Path, samples: list[TrainingSample], settings: Optimizatio
         by_prompt.setdefault(tuple(sample.prompt_token_ids), []).append(sample)
     ranked = [sorted(group, key=lambda s: s.reward) for group in by_prompt.values()]
     size = settings.train_batch_size and settings.train_batch_size // 2
-    for indices in split_into_steps(len(ranked), train_batch_size=size, rng=Random("0/0/0")):
+    for indices in batching.split_into_steps(
+        len(ranked), train_batch_size=size, rng=Random("0/0/0")
+    ):
         for i in indices:
             difference = margin(ranked[i][-1]) - margin(ranked[i][0])
             (-logsigmoid(Dpo().beta * difference) / len(indices)).backward()
@@ -270,9 +267,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def qwen2(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(engine_module, "deepspeed_config", shard_every_parameter)
     return folder / "qwen2"
-
-
-# ---- The update ----
 
 
 @cases(
@@ -423,15 +417,12 @@ def test_an_optimiser_of_two_groups_may_be_a_file_on_a_schedule(qwen2, tmp_path,
     assert rates == [1.0, 1.0, 0.1]
 
 
-# ---- Old log-probs and the mismatch with the rollout ----
-
-
 def test_without_a_pass_beforehand_the_mismatch_is_that_of_the_first_optimiser_step(qwen2):
     algorithm = Grpo(rollout_correction="ratio", kl_coef=0.1)
     steps = {"train_batch_size": 4, "epochs_per_buffer": 2, "learning_rate": 1e-2}
     trainer = make_trainer(qwen2, algorithm=algorithm, **steps)
     exact = logprobs_of(trainer, make_samples())
-    [first, *_] = split_into_steps(len(exact), train_batch_size=4, rng=Random("0/0/0"))
+    [first, *_] = batching.split_into_steps(len(exact), train_batch_size=4, rng=Random("0/0/0"))
     # Those of the first step are off by 0.25, which later steps would change; others by 2.
     samples = sampled_with([row - (0.25 if i in first else 2.0) for i, row in enumerate(exact)])
     stats = trainer.update(samples, step=0)
@@ -508,9 +499,6 @@ def test_a_kl_coef_pulls_back_to_the_reference(qwen2, algorithm):
     [first, *_] = [trainer.update(equal, step=2 + i) for i in range(6)]
     assert first.kl == pytest.approx(away.mean().item(), abs=1e-5)
     assert moved().square().mean() < 0.5 * away.square().mean()
-
-
-# ---- Weights and checkpoints ----
 
 
 def test_what_an_estimator_remembers_is_part_of_the_checkpoint(qwen2, tmp_path):
@@ -620,9 +608,6 @@ def test_the_optimiser_is_offloaded_on_gpus_and_its_bucket_is_small(device, num_
     assert config["bf16"] == {"enabled": True}
 
 
-# ---- Two ranks ----
-
-
 ON_TWO_RANKS: dict[str, Any] = {
     "algorithm": ReinforcePP(kl_coef=0.1),
     "train_batch_size": 6,
@@ -671,22 +656,13 @@ def run_rank(rank: int, work: Path) -> None:
 
 @pytest.fixture(scope="module")
 def two_ranks(folder: Path) -> list[dict[str, Any]]:
-    ranks = [
-        subprocess.Popen(
-            [sys.executable, __file__, str(rank), str(folder)],
-            env={**os.environ, "OMP_NUM_THREADS": "1"},
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for rank in range(2)
-    ]
-    try:
-        errors = [rank.communicate(timeout=800)[1] for rank in ranks]
-    finally:
-        for rank in ranks:
-            rank.kill()
-    assert [rank.returncode for rank in ranks] == [0, 0], "\n".join(errors)[-3000:]
+    def run(rank: int) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, __file__, str(rank), str(folder)]
+        return run_to_end(*command, env={**os.environ, "OMP_NUM_THREADS": "1"}, timeout=800)
+
+    with ThreadPoolExecutor() as pool:
+        ranks = [*pool.map(run, range(2))]
+    assert [r.returncode for r in ranks] == [0, 0], "\n".join(r.stderr for r in ranks)[-3000:]
     return [torch.load(folder / f"rank{rank}.pt", weights_only=False) for rank in range(2)]
 
 

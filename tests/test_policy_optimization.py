@@ -18,27 +18,11 @@ from tables import cases
 from comas.config.schema import Custom, Optimization
 from comas.config.schema.algorithm import Correction
 from comas.engines.policy.optimizers import create_schedule
-from comas.policy_optimization import batching, logprobs
-from comas.policy_optimization.balancing import (
-    group_samples,
-    split_into_micro_batches,
-    split_into_rows,
-)
+from comas.policy_optimization import balancing, batching, logprobs, losses
 from comas.policy_optimization.logprobs import token_logprobs
-from comas.policy_optimization.losses import (
-    Surrogate,
-    Targets,
-    aggregate,
-    approximate_kl,
-    policy_loss,
-)
 from comas.policy_optimization.openrlhf_import import openrlhf_module
 from comas.policy_optimization.samples import collect_samples
 from comas.types import Generation, RewardedDiscussion, TrainingSample
-
-
-def tensor(*values: float) -> torch.Tensor:
-    return torch.tensor(values)
 
 
 def sample(response: int = 3, **fields: object) -> TrainingSample:
@@ -74,12 +58,14 @@ def totals(num_tokens, num_samples=1, num_ranks=1, *, longest=99) -> batching.St
     return batching.StepTotals(num_tokens, num_samples, longest, num_ranks)
 
 
-def surrogate(logprobs, advantages, mask, step, *, old=0.0, rollout=0.0, **settings) -> Surrogate:
+def surrogate(
+    logprobs, advantages, mask, step, *, old=0.0, rollout=0.0, **settings
+) -> losses.Surrogate:
     """The surrogate where the old log-probs and the rollout's are 0, unless others are given."""
     zeros = torch.zeros_like(advantages)
-    targets = Targets(mask, advantages, zeros + old, None, None, zeros + rollout)
+    targets = losses.Targets(mask, advantages, zeros + old, None, None, zeros + rollout)
     algorithm = Custom(loss="clipped_surrogate", **settings)  # type: ignore[arg-type]
-    return policy_loss(logprobs, targets=targets, totals=step, algorithm=algorithm)
+    return losses.policy_loss(logprobs, targets=targets, totals=step, algorithm=algorithm)
 
 
 @cases(
@@ -94,8 +80,8 @@ def surrogate(logprobs, advantages, mask, step, *, old=0.0, rollout=0.0, **setti
     ({"clip_epsilon_high": 0.3}, 0.5, -1.0, 0.8, 1),  # the lower bound is that of clip_epsilon
 )
 def test_the_surrogate_clips_gains(settings, ratio, advantage, loss, num_clipped):
-    logprobs = tensor([math.log(ratio)])
-    found = surrogate(logprobs, tensor([advantage]), mask_of(1), totals(1), **settings)
+    logprobs, advantages = torch.tensor([[math.log(ratio)]]), torch.tensor([[advantage]])
+    found = surrogate(logprobs, advantages, mask_of(1), totals(1), **settings)
     assert found.loss.item() == pytest.approx(loss)
     assert found.num_clipped.item() == num_clipped
     assert found.num_corrected == 0
@@ -120,20 +106,18 @@ def test_an_aggregation_weighs_tokens_or_responses(aggregation, weights, loss):
     torch.testing.assert_close(logprobs.grad, -advantages * torch.tensor(weights))
 
 
-THEIR_CORRECTIONS = {
-    "tis": ("token", "clip", (0.0, 2.0)),
-    "icepop": ("token", "mask", (0.5, 5.0)),
-    "seq_mask_tis": ("seq", "mask", (0.5, 5.0)),
-}
-
-
 @pytest.mark.parametrize("correction", get_args(Correction))
 @pytest.mark.parametrize("aggregation", ["token_mean", "sequence_mean"])
 def test_the_loss_is_openrlhfs(correction, aggregation):
     generator = torch.Generator().manual_seed(0)
     logprobs, old, advantages, rollout = torch.randn(4, 3, 5, generator=generator).unbind()
     mask = mask_of(5, 2, 3)
-    level, mode, bounds = THEIR_CORRECTIONS.get(correction, ("off", "mask", (0.0, 0.0)))
+    their_corrections = {
+        "tis": ("token", "clip", (0.0, 2.0)),
+        "icepop": ("token", "mask", (0.5, 5.0)),
+        "seq_mask_tis": ("seq", "mask", (0.5, 5.0)),
+    }
+    level, mode, bounds = their_corrections.get(correction, ("off", "mask", (0.0, 0.0)))
     theirs = openrlhf_module("loss").PolicyLoss(
         clip_eps_low=0.2,
         clip_eps_high=0.3,
@@ -153,9 +137,9 @@ def test_the_loss_is_openrlhfs(correction, aggregation):
 
 def test_the_kl_penalty_is_averaged_like_the_loss_and_pulls_to_the_reference():
     logprobs = torch.tensor([[-1.0, -3.0]], requires_grad=True)
-    kl = approximate_kl(logprobs, torch.tensor([[-2.0, -9.0]]), estimator="k3")
+    kl = losses.approximate_kl(logprobs, torch.tensor([[-2.0, -9.0]]), estimator="k3")
     mask = torch.tensor([[True, False]])
-    penalty = aggregate(kl, mask, aggregation="token_mean", totals=totals(2, 1))
+    penalty = losses.aggregate(kl, mask, aggregation="token_mean", totals=totals(2, 1))
     assert penalty.item() == pytest.approx(math.exp(-1) / 2)
     penalty.backward()
     # d k3 / d lp = 1 - exp(ref - lp) = 1 - exp(-1) > 0: descending lowers lp towards ref.
@@ -228,11 +212,11 @@ def test_steps_hold_every_sample_or_pair_once_and_differ_by_one_at_most(num, siz
     ([3], 8, 2, [[[0]], [[]]]),
 )
 def test_as_few_micro_batches_as_hold_samples_cost_ranks_alike(lengths, limit, ranks, shares):
-    found = split_into_micro_batches(lengths, micro_batch_tokens=limit, num_ranks=ranks)
+    found = balancing.split_into_micro_batches(lengths, micro_batch_tokens=limit, num_ranks=ranks)
     assert found == shares
 
 
-@pytest.mark.parametrize("split", [split_into_micro_batches, split_into_rows])
+@pytest.mark.parametrize("split", [balancing.split_into_micro_batches, balancing.split_into_rows])
 @given(st.lists(st.integers(1, 50), min_size=1, max_size=40), st.integers(1, 60), st.integers(1, 4))
 def test_ranks_share_all_samples_in_equally_many_micro_batches(split, lengths, limit, ranks):
     shares = split(lengths, micro_batch_tokens=limit, num_ranks=ranks)
@@ -240,7 +224,7 @@ def test_ranks_share_all_samples_in_equally_many_micro_batches(split, lengths, l
     assert sorted(i for share in shares for batch in share for i in batch) == [*range(len(lengths))]
     assert len({len(share) for share in shares}) == 1
     assert len(shares[0]) <= -(-len(lengths) // ranks)
-    pads = split is split_into_rows
+    pads = split is balancing.split_into_rows
     sizes = [len(batch) * max(batch, default=0) if pads else sum(batch) for batch in batches]
     assert all(size <= limit or len(b) == 1 for size, b in zip(sizes, batches, strict=True))
 
@@ -263,7 +247,7 @@ A, B = (1, 2, 3, 4), (1, 2, 3, 5)
 )
 def test_samples_of_a_prompt_are_a_group(answers, unit, limit, share, groups):
     samples = [sample(prompt_token_ids=prompt, response=length) for prompt, length in answers]
-    found = group_samples(samples, unit=unit, limit=limit, share_prompts=share)
+    found = balancing.group_samples(samples, unit=unit, limit=limit, share_prompts=share)
     assert list(found.items()) == list(groups.items())
 
 

@@ -6,8 +6,10 @@ import sys
 import threading
 import urllib.request
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.error import HTTPError, URLError
@@ -19,7 +21,7 @@ import runner_process
 from config_errors import only_error
 from scripted_agents import ScriptedAgents, play
 from scripted_server import ScriptedServer, status
-from small_runs import QUICKSTART, begun, record, rows_of, scripted_settings, write_records, written
+from small_runs import QUICKSTART, begun, rows_of, tiny_settings, written
 from tables import case_file, cases
 
 from comas.commands.discuss import discuss, parser
@@ -92,9 +94,6 @@ def post(url: str, body: Any) -> Any:
         return json.load(reply)["choices"][0]
 
 
-# ---------------------------------------------------------------- what becomes of it
-
-
 def test_a_team_of_openai_calls_becomes_a_chain_of_turns_that_the_score_rewards(monkeypatch):
     async def solve(question: Question, base_url: str) -> str:
         async with openai.AsyncOpenAI(base_url=base_url, api_key="any") as client:
@@ -157,22 +156,14 @@ def test_a_chat_that_goes_on_keeps_the_ids_and_one_that_was_changed_begins_anew(
 
 
 def test_a_repeat_is_equal_digit_by_digit_and_a_clients_seed_changes_it(monkeypatch):
-    def solver(seed: int | None) -> Callable[..., None]:
-        def solve(question: Question, base_url: str) -> None:
-            askers = [
-                threading.Thread(target=ask, args=(base_url, "One"), kwargs={"agent": a, "n": 3})
-                for a in range(2)
-            ]
-            for asker in askers:
-                asker.start()
-            for asker in askers:
-                asker.join()
-            ask(base_url, "Two", seed=seed)
-
-        return solve
+    def solve(question: Question, base_url: str, *, seed: int | None) -> None:
+        with ThreadPoolExecutor() as pool:
+            for agent in range(2):
+                pool.submit(ask, base_url, "One", agent=agent, n=3)
+        ask(base_url, "Two", seed=seed)
 
     def texts(seed: int | None) -> list[tuple[str, str]]:
-        held = hold(monkeypatch, solver(seed), questions=QUESTIONS)
+        held = hold(monkeypatch, partial(solve, seed=seed), questions=QUESTIONS)
         return [(turn.turn_id, turn.text) for each in held for turn in each.turns]
 
     first = texts(None)
@@ -224,9 +215,6 @@ def test_the_page_shows_requests_in_their_order_with_what_each_asked_and_continu
     assert asked_nobody.program["error"] == "it asked no agent for anything"
 
 
-# ---------------------------------------------------------------- harm to its own discussion
-
-
 OVER = threading.Event()
 """Ends the programs that do not end by themselves."""
 
@@ -245,15 +233,12 @@ def catch_all(url: str) -> None:
 
 
 def flood(url: str) -> None:
-    def one() -> None:
+    def one(number: int) -> None:
         with suppress(URLError, ConnectionError):
             ask(url, "Flood")
 
-    threads = [threading.Thread(target=one) for _ in range(200)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(200) as pool:
+        pool.map(one, range(200))
     raise RuntimeError("flooded")
 
 
@@ -377,9 +362,6 @@ def test_a_program_sees_no_answer_and_a_key_ends_with_its_discussion(monkeypatch
         ask(f"{the_door().url}/v1", "x")
 
 
-# ---------------------------------------------------------------- commands
-
-
 def command(tmp_path: Path, text: str) -> list[str]:
     path = written(tmp_path / "program.py", PROGRAM + text)
     return [sys.executable, str(path)]
@@ -433,21 +415,17 @@ def test_a_command_that_is_not_there_is_an_error_of_its_discussion(monkeypatch):
     assert "cannot be started: No such file" in held.outcome.error
 
 
-# ---------------------------------------------------------------- a run, an evaluation
-
-
 @pytest.mark.stack
-def test_a_killed_run_repeats_a_step_of_its_program_digit_by_digit(saves, monkeypatch, tmp_path):
+def test_a_killed_run_repeats_a_step_of_its_program_digit_by_digit(monkeypatch, tmp_path):
     names = ("", "agent_0/", "agent_1/")
     measured = {f"{name}validation/accuracy": 0.5 for name in names}
     monkeypatch.setattr(bookkeeping, "validate_agents", lambda *_, **__: measured)
-    team, questions = tmp_path / "team.py", [record(i) for i in range(6)]
-    team.write_text(TEAM)
-    settings = scripted_settings(
-        saves,
-        write_records(tmp_path / "questions.jsonl", questions),
+    team = written(tmp_path / "team.py", TEAM)
+    settings = tiny_settings(
+        tmp_path,
         f"interaction.program={{function: {team}:solve, roles: {{plan: helps}}}}",
-        *("training.num_steps=4", "training.save_every=2"),
+        *("rollout.max_prompt_tokens=4000", "rollout.max_response_tokens=16"),
+        *("training.num_steps=4", "training.save_every=2", "validation.num_questions=1"),
     )
 
     def kept(path: Path) -> dict[str, bytes]:
@@ -486,9 +464,6 @@ def test_a_program_whose_rewards_nobody_reads_or_that_fails_is_an_error_of_the_d
     assert "ZeroDivisionError" in fault(f"{own}1 / 0")
     assert "returns rewards, and reward.scheme=interaction" in fault(paid)
     assert fault(paid, "reward.scheme=program") == ""
-
-
-# ---------------------------------------------------------------- an evaluation, a question
 
 
 def finished_run(tmp_path: Path, program: str) -> Path:
@@ -581,9 +556,6 @@ def test_a_run_without_a_program_has_none_to_be_evaluated_by(tmp_path):
         with pytest.raises(ValueError, match="a model has none: name a function of yours"):
             setups_of(["vanilla", "program"], each)
     assert read_command(["name", "path", "setups=[program]"]).config.setups == ["program"]
-
-
-# ---------------------------------------------------------------- comas discuss
 
 
 def discussed(run: Path, base_url: str) -> None:

@@ -194,11 +194,6 @@ def test_muon_steps_as_pytorchs_does_up_to_its_rounding():
         assert (mine - other).norm() < 0.05 * other.norm()
 
 
-PROBLEMS = {domain: draw_problem(Random(0), domain=domain, held_out=True) for domain in DOMAINS}
-RIGHT = {domain: work(problem, None).text for domain, problem in PROBLEMS.items()}
-LONGEST_ACCUSATION = {domain: max(MISTAKES[domain].values(), key=len) for domain in DOMAINS}
-
-
 @pytest.fixture(scope="module", params=CHAT_FORMATS)
 def architecture(request: pytest.FixtureRequest) -> str:
     return request.param
@@ -224,10 +219,13 @@ def test_encoding_and_decoding_give_the_text_back(tokenizer):
 
 
 def test_a_lesson_is_the_response_and_what_the_prompt_quotes(tokenizer):
-    quoted = {"solution": RIGHT["science"], "evaluation": LONGEST_ACCUSATION["science"]}
-    prompt = fill(SCORING, "science", question=PROBLEMS["science"].text, **quoted)
-    plain = fill(SOLUTION, "math", question=PROBLEMS["math"].text)  # quotes none
-    examples = [Example((user(prompt),), SCORINGS[1]), Example((user(plain),), RIGHT["math"])]
+    problems = {name: draw_problem(Random(0), domain=name, held_out=True) for name in DOMAINS}
+    right = {name: work(problem, None).text for name, problem in problems.items()}
+    longest = max(MISTAKES["science"].values(), key=len)
+    quoted = {"solution": right["science"], "evaluation": longest}
+    prompt = fill(SCORING, "science", question=problems["science"].text, **quoted)
+    plain = fill(SOLUTION, "math", question=problems["math"].text)  # quotes none
+    examples = [Example((user(prompt),), SCORINGS[1]), Example((user(plain),), right["math"])]
     lesson, other = encode_lessons(tokenizer, examples)
     text = {
         weight: tokenizer.decode([t for t, w in zip(*lesson, strict=True) if w == weight])
@@ -235,7 +233,7 @@ def test_a_lesson_is_the_response_and_what_the_prompt_quotes(tokenizer):
     }
     before, opener, after = prompt.partition("# Solution\n")
     assert text[0.0].endswith(before + opener)
-    assert text[1.0].startswith(after) and after.startswith(RIGHT["science"])
+    assert text[1.0].startswith(after) and after.startswith(right["science"])
     assert text[1.0].endswith(SCORINGS[1] + tokenizer.eos_token)
     assert tokenizer.decode(lesson.token_ids) == text[0.0] + text[1.0]
     (prompt_ids,) = encode_prompts(tokenizer, [[user(plain)]])

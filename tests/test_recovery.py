@@ -62,19 +62,16 @@ class ScriptedRay:
         return ready[:num_returns], []
 
 
-@pytest.fixture
-def scripted(monkeypatch: pytest.MonkeyPatch) -> ScriptedRay:
-    return ScriptedRay(monkeypatch)
-
-
-def test_whoever_does_not_answer_within_the_limit_is_lost(scripted):
+def test_whoever_does_not_answer_within_the_limit_is_lost(monkeypatch):
+    scripted = ScriptedRay(monkeypatch)
     scripted.done_at = {"a": 1.0}
     with pytest.raises(LostEngineError, match=r"while updating within 9 s from: rank 1\."):
         wait_for_all({"rank 0": "a", "rank 1": "b"}, doing="updating", timeout_s=9)
     assert scripted.now == pytest.approx(9, abs=1)
 
 
-def test_what_this_process_was_frozen_for_is_nobody_s_time(scripted):
+def test_what_this_process_was_frozen_for_is_nobody_s_time(monkeypatch):
+    scripted = ScriptedRay(monkeypatch)
     scripted.done_at, scripted.frozen_for = {"a": 1008.0, "b": 1001.0}, 1000.0
     calls = {"rank 0": "a", "rank 1": "b"}
     assert wait_for_all(calls, doing="updating", timeout_s=12) == ["result of a", "result of b"]

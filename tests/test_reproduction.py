@@ -15,14 +15,7 @@ from comas.config import config_as_yaml, load
 from comas.config.errors import ConfigError
 from comas.preflight.configuration import load_config
 from comas.reproduction import __main__ as reproduction
-from comas.reproduction.report import (
-    comparison_table,
-    figure,
-    interval,
-    rises_more,
-    share_table,
-    shares_of_gain,
-)
+from comas.reproduction import report
 from comas.reproduction.results import (
     Record,
     RunResult,
@@ -156,7 +149,7 @@ def test_a_metric_of_validations_has_two_values_and_one_of_steps_two_means(tmp_p
 
 @cases("differences, said, excludes_zero")
 def test_an_interval_is_students_over_seeds(differences, said, excludes_zero):
-    found = interval(differences)
+    found = report.interval(differences)
     assert (str(found), found.excludes_zero) == (said, excludes_zero)
 
 
@@ -171,7 +164,7 @@ def test_experiments_are_compared_seed_by_seed():
         name: {seed: result(name, seed, *ends) for seed, ends in enumerate(of_seeds)}
         for name, of_seeds in numbers.items()
     }
-    assert comparison_table(results, GREEDY, reference="comas").splitlines() == [
+    assert report.comparison_table(results, GREEDY, reference="comas").splitlines() == [
         "| experiment | before | after | rise over comas |",
         "| --- | --- | --- | --- |",
         "| comas | 40.0 ± 0.0 | 65.0 ± 5.0 |  |",
@@ -180,9 +173,9 @@ def test_experiments_are_compared_seed_by_seed():
         "| alone | 10.0 | 35.0 |  |",
     ]
     with pytest.raises(ValueError, match="no run has the metric validation/acuracy"):
-        comparison_table(results, "validation/acuracy", reference="comas")
+        report.comparison_table(results, "validation/acuracy", reference="comas")
     del results["other"]
-    assert share_table(results, GREEDY, bound="comas").splitlines()[2:] == [
+    assert report.share_table(results, GREEDY, bound="comas").splitlines()[2:] == [
         # 2 of 30, 1 of 20, 3 of 25: mean 7.89, standard deviation 3.66, times 4.303 / sqrt(3) is
         # 9.1, and for two at once, t(0.9875, 2) being 6.205, 13.1.
         "| muted | 7.9 | [-1.2, 17.0] | [-5.2, 21.0] | 6.7, 5.0, 12.0 |",
@@ -191,7 +184,7 @@ def test_experiments_are_compared_seed_by_seed():
     # Where the bound falls with a seed, a fall is no share of its gain.
     results["comas"][3] = RunResult("comas", 3, 1, {GREEDY: 0.4}, {GREEDY: 0.3})
     results["muted"][3] = results["comas"][3]
-    assert "| muted" not in share_table(results, GREEDY, bound="comas")
+    assert "| muted" not in report.share_table(results, GREEDY, bound="comas")
 
 
 def test_runs_of_two_machines_are_not_compared():
@@ -203,12 +196,12 @@ def test_runs_of_two_machines_are_not_compared():
     assert len(paired_runs(results, "muted", "comas")) == 2
     results["comas"][1] = replace(results["comas"][1], machine="B")
     assert paired_runs(results, "muted", "comas") == [(results["muted"][0], results["comas"][0])]
-    assert rises_more(results, GREEDY, "muted", "comas") is None  # of one pair
-    assert shares_of_gain(results, GREEDY, "muted", "comas") == [pytest.approx(50)]
+    assert report.rises_more(results, GREEDY, "muted", "comas") is None  # of one pair
+    assert report.shares_of_gain(results, GREEDY, "muted", "comas") == [pytest.approx(50)]
 
 
 def test_a_figure_shows_each_seed_the_mean_and_its_interval():
-    page = figure({"one": [42.0], "a<b": [86.0, 87.0, 88.0]}, title="accuracy")
+    page = report.figure({"one": [42.0], "a<b": [86.0, 87.0, 88.0]}, title="accuracy")
     # 420 pixels from 40 to 90 percent, after 190; rows of 22 below 34.
     assert 'cx="206.8" cy="45"' in page
     assert [f'cx="{x}" cy="67"' in page for x in (576.4, 584.8, 593.2)] == [True] * 3

@@ -14,7 +14,7 @@ import scripted_agents
 from builders import discussion, sample, turn
 from config_errors import only_error
 from scripted_agents import ScriptedAgents
-from small_runs import QUICKSTART, record, tiny_settings, untimed, write_records
+from small_runs import QUICKSTART, record, steps_in, tiny_settings, untimed, write_records
 from tables import cases
 
 from comas import __main__ as command
@@ -38,10 +38,6 @@ from comas.types import Discussion, Request, RewardedDiscussion, Rewards
 from comas.verification.solutions import Verdicts
 
 ACCURACY = "validation/accuracy"
-
-
-def kept(run: Path) -> list[str]:
-    return sorted(path.name for path in (run / "checkpoints").iterdir())
 
 
 ACCURACIES = [0.1, 0.2, 0.5, 0.7, 0.6, 0.7, 0.5]
@@ -122,7 +118,7 @@ def test_a_killed_run_ends_as_one_that_nobody_disturbed(saves, monkeypatch, kill
 def test_a_finished_run_trains_nothing_more_and_gives_its_best_models(saves, monkeypatch, caplog):
     caplog.set_level("INFO")
     path = play_validated(monkeypatch, [f"saves={saves}", "name=best", *SETTINGS])
-    assert kept(path) == ["step_0003", "step_0006"]
+    assert steps_in(path / "checkpoints") == [3, 6]
     assert report_source(path).result.endswith(f" {ACCURACY} was best after step 3.")
     assert read_result(path, "best", seed=0, metrics=[ACCURACY]).after == {ACCURACY: ACCURACIES[6]}
     whole = left_by(path)

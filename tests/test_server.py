@@ -26,14 +26,7 @@ from evaluation import server, server_command
 from evaluation.config import EvaluationConfig
 from evaluation.models import LocalModel, find_remote, read_model
 from evaluation.server import Servers, serve
-from evaluation.server_command import (
-    Slot,
-    groups_of,
-    plan_slots,
-    server_arguments,
-    server_environment,
-    threads_of_servers,
-)
+from evaluation.server_command import Slot, server_arguments
 from evaluation.server_process import KEY_VARIABLE
 
 CONFIG = EvaluationConfig(
@@ -236,12 +229,12 @@ def test_what_a_server_that_is_killed_leaves_is_ended(tmp_path):
 def test_servers_have_or_share_gpus(monkeypatch, count, visible, tensor_parallel_size, gpus, share):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
     config = dataclasses.replace(CONFIG, tensor_parallel_size=tensor_parallel_size)
-    slots = plan_slots(count, config=config, device="cuda")
+    slots = server_command.plan_slots(count, config=config, device="cuda")
     assert [",".join(slot.gpus) for slot in slots] == gpus
     assert all(slot.memory_share == pytest.approx(share) for slot in slots)
     config = dataclasses.replace(CONFIG, tensor_parallel_size=9)
     with pytest.raises(ValueError, match=r"tensor_parallel_size=9, but .* \d GPUs \("):
-        plan_slots(count, config=config, device="cuda")
+        server_command.plan_slots(count, config=config, device="cuda")
 
 
 def test_adapters_of_one_base_share_a_server_and_whole_models_do_not(model):
@@ -250,7 +243,7 @@ def test_adapters_of_one_base_share_a_server_and_whole_models_do_not(model):
 
     other = dataclasses.replace(model, folder=Path("other"))
     models = [adapted("a"), model, adapted("b"), other, model]
-    assert groups_of(models) == [[0, 2], [1], [3], [4]]
+    assert server_command.groups_of(models) == [[0, 2], [1], [3], [4]]
     together = server_arguments([adapted("a"), adapted("b")], port=1, slot=Slot(), config=CONFIG)
     assert f"--model={model.folder}" in together
     said = together[together.index("--enable-lora") + 1 :]
@@ -268,7 +261,7 @@ def test_servers_share_a_cpu_and_serve_what_it_can_multiply(
     monkeypatch.setattr(server_command, "usable_cores", lambda: 16)
     large = dataclasses.replace(model, folder=SHIPPED_SHAPES / "Qwen2.5-3B-Instruct")
     models = [model if size == "tiny" else large for size in sizes]
-    assert threads_of_servers(models, num_servers=num_servers) == threads
+    assert server_command.threads_of_servers(models, num_servers=num_servers) == threads
     model = dataclasses.replace(model, dtype="bfloat16")
     for has_instructions, dtype in ((False, "float32"), (True, "bfloat16")):
         monkeypatch.setattr(server_command, "multiplies_bfloat16", lambda can=has_instructions: can)
@@ -303,7 +296,7 @@ def test_a_server_on_gpus_is_told_its_gpus_its_memory_and_its_context(model, mon
         *("--enable-prefix-caching", "--dtype=bfloat16", "--generation-config=auto"),
     } <= set(arguments)
     assert not any("enforce-eager" in argument for argument in arguments)
-    environment = server_environment(slot, key="of this run")
+    environment = server_command.server_environment(slot, key="of this run")
     assert environment["CUDA_VISIBLE_DEVICES"] == "4,5"
     assert "VLLM_API_KEY" not in environment
     assert environment[KEY_VARIABLE] == "of this run"

@@ -33,9 +33,6 @@ def opinions(*values: tuple[str, float | None, bool | None]) -> list[Opinion]:
     return [Opinion((f"d{i}", "r0.s0"), *value) for i, value in enumerate(values)]
 
 
-# ---------------------------------------------------------------- who tells right from wrong
-
-
 def test_the_auc_is_the_share_of_pairs_in_the_right_order_a_tie_counting_half():
     known = opinions(("a", 1.0, True), ("a", 0.5, True), ("b", 0.5, False), ("b", 0.0, False))
     # 1 > 0.5, 1 > 0, 0.5 = 0.5, 0.5 > 0
@@ -123,9 +120,6 @@ def test_each_condition_of_the_gate_has_its_threshold():
     assert verdict(None, checks[1:2]).startswith("worth training; the reward is made of verdicts")
 
 
-# ---------------------------------------------------------------- what can be learnt
-
-
 @cases(
     "algorithm, said",
     (Grpo(), ("by question_id, role, with an advantage", [True, False])),
@@ -140,9 +134,6 @@ def test_the_groups_in_which_there_is_something_to_learn_are_counted(algorithm, 
     stats = {0: UpdateStats(learning_rate=0.1, advantages=advantages)}
     name, learnt = learnable(buffers, stats, algorithm)
     assert (name.startswith(f"groups are {said[0]}"), learnt) == (True, said[1])
-
-
-# ---------------------------------------------------------------- what it costs
 
 
 def costs(**changes: Any) -> Costs:
@@ -191,9 +182,6 @@ def test_discussions_are_held_while_there_is_time(
     settings = [*arguments[1:], *settings]
     trial = TimedTrial(prepare(load_config(arguments[0], settings)), None, None, None)
     assert [len(b.rewards.discussions) for b in trial.sample_until(seconds)] == held
-
-
-# ---------------------------------------------------------------- the whole of it
 
 
 class SeeingAgents(ScriptedAgents):

@@ -18,13 +18,12 @@ pytestmark = pytest.mark.stack
 
 CHECKER = "assert f(2) == 4 and f(-3) == 9"
 ENDLESS = ("math", r"\boxed{(x+y+z+t)^{9000}}", "x+1")
-CPU_LIMIT_S_HERE = 2.0
 WALL_LIMIT_S_HERE = 6.0
 
 
 @pytest.fixture(scope="module")
 def verifier():
-    with Verifier(num_workers=2, cpu_limit_s=CPU_LIMIT_S_HERE) as verifier:
+    with Verifier(num_workers=2, cpu_limit_s=2.0) as verifier:
         yield verifier
 
 

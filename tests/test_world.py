@@ -6,10 +6,12 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+import psutil
 import pytest
 from programs import assert_nothing_is_left, descendants, start
 from small_runs import rows_of
@@ -62,19 +64,18 @@ def run(saves: Path, *arguments: str) -> str:
     return output
 
 
-def wait_for_step(run_directory: Path, step: int, process: subprocess.Popen[str]) -> None:
-    while process.poll() is None:
-        metrics = run_directory / "metrics.jsonl"
-        if metrics.exists() and f'"step": {step}' in metrics.read_text():
-            return
+def wait_until(holds: Callable[[], object], process: subprocess.Popen[str]) -> None:
+    while not holds():
+        assert process.poll() is None, f"the run ended early:\n{process.communicate()[0]}"
         time.sleep(0.1)
-    raise AssertionError(f"the run ended early:\n{process.communicate()[0]}")
 
 
-def wait_for_run_directory(saves: Path, name: str, process: subprocess.Popen[str]) -> Path:
-    while name not in (saves / "latest").resolve().name:
-        assert process.poll() is None, process.communicate()[0]
-        time.sleep(0.1)
+def engines() -> list[psutil.Process]:
+    return [p for p in descendants() if "RolloutActor" in " ".join(command_line(p))]
+
+
+def run_directory(saves: Path, name: str, process: subprocess.Popen[str]) -> Path:
+    wait_until(lambda: name in (saves / "latest").resolve().name, process)
     return (saves / "latest").resolve()
 
 
@@ -127,14 +128,14 @@ def test_every_step_has_the_promised_metrics(finished, rows):
 
 
 def test_the_run_directory_holds_what_a_researcher_needs(finished):
-    run_directory, _ = finished
-    names = {path.name for path in run_directory.iterdir()}
+    folder, _ = finished
+    names = {path.name for path in folder.iterdir()}
     assert {"config.yaml", "inputs.json", "versions.json", "train.log", "report.html"} <= names
-    tokens = read_tokens(run_directory / "tokens")
+    tokens = read_tokens(folder / "tokens")
     assert all(len(of["advantages"]) == len(of["logprobs"]) for of in tokens.values())
     # discussions of 12 turns, all of them trained
     assert len(tokens) == STEPS * BATCH * 12
-    checkpoints = sorted(path.name for path in (run_directory / "checkpoints").iterdir())
+    checkpoints = sorted(path.name for path in (folder / "checkpoints").iterdir())
     assert checkpoints == ["step_0001", "step_0002"]
 
 
@@ -143,12 +144,12 @@ def test_a_run_that_loses_an_engine_and_then_its_driver_ends_as_if_it_had_not(sa
     run(saves, "configs/quickstart.yaml", *LONGER, "name=undisturbed")
     undisturbed = (saves / "latest").resolve()
     process = train(saves, "configs/quickstart.yaml", *LONGER, "name=lost")
-    disturbed = wait_for_run_directory(saves, "lost", process)
-    wait_for_step(disturbed, 1, process)
-    engines = [p for p in descendants() if "RolloutActor" in " ".join(command_line(p))]
-    assert len(engines) == 2
-    engines[0].kill()
-    wait_for_step(disturbed, 3, process)
+    disturbed = run_directory(saves, "lost", process)
+    metrics = disturbed / "metrics.jsonl"
+    wait_until(lambda: metrics.exists() and '"step": 1' in metrics.read_text(), process)
+    [lost, _] = engines()
+    lost.kill()
+    wait_until(lambda: '"step": 3' in metrics.read_text(), process)
     process.send_signal(signal.SIGKILL)
     output, _ = process.communicate(timeout=600)
     assert "step 3/6" in output  # by itself
@@ -160,10 +161,8 @@ def test_a_run_that_loses_an_engine_and_then_its_driver_ends_as_if_it_had_not(sa
 
 def test_a_run_that_is_terminated_while_its_engines_start_leaves_nothing_behind(saves):
     process = train(saves, "configs/quickstart.yaml", *SETTINGS, "name=terminated")
-    terminated = wait_for_run_directory(saves, "terminated", process)
-    while not any("RolloutActor" in " ".join(command_line(each)) for each in descendants()):
-        assert process.poll() is None, process.communicate()[0]
-        time.sleep(0.1)
+    terminated = run_directory(saves, "terminated", process)
+    wait_until(engines, process)
     process.send_signal(signal.SIGTERM)
     output, _ = process.communicate(timeout=300)
     assert process.returncode == 130

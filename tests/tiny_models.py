@@ -3,16 +3,8 @@
 from pathlib import Path
 
 import torch
+import transformers
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
-from transformers import (
-    GenerationConfig,
-    LlamaConfig,
-    LlamaForCausalLM,
-    PreTrainedModel,
-    PreTrainedTokenizerFast,
-    Qwen2Config,
-    Qwen2ForCausalLM,
-)
 
 SPECIAL_TOKENS = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
 END_OF_TURN = 2
@@ -42,7 +34,7 @@ SHAPE = {
 }
 
 
-def byte_tokenizer(*, backwards: bool = False) -> PreTrainedTokenizerFast:
+def byte_tokenizer(*, backwards: bool = False) -> transformers.PreTrainedTokenizerFast:
     """A tokenizer with one token per byte; ids 0 to 2 are special. ``backwards`` gives the bytes
     other ids."""
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet(), reverse=backwards)
@@ -51,7 +43,7 @@ def byte_tokenizer(*, backwards: bool = False) -> PreTrainedTokenizerFast:
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
     tokenizer.add_special_tokens(list(SPECIAL_TOKENS))
-    return PreTrainedTokenizerFast(
+    return transformers.PreTrainedTokenizerFast(
         tokenizer_object=tokenizer,
         eos_token=SPECIAL_TOKENS[END_OF_TURN],
         pad_token=SPECIAL_TOKENS[0],
@@ -66,17 +58,18 @@ def add_noise(model: torch.nn.Module) -> None:
             parameter.add_(torch.randn_like(parameter) * 0.05)
 
 
-def random_model(family: str, *, seed: int, **changes: int) -> PreTrainedModel:
+def random_model(family: str, *, seed: int, **changes: int) -> transformers.PreTrainedModel:
     """A small model with distributions far from uniform: "tied" (Qwen2) or "untied" (Llama)."""
     torch.manual_seed(seed)
     shape = SHAPE | changes
     if family == "tied":
-        model = Qwen2ForCausalLM(Qwen2Config(tie_word_embeddings=True, **shape))
+        config = transformers.Qwen2Config(tie_word_embeddings=True, **shape)
     else:
-        model = LlamaForCausalLM(LlamaConfig(tie_word_embeddings=False, **shape))
+        config = transformers.LlamaConfig(tie_word_embeddings=False, **shape)
+    model = transformers.AutoModelForCausalLM.from_config(config)
     add_noise(model)
     # Settings that would break every test if the engine sampled with them.
-    model.generation_config = GenerationConfig(
+    model.generation_config = transformers.GenerationConfig(
         do_sample=True,
         temperature=0.1,
         top_k=1,
