@@ -12,7 +12,6 @@ from comas.data.preparation.math_train import MATH
 
 Rows = Sequence[Mapping[str, Any]]
 
-MATH_LEVELS = ("Level 3", "Level 4", "Level 5")
 OBJECTS = ("kites", "lamps", "boats", "drums", "coins", "vases", "ropes", "bells")
 
 
@@ -56,7 +55,7 @@ def math_row(number: int) -> dict[str, Any]:
     return {
         "problem": f"A shop packs {number + 3} {thing} into crates of 7. Over {number + 11} days, "
         f"how many {thing} does it pack when one day makes {number + 2} crates?",
-        "level": MATH_LEVELS[number % 3],
+        "level": f"Level {3 + number % 3}",
         "type": "Algebra",
         "solution": f"First $\\boxed{{1}}$, then $\\boxed{{\\frac{{{number + 5}}}{{7}}}}$.",
     }

@@ -26,19 +26,16 @@ class Inference(NamedTuple):
     num_failed: int
 
 
-def tasks(count: int) -> list[BenchmarkTask]:
-    return [
-        BenchmarkTask(f"gsm8k/{i}", "math", f"What is {i} + 1?", f"What is {i} + 1? Box it.", "1")
-        for i in range(count)
-    ]
-
-
 def run(base_url, folder, num_tasks=4, *, setup_name="vanilla", seeds=(0,), reverse=False, **more):
     """Run a setup in this process; the others are options of its requests, and an ``api_key``."""
     endpoint = Endpoint(base_url, "m", more.pop("api_key", "none"))
+    tasks = [
+        BenchmarkTask(f"gsm8k/{i}", "math", f"What is {i} + 1?", f"What is {i} + 1? Box it.", "1")
+        for i in range(num_tasks)
+    ]
     asyncio.run(
         run_inference(
-            tasks(num_tasks)[:: -1 if reverse else 1],
+            tasks[:: -1 if reverse else 1],
             setup=SETUPS[setup_name],
             models=[endpoint],
             seeds=seeds,

@@ -1,8 +1,9 @@
 """A society without engines, for tests of the driver."""
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 import pytest
 
@@ -21,9 +22,11 @@ Buffers = Mapping[int, Sequence[TrainingSample]]
 class ScriptedAgents:
     """Two agents that answer with the turn's seed and the number of updates at the last sync."""
 
-    def __init__(self, killed_in: int | None = None) -> None:
-        """They are interrupted in the update of the step ``killed_in``."""
-        self.killed_in = killed_in
+    def __init__(self, fails_in: list[int] | None = None, error: Any = KeyboardInterrupt) -> None:
+        """The first update of each step of ``fails_in``, which are taken out of it, raises
+        ``error(step)``."""
+        self.fails_in = fails_in or []
+        self.error = error
         self.weights = 0
         self.served = 0
         """The weights of the last sync."""
@@ -41,8 +44,8 @@ class ScriptedAgents:
         return Generation((1,), (2, 3), text, (-0.1, -1e-17), "stop", self.served)
 
     def begin_update(self, buffers: Buffers, *, step: int) -> Callable[[], dict[int, UpdateStats]]:
-        if step == self.killed_in:
-            raise KeyboardInterrupt
+        if self.fails_in[:1] == [step]:
+            raise self.error(self.fails_in.pop(0))
         self.weights += 1
         sizes = {policy: len(own) for policy, own in buffers.items()}
         return lambda: {
@@ -72,9 +75,8 @@ class ScriptedAgents:
 def play(monkeypatch: pytest.MonkeyPatch, config: Config, agents: ScriptedAgents) -> Path:
     monkeypatch.setattr(driver, "agents_of", lambda *_: agents)
     prepared = prepare(config)
-    with (RunDirectory.open if config.resume else RunDirectory.create)(prepared.config) as run:
-        try:
-            driver.train(prepared, run)
-        except KeyboardInterrupt:
-            assert agents.killed_in is not None
+    begin = RunDirectory.open if config.resume else RunDirectory.create
+    expected = KeyboardInterrupt if agents.fails_in else ()
+    with begin(prepared.config) as run, suppress(expected):
+        driver.train(prepared, run)
     return run.path

@@ -1,7 +1,6 @@
 """The paper's baselines, by hand: debates (MAPoRL), and agents that rate themselves (SRLM)."""
 
 from collections import Counter
-from dataclasses import replace
 from random import Random
 
 import builders
@@ -14,7 +13,6 @@ from comas.interaction.comparisons import draw_seen
 from comas.policy_optimization.batching import StepTotals
 from comas.policy_optimization.openrlhf_import import openrlhf_module
 from comas.policy_optimization.preferences import dpo_loss, preference_pairs
-from comas.policy_optimization.samples import collect_samples
 from comas.reward_formulation import REWARD_SCHEMES, offer_evidence
 from comas.types import Discussion, Generation, Question, Request, TrainingSample
 
@@ -153,19 +151,6 @@ def test_answers_to_other_prompts_or_of_other_agents_are_not_compared(other):
     mine, others = [sample(1.0), sample(0.0)], [sample(0.9, **other), sample(0.1, **other)]
     interleaved = [mine[0], others[0], others[1], mine[1]]
     assert preference_pairs(interleaved) == [tuple(mine), tuple(others)]
-
-
-def test_the_copies_of_a_question_give_its_candidates_and_truncated_ones_are_none():
-    closings = [f"<rating>{rating}</rating>" for rating in (3, 1, 5, 2)]
-    discussions, _ = rate(closings, prompt_reuse=4)
-    worst = discussions[1].turns[0]
-    cut_off = replace(worst, generation=replace(worst.generation, finish_reason="length"))
-    discussions[1] = replace(discussions[1], turns=(cut_off, discussions[1].turns[1]))
-    rewarded = REWARD_SCHEMES["mean_rating"](discussions, evidence={}).discussions
-    [buffer] = collect_samples(rewarded, policy_of_agent=[0], mask_truncated=True)
-    [(chosen, rejected)] = preference_pairs(buffer)
-    assert (chosen.reward, rejected.reward) == (1.0, 0.4)
-    assert (chosen.discussion_id, rejected.discussion_id) == ("step1/q/copy2", "step1/q/copy3")
 
 
 def test_the_loss_is_openrlhfs_and_does_not_depend_on_micro_batches_or_ranks():

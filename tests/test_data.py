@@ -3,7 +3,6 @@
 import json
 from collections import Counter
 from decimal import Decimal
-from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -201,18 +200,13 @@ def test_a_prompt_may_list_its_options_itself_and_verdicts_know_their_texts(tmp_
         load_questions(path)
 
 
-def read(path: Path, row: dict[str, object], **columns: object) -> str:
-    """The letter of the only record."""
-    path.write_text(json.dumps(row))
-    rules = Data(columns={"choices": ["choices.text"], **columns}, domain="choice")
-    [gold] = load_questions(path, rules).answers.values()
-    return gold[0]
-
-
 @cases("labels, answer, letter")
 def test_labels_say_which_option_an_answer_names(tmp_path, labels, answer, letter):
     row = ARC | {"choices": {"text": OPTIONS, "label": labels}, "answer": answer}
-    assert read(tmp_path / "arc.jsonl", row) == letter
+    path = write_records(tmp_path / "arc.jsonl", [row])
+    rules = Data(columns={"choices": ["choices.text"]}, domain="choice")
+    [gold] = load_questions(path, rules).answers.values()
+    assert gold[0] == letter
 
 
 def test_columns_of_options_are_read_of_questions_of_choice_alone(tmp_path):

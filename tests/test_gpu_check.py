@@ -22,10 +22,6 @@ H100 = Machine("cuda", 1, 79 * GIB, 128 * GIB, has_cuda_compiler=True)
 CPU = Machine("cpu", 0, 0, 24 * GIB, has_cuda_compiler=False)
 
 
-def a_sample(num_prompt, num_response):
-    return sample(prompt_token_ids=(0,) * num_prompt, response_token_ids=(0,) * num_response)
-
-
 @pytest.fixture
 def nvidia_smi(tmp_path, monkeypatch):
     """The program that takes the place of the real one; write a shell script into it."""
@@ -118,7 +114,8 @@ def test_attention_is_compared_with_plain_attention(monkeypatch):
 
 def test_operations_are_counted_by_weights_tokens_and_pairs_of_tokens():
     shape = ModelShape(16, 1, 3, 0, 0, 2)  # a head of 2 x 3 weights and 10 others
-    one, two = a_sample(1, 1), a_sample(2, 2)
+    tokens = (0,), (0, 0)
+    one, two = (sample(prompt_token_ids=of, response_token_ids=of) for of in tokens)
     assert measures.model_flops(shape, [one]) == 6 * 10 * 2 + 6 * 6 * 1 + 6 * 3 * 2**2
     assert measures.model_flops(shape, [one, two]) == 228 + 6 * 40 + 6 * 12 + 6 * 3 * 16
 

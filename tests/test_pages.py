@@ -185,23 +185,15 @@ def followed(tmp_path: Path) -> Path:
     return write_run(tmp_path, "small", {1: [discussion(1)]})
 
 
-def news_since(known: str, run: LiveRun) -> dict[str, Any]:
-    news = run.news(known)
-    assert news is not None
-    return dict(news)
-
-
 def mark(run: LiveRun) -> str:
     """Return the current mark of ``run``."""
-    live = run.source().live
-    assert live is not None
-    return str(live["mark"])
+    return run.source().live["mark"]
 
 
 def test_what_is_new_is_what_came_since_the_mark_and_nothing_else(followed):
     live = LiveRun(followed)
     known = mark(live)
-    nothing = news_since(known, live)
+    nothing = live.news(known)
     assert (nothing["rows"], nothing["threads"], "featured" in nothing) == ([], [], False)
     item = discussion(2)
     with reopened(followed) as directory:
@@ -209,7 +201,7 @@ def test_what_is_new_is_what_came_since_the_mark_and_nothing_else(followed):
         assert live.news(known)["threads"] == []  # until its metrics are there
         assert [thread.step for thread in live.source().threads] == [1]
         add_step(directory, 2)
-        news = news_since(known, live)
+        news = live.news(known)
     assert news["live"]["progress"].startswith("step 2 of 4, about 7 s left")
     assert [of["step"] for of in news["rows"]] == [2]
     assert news["featured"] == []
@@ -255,19 +247,19 @@ def test_a_page_says_that_and_why_a_run_stopped_early(followed, error, reason):
         log.warning("look at this")
         logging.getLogger("ray").warning("somebody else's")
         log.warning("look at this")
-        assert news_since(mark(live), live)["notes"] == ["look at this"]
+        assert live.news(mark(live))["notes"] == ["look at this"]
         if error is not None:
             raise error
     told = re.compile(rf"stopped after step 2 of 4 \(\d{{4}}-\d\d-\d\d \d\d:\d\d\): {reason}")
-    news = news_since(mark(live), live)
+    news = live.news(mark(live))
     assert told.fullmatch(news["live"]["progress"])
     assert told.search(news["notes"][0]) and news["notes"][1:] == ["look at this"]
     assert report_source(followed).notes == news["notes"]
     with reopened(followed) as directory:  # a resume
-        assert news_since(mark(live), live)["live"]["progress"].startswith("step 2 of 4")
+        assert live.news(mark(live))["live"]["progress"].startswith("step 2 of 4")
         with directory.models_folder(2):
             directory.note_num_steps(2)
-    assert news_since(mark(live), live)["live"]["progress"] == "ended after step 2 of 2"
+    assert live.news(mark(live))["live"]["progress"] == "ended after step 2 of 2"
 
 
 @cases("domain, gold, answer, is_near")

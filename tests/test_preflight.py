@@ -29,7 +29,6 @@ from comas.preflight.memory import (
 from comas.preflight.preparation import check_device, check_disk
 from comas.preflight.sharding import check_memory, possible_shardings, settle_sharding
 
-GB = 1e9
 PARAMETERS = 3_085_938_688
 QWEN_3B = ModelShape(PARAMETERS, 36, 2048, 11008, 256, 151936)
 QWEN_7B = ModelShape(7_615_616_512, 28, 3584, 18944, 512, 152064)
@@ -155,7 +154,7 @@ def test_states_of_qwen_3b_under_zero_2_are_31_gb_on_each_of_two_gpus():
     assert need.weights == 2 * PARAMETERS  # bfloat16, whole: 6.17 GB
     assert need.optimizer == 12 * PARAMETERS / 2  # float32 weights and 2 moments, half: 18.52 GB
     assert need.gradients == 4 * PARAMETERS / 2  # float32, half: 6.17 GB
-    assert need.states == pytest.approx(30.86 * GB, rel=1e-3)
+    assert need.states == pytest.approx(30.86e9, rel=1e-3)
     # bfloat16: half the gradients, a bucket of 5e8, and 6,144 tokens of 37 x 65,024 elements; the
     # head's logits of 512 tokens and its gradient, in float32.
     reduction = PARAMETERS + 2 * 500_000_000

@@ -432,11 +432,11 @@ def test_a_killed_run_repeats_a_step_of_its_program_digit_by_digit(monkeypatch, 
         folders = [path / "discussions", path / "tokens"]
         return {file.name: file.read_bytes() for folder in folders for file in folder.iterdir()}
 
-    def played(name: str, killed_in: int | None = None) -> Path:
+    def played(name: str, *killed_in: int) -> Path:
         config = load_config(QUICKSTART, [*settings, f"name={name}"])
-        return play(monkeypatch, config, ScriptedAgents(killed_in))
+        return play(monkeypatch, config, ScriptedAgents([*killed_in]))
 
-    whole, killed = played("whole"), played("killed", killed_in=4)
+    whole, killed = played("whole"), played("killed", 4)
     assert len(kept(killed)) == 6
     play(monkeypatch, load_config(None, [f"resume={killed}"]), ScriptedAgents())
     assert kept(killed) == kept(whole) and len(kept(whole)) == 8

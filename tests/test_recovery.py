@@ -4,7 +4,7 @@ import errno
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ import pytest
 import ray
 from programs import run_to_end
 from ray.exceptions import ActorDiedError, RayTaskError
-from scripted_agents import Buffers, ScriptedAgents
+from scripted_agents import ScriptedAgents
 from small_runs import QUICKSTART, rows_of, untimed
 from tables import case_file, cases
 
@@ -27,7 +27,6 @@ from comas.engines.cluster.supervision import (
     engine_error,
     wait_for_all,
 )
-from comas.policy_optimization.update_stats import UpdateStats
 from comas.preflight.configuration import load_config
 from comas.preflight.preparation import prepare
 from comas.run import RunDirectory
@@ -123,25 +122,15 @@ def test_the_exit_status_tells_whose_fault_it_was(error, status):
     assert exit_status(error) == status
 
 
-class LostAgents(ScriptedAgents):
-    """A society that is lost in the updates of the steps ``lost_in``."""
-
-    def __init__(self, lost_in: list[int]) -> None:
-        super().__init__()
-        self._lost_in = lost_in
-
-    def begin_update(self, buffers: Buffers, *, step: int) -> Callable[[], dict[int, UpdateStats]]:
-        if self._lost_in and self._lost_in[0] == step:
-            self._lost_in.pop(0)
-            raise LostEngineError(f"rank 0 of policy 0 failed while updating in step {step}")
-        return super().begin_update(buffers, step=step)
-
-
-def train(saves, monkeypatch, name: str, lost_in: list[int]) -> tuple[Path, list[LostAgents]]:
+def train(saves, monkeypatch, name: str, lost_in: list[int]) -> tuple[Path, list[ScriptedAgents]]:
+    """A run that is lost in the updates of the steps ``lost_in``, and its societies."""
     societies = []
 
-    def lost_agents(prepared: Any) -> LostAgents:
-        societies.append(LostAgents(lost_in))
+    def lost(step: int) -> LostEngineError:
+        return LostEngineError(f"rank 0 of policy 0 failed while updating in step {step}")
+
+    def lost_agents(prepared: Any) -> ScriptedAgents:
+        societies.append(ScriptedAgents(lost_in, lost))
         return societies[-1]
 
     steps = ["training.num_steps=6", "training.save_every=2", "rollout.batch_size=2"]

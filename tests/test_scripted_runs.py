@@ -49,7 +49,7 @@ SETTINGS = (
 )
 
 
-def play_validated(monkeypatch, arguments: Sequence[str], *, killed_in: int | None = None) -> Path:
+def play_validated(monkeypatch, arguments: Sequence[str], *killed_in: int) -> Path:
     def validate(prepared: Any, agents: Any, *_: Any, keep: Any) -> dict[str, float]:
         value = ACCURACIES[agents.weights]
         return {ACCURACY: value, **{f"agent_{agent}/{ACCURACY}": value for agent in range(2)}}
@@ -57,7 +57,7 @@ def play_validated(monkeypatch, arguments: Sequence[str], *, killed_in: int | No
     monkeypatch.setattr(bookkeeping, "validate_agents", validate)
     resumes = any(argument.startswith("resume=") for argument in arguments)
     config = load_config(None if resumes else QUICKSTART, arguments)
-    return scripted_agents.play(monkeypatch, config, ScriptedAgents(killed_in))
+    return scripted_agents.play(monkeypatch, config, ScriptedAgents([*killed_in]))
 
 
 @pytest.mark.stack
@@ -106,7 +106,7 @@ def test_a_killed_run_ends_as_one_that_nobody_disturbed(saves, monkeypatch, kill
     settings = [f"saves={saves}", *SETTINGS, *ahead]
     undisturbed = play_validated(monkeypatch, [*settings, f"name=undisturbed-{staleness}"])
     name = f"name=killed-{killed_in}-{staleness}"
-    path = play_validated(monkeypatch, [*settings, name], killed_in=killed_in)
+    path = play_validated(monkeypatch, [*settings, name], killed_in)
     stale = [row["rollout/staleness"] for row in read_rows(path / "metrics.jsonl")[1:]]
     assert stale == [min(step, staleness) for step in range(len(stale))]
     assert trained_steps(path) is None

@@ -211,7 +211,6 @@ def test_the_best_mean_score_answers_and_a_later_round_wins_a_tie(scores, best):
 
 
 NOBODY = "http://127.0.0.1:9/v1"
-ASKED = BenchmarkTask("question", "math", QUESTION, QUESTION, gold="")
 
 
 def model(body: Body) -> str:
@@ -229,7 +228,7 @@ def model(body: Body) -> str:
 def discussed(server: ScriptedServer, *names: str, show: Any, **options: Any) -> Answer:
     """Let the models of these names discuss the question."""
     models = [Endpoint(server.base_url, name) for name in names]
-    return asyncio.run(discuss_task(ASKED, models, RequestOptions(), seed=0, show=show, **options))
+    return asyncio.run(discuss_task(TASK, models, RequestOptions(), seed=0, show=show, **options))
 
 
 def test_every_turn_is_shown_after_what_it_answers_and_the_best_score_answers():

@@ -102,16 +102,15 @@ def test_a_program_that_asks_nothing_is_an_error(tmp_path: Path):
         shown(f"{tmp_path}/idle.py:solve", Agents())
 
 
-VERDICTS = {"seventy-one": "9", "seventy": "I would say 0.", "who knows": "No idea"}
-
-
 @pytest.fixture
 def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[ScriptedServer]:
     """The outside model, which refuses every request once."""
 
+    verdicts = {"seventy-one": "9", "seventy": "I would say 0.", "who knows": "No idea"}
+
     def judge(body):
         asked = body["messages"][0]["content"]
-        return next(said for text, said in VERDICTS.items() if f"Answer:\n{text}\n" in asked)
+        return next(said for text, said in verdicts.items() if f"Answer:\n{text}\n" in asked)
 
     def fault_of(body, attempt):
         return None if attempt else status(503, **{"Retry-After": "0.01"})

@@ -19,7 +19,6 @@ from comas.interaction.prompts import (
     SHIPPED_FILE,
     SOLUTION,
     HistoryItem,
-    Template,
     discussion_text,
     fill,
 )
@@ -29,14 +28,9 @@ from comas.reward_formulation.interaction_reward import parse_score
 from comas.reward_formulation.judgment_reward import parse_judgment
 from comas.reward_formulation.self_rewarding import parse_rating
 from comas.run.seals import kept_source
-from comas.types import ALL_DOMAINS, Domain, Question
+from comas.types import ALL_DOMAINS, Question
 from evaluation.models import kept_prompts
 from evaluation.tasks import held_out_tasks
-
-
-def prompt(template: Template, domain: Domain) -> str:
-    texts = {"solution": "THE SOLUTION", "evaluation": "THE EVALUATION"}
-    return fill(template, domain, question="QUESTION", **texts)
 
 
 @pytest.mark.parametrize("domain", ALL_DOMAINS)
@@ -48,7 +42,8 @@ def prompt(template: Template, domain: Domain) -> str:
     (RATING, parse_rating, 2),
 )
 def test_the_example_in_a_prompt_can_be_read(template, parse, shown, domain):
-    text = prompt(template, domain)
+    texts = {"solution": "THE SOLUTION", "evaluation": "THE EVALUATION"}
+    text = fill(template, domain, question="QUESTION", **texts)
     assert "QUESTION" in text and "THE SOLUTION" in text
     assert ("THE EVALUATION" in text) == (template == SCORING)
     assert template != SCORING or discussion_text([]) not in text
