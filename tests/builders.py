@@ -7,29 +7,18 @@ from typing import Any
 
 import torch
 
+from comas import types
 from comas.config.schema import Interaction
 from comas.interaction.schedules import run_discussions
 from comas.policy_optimization.advantages import compute_advantages
 from comas.policy_optimization.batching import response_mask
-from comas.types import (
-    ROLE_LETTERS,
-    ROLES,
-    Discussion,
-    FinishReason,
-    Generate,
-    Generation,
-    Question,
-    Request,
-    Role,
-    TrainingSample,
-    Turn,
-)
+from comas.types import Discussion, Generation, Question, Request, TrainingSample, Turn
 
 QUESTION = Question("q", "math", "?")
-_ROLES = {letter: role for role, letter in ROLE_LETTERS.items()} | {"f": "refinement"}
+_ROLES = {letter: role for role, letter in types.ROLE_LETTERS.items()} | {"f": "refinement"}
 
 
-def generation(text="", *, num_tokens=1, finish_reason: FinishReason = "stop") -> Generation:
+def generation(text="", *, num_tokens=1, finish_reason: types.FinishReason = "stop") -> Generation:
     """A response of ``num_tokens`` tokens to a prompt of one."""
     logprobs = (-1.0,) * num_tokens
     return Generation((1,), (2,) * num_tokens, text, logprobs, finish_reason, policy_version=0)
@@ -46,7 +35,7 @@ def turn(turn_id: str, text: str = "", *, agent: int = 0) -> Turn:
 
 def discussion(*turns: Turn, name: str = "d", question: Question = QUESTION) -> Discussion:
     """A discussion of ``question``."""
-    roles = {**ROLES, "refinement": Role("refinement", "solves")}
+    roles = {**types.ROLES, "refinement": types.Role("refinement", "solves")}
     return Discussion(name, question, turns, roles=roles)
 
 
@@ -80,7 +69,7 @@ async def speak(request: Request) -> Generation:
     return generation(f"{said}. {closing}", num_tokens=3)
 
 
-def discuss(questions, generate: Generate = speak, *, num_agents=4, seed=0, **rules):
+def discuss(questions, generate: types.Generate = speak, *, num_agents=4, seed=0, **rules):
     """The discussions of one step under ``rules``; ends this process if they hang."""
     faulthandler.dump_traceback_later(600, exit=True)
     try:

@@ -33,11 +33,7 @@ from comas.engines.rollout.cpu.shared_weights import send_in_memory
 from comas.engines.rollout.cpu.weights import check_layers
 from comas.engines.rollout.engine import RolloutEngine
 from comas.engines.rollout.vllm_options import Device, WeightTransfer, engine_arguments
-from comas.engines.rollout.weight_transfer import (
-    PolicyWeights,
-    create_weight_sender,
-    trainer_init_info,
-)
+from comas.engines.rollout.weight_transfer import PolicyWeights, create_weight_sender
 from comas.types import Chat, Generation, Message
 from comas.utils.chat import ChatEncoder
 from comas.utils.thinking import ThinkingMarks
@@ -203,14 +199,14 @@ def test_a_gpu_buffer_holds_the_largest_tensor_and_one_group_holds_all_engines()
     embeddings = torch.empty(152064, 3584, dtype=torch.bfloat16, device="meta")
     large = PolicyWeights(lambda: iter([("a", torch.zeros(2)), ("embed", embeddings)]))
     embedding_bytes = 152064 * 3584 * 2
-    ipc = trainer_init_info("ipc", source=large, rank=0, num_workers=2)
+    ipc = weight_transfer.trainer_init_info("ipc", source=large, rank=0, num_workers=2)
     assert isinstance(ipc, IPCTrainerInitInfo)
     assert (ipc.packed, ipc.packed_buffer_size_bytes) == (True, embedding_bytes)
-    nccl = trainer_init_info("nccl", source=large, rank=1, num_workers=2)
+    nccl = weight_transfer.trainer_init_info("nccl", source=large, rank=1, num_workers=2)
     assert isinstance(nccl, NCCLTrainerInitInfo)
     assert (nccl.rank, nccl.world_size, nccl.packed) == (1, 3, True)
     assert nccl.packed_buffer_size_bytes == embedding_bytes
-    small = trainer_init_info("ipc", source=SMALL, rank=0, num_workers=1)
+    small = weight_transfer.trainer_init_info("ipc", source=SMALL, rank=0, num_workers=1)
     assert isinstance(small, IPCTrainerInitInfo)
     assert small.packed_buffer_size_bytes == 1 << 30
 

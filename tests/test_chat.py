@@ -254,15 +254,14 @@ def thought(text: str, *, thinking: int, whole: int, ended: str = "stop"):
     return replace(said, thinking_text="<think>8</think>", num_thinking_tokens=thinking)
 
 
-async def think(request: Request) -> Generation:
-    """A reasoning model as the engine answers for it: its text is the answer alone."""
-    turn_id = request.turn[1]
-    said = generation(f"{turn_id} <score>3</score>")
-    return replace(said, thinking_text=f"<think>secret {turn_id} <score>1</score></think>")
-
-
 @pytest.mark.parametrize("schedule", ["sequential", "parallel"])
 def test_no_prompt_no_score_and_no_history_holds_what_was_thought(schedule):
+    async def think(request: Request) -> Generation:
+        """A reasoning model as the engine answers for it: its text is the answer alone."""
+        turn_id = request.turn[1]
+        said = generation(f"{turn_id} <score>3</score>")
+        return replace(said, thinking_text=f"<think>secret {turn_id} <score>1</score></think>")
+
     question = Question("a", "math", "1 + 1?")
     [held] = discuss([question], think, schedule=schedule, num_rounds=3, prompt_reuse=1)
     assert not any("secret" in turn.prompt for turn in held.turns)

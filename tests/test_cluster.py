@@ -16,14 +16,7 @@ from tables import cases
 from comas.__main__ import main
 from comas.config.schema import Cluster, Config, Policy, Rollout
 from comas.engines.cluster.nodes import joined, own_address
-from comas.engines.cluster.placement import (
-    Node,
-    PolicyPlacement,
-    Slot,
-    check_gpus,
-    gpus_in_all,
-    plan_policy,
-)
+from comas.engines.cluster.placement import Node, Slot, check_gpus, gpus_in_all, plan_policy
 from comas.preflight import preparation
 from comas.preflight.configuration import load_config
 from comas.preflight.machine import Machine, describe_machine
@@ -132,7 +125,7 @@ def test_two_policies_train_on_two_nodes_continue_there_and_outlive_one(ray_clus
     assert log.count("the society is started again from its newest checkpoint") in (1, 2)
 
 
-def planned(*, engines=2, tensor_parallel=1, ranks=2, **cluster: Any) -> PolicyPlacement:
+def planned(*, engines=2, tensor_parallel=1, ranks=2, **cluster: Any):
     config = Config(
         rollout=Rollout(engines_per_policy=engines, tensor_parallel=tensor_parallel),
         policy=Policy(ranks_per_policy=ranks),

@@ -15,15 +15,8 @@ from small_runs import data_error, written
 from tables import case_file, cases
 
 from comas.config.schema import Data, ReasoningGym
-from comas.data import DataError, load_questions
-from comas.data.reasoning_gym import (
-    HELD_OUT,
-    NUM_HELD_OUT,
-    UNSOUND,
-    endless_rules,
-    generated_rows,
-    held_out_rules,
-)
+from comas.data import DataError, load_questions, reasoning_gym
+from comas.data.reasoning_gym import HELD_OUT, endless_rules, generated_rows, held_out_rules
 from comas.types import Question
 from comas.verification import Verifier
 from comas.verification.reasoning_gym import Gold, verify_reasoning_gym
@@ -215,7 +208,7 @@ def rules(**settings: object) -> Data:
 
 def test_held_out_questions_have_seeds_of_their_own_and_a_run_as_many_as_it_asks():
     held_out = held_out_rules(rules()).reasoning_gym
-    assert held_out.size == NUM_HELD_OUT
+    assert held_out.size == reasoning_gym.NUM_HELD_OUT
     chain_sum = {"max_terms": 3, "seed": HELD_OUT}
     assert held_out.tasks == {"chain_sum": chain_sum, "countdown": {"seed": 5 + HELD_OUT}}
     endless = rules(size=None)
@@ -227,7 +220,7 @@ def test_held_out_questions_have_seeds_of_their_own_and_a_run_as_many_as_it_asks
 
 def test_tasks_for_which_a_constant_is_right_are_refused_with_the_reason():
     with pytest.raises(DataError, match=r"tasks: leave these out:\n") as error:
-        generated_rows(rules(tasks={task: {} for task in UNSOUND} | TASKS))
+        generated_rows(rules(tasks={task: {} for task in reasoning_gym.UNSOUND} | TASKS))
     named = [fault.split(":")[0] for fault in str(error.value).split("\n  ")[1:]]
     assert named == ["coin_flip", "game_of_life_halting", "puzzle24"]
 

@@ -216,8 +216,8 @@ def test_an_environment_that_something_runs_from_is_not_changed(tmp_path):
     assert done.stdout.splitlines()[-2:] == ["environment: ready", ".venv"]
 
 
-SOURCED = ("browser", "environment", "start")
-STARTED = sorted({path.stem for path in (REPOSITORY / "scripts").glob("*.sh")} - {*SOURCED})
+SOURCED = {"browser", "environment", "start"}
+STARTED = sorted({path.stem for path in (REPOSITORY / "scripts").glob("*.sh")} - SOURCED)
 
 
 @pytest.mark.parametrize("name", [*STARTED, "benchmark door", "benchmark -h"])

@@ -79,8 +79,9 @@ def test_a_model_without_a_card_or_with_a_broken_one_states_no_licence(tmp_path)
     assert licence_of("nobody/has-this") == {}
 
 
-def save_adapter(base: Path, folder: Path) -> PeftModel:
-    """A random adapter with the base's tokenizer beside it, as a run saves it."""
+def test_a_merged_model_is_whole_and_says_what_its_adapter_says(tmp_path):
+    base, folder = tmp_path / "base", tmp_path / "run/models/agent_1"
+    save_tiny_model(base, "tied")
     model = AutoModelForCausalLM.from_pretrained(base, dtype=torch.float32)
     config = LoraConfig(r=4, lora_alpha=8, target_modules="all-linear", task_type="CAUSAL_LM")
     adapted = PeftModel(model, config)
@@ -90,18 +91,12 @@ def save_adapter(base: Path, folder: Path) -> PeftModel:
             torch.nn.init.normal_(weight, std=0.1)
     adapted.peft_config["default"].base_model_name_or_path = str(base)
     adapted.save_pretrained(str(folder))
-    for name in ("tokenizer.json", "tokenizer_config.json"):
+    for name in ("tokenizer.json", "tokenizer_config.json"):  # beside it, as a run saves it
         (folder / name).write_bytes((base / name).read_bytes())
-    return adapted
-
-
-def test_a_merged_model_is_whole_and_says_what_its_adapter_says(tmp_path):
-    base = Path(save_tiny_model(tmp_path / "base", "tied"))
-    adapted = save_adapter(base, tmp_path / "run/models/agent_1")
     template = (Path(model_cards.__file__).parent / "model_card.md").read_text()
     [*_, about] = re.findall("{% if config.policy.lora.rank %}(.*?){% endif %}", template, re.S)
     card = f"---\nlibrary_name: peft\nlicense: mit\n---\n# Agent 1\n\n{about}## Data\n"
-    (tmp_path / "run/models/agent_1/README.md").write_text(card)
+    (folder / "README.md").write_text(card)
     assert main([str(tmp_path / "run")]) == 0
     output = tmp_path / "run/merged/agent_1"
     assert (output / "README.md").read_text() == (

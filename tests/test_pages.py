@@ -33,8 +33,6 @@ from evaluation.results import ANSWERS
 from evaluation.transcripts import results_source
 from evaluation.types import Answer, Call
 
-log = logging.getLogger("comas.tests")
-
 WRONG = discussion(2, answer="61")
 """A wrong answer that was approved."""
 
@@ -241,7 +239,7 @@ def test_a_run_is_followed_from_before_its_first_step(tmp_path):
     (None, "no reason is on record: it may have been killed"),
 )
 def test_a_page_says_that_and_why_a_run_stopped_early(followed, error, reason):
-    live = LiveRun(followed)
+    live, log = LiveRun(followed), logging.getLogger("comas.tests")
     with suppress(ValueError, KeyboardInterrupt), reopened(followed) as directory:
         add_step(directory, 2)
         log.warning("look at this")

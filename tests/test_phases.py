@@ -138,10 +138,6 @@ def start_of(calls: list[Call], name: str, *, gpu: int | None = None) -> Call:
     return start
 
 
-def at_once(one: Call, other: Call) -> bool:
-    return one.begin < other.end and other.begin < one.end
-
-
 def test_policies_that_share_gpus_have_each_rank_on_another_gpu_and_its_engine_beside_it(shared):
     for policy in "ab":
         for index in (0, 1):
@@ -150,6 +146,9 @@ def test_policies_that_share_gpus_have_each_rank_on_another_gpu_and_its_engine_b
 
 
 def test_engines_of_one_gpu_start_one_after_another_and_those_of_two_at_once(shared, apart):
+    def at_once(one: Call, other: Call) -> bool:
+        return one.begin < other.end and other.begin < one.end
+
     a, b = ([start_of(shared, f"engine of {policy}", gpu=gpu) for gpu in (0, 1)] for policy in "ab")
     assert a[0].end <= b[0].begin
     assert a[1].end <= b[1].begin

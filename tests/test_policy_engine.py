@@ -29,17 +29,8 @@ from safetensors.torch import load_file, save_file
 from tiny_models import CHAT_TEMPLATE, distributions, save_tiny_model
 from torch.nn.functional import logsigmoid
 
-from comas.config.schema import (
-    Algorithm,
-    Config,
-    Custom,
-    Dpo,
-    Grpo,
-    Optimization,
-    Policy,
-    ReinforcePP,
-    Rollout,
-)
+from comas.config import schema
+from comas.config.schema import Custom, Dpo, Grpo, Optimization, ReinforcePP
 from comas.engines.policy import engine as engine_module
 from comas.engines.policy import model as model_module
 from comas.engines.policy import trainer as trainer_module
@@ -60,7 +51,7 @@ stages_and_dtypes = cases(
     "zero_stage, dtype", (0, "bfloat16"), (1, "float32"), (2, "bfloat16"), (3, "float32")
 )
 in_one_step_or_several = pytest.mark.parametrize("train_batch_size", [None, 4])
-POLICY = Policy(
+POLICY = schema.Policy(
     ranks_per_policy=1,
     dtype="float32",
     zero_stage=2,
@@ -68,7 +59,7 @@ POLICY = Policy(
     gradient_checkpointing=False,
     micro_batch_tokens=80,
 )
-ROLLOUT = Rollout(max_prompt_tokens=49, max_response_tokens=15)
+ROLLOUT = schema.Rollout(max_prompt_tokens=49, max_response_tokens=15)
 # Adam's first step is the learning rate times g / (|g| + 1e-8), which amplifies the rounding of
 # tiny gradients. Tolerances of 1e-5 are 5 % of a step.
 LEARNING_RATE = 2e-4
@@ -131,7 +122,7 @@ def shard_every_parameter(*args: Any, offload: bool = False, **kwargs: Any) -> d
 def make_trainer(
     model: Path,
     *,
-    algorithm: Algorithm = REINFORCE_PP,
+    algorithm: schema.Algorithm = REINFORCE_PP,
     optimization: Optimization = OPTIMIZATION,
     temperature: float | list[float] = 1.0,
     rank: int = 0,
@@ -141,7 +132,7 @@ def make_trainer(
 ) -> PolicyTrainer:
     """A rank with these keys other than those of ``POLICY`` and ``OPTIMIZATION``."""
     of_update = {key: keys.pop(key) for key in [*keys] if hasattr(OPTIMIZATION, key)}
-    config = Config(
+    config = schema.Config(
         policy=replace(POLICY, **keys),
         algorithm=algorithm,
         optimization=replace(optimization, **of_update),
@@ -600,7 +591,7 @@ def test_a_loaded_optimiser_makes_its_host_buffers_anew():
     ("cpu", 3 * 10**9, 50_000_000),
 )
 def test_the_optimiser_is_offloaded_on_gpus_and_its_bucket_is_small(device, num_trained, bucket):
-    paper = Policy(zero_stage=3, adam_offload=True, dtype="bfloat16")
+    paper = schema.Policy(zero_stage=3, adam_offload=True, dtype="bfloat16")
     config = deepspeed_config(paper, OPTIMIZATION, device=device, num_trained=num_trained)
     zero = config["zero_optimization"]
     assert zero["reduce_bucket_size"] == bucket

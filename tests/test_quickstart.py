@@ -48,12 +48,11 @@ def test_train_and_validation_are_distinct_and_read_as_real_data(tmp_path):
     assert validation != records(seed=1, held_out=True, num_per_domain=100)
 
 
-def deciding_content(row: dict[str, str]) -> tuple[str, list[str]]:
-    """The numbers in the text, in any order; the units are irrelevant, as all convert by sixty."""
-    return row["task"], sorted(re.findall(r"\d+", row["prompt"]))
-
-
 def test_no_held_out_question_has_a_twin_to_train_on():
+    def deciding_content(row: dict[str, str]) -> tuple[str, list[str]]:
+        """The numbers in the text in any order, but no units, as all convert by sixty."""
+        return row["task"], sorted(re.findall(r"\d+", row["prompt"]))
+
     train = records(seed=0, held_out=False, num_per_domain=800)
     validation = records(seed=0, held_out=True, num_per_domain=100)
     known = list(map(deciding_content, train))

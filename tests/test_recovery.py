@@ -21,12 +21,7 @@ from comas import train as driver
 from comas.__main__ import exit_status
 from comas.engines.cluster import supervision
 from comas.engines.cluster.launch import MARK, Launch
-from comas.engines.cluster.supervision import (
-    EngineError,
-    LostEngineError,
-    engine_error,
-    wait_for_all,
-)
+from comas.engines.cluster.supervision import EngineError, LostEngineError, wait_for_all
 from comas.preflight.configuration import load_config
 from comas.preflight.preparation import prepare
 from comas.run import RunDirectory
@@ -86,7 +81,8 @@ def test_what_this_process_was_frozen_for_is_nobody_s_time(monkeypatch):
     (AssertionError(), False),
 )
 def test_what_would_fail_again_is_no_lost_engine(cause, is_lost):
-    error = engine_error("rank 0", "updating", RayTaskError("update", "traceback", cause))
+    raised = RayTaskError("update", "traceback", cause)
+    error = supervision.engine_error("rank 0", "updating", raised)
     assert isinstance(error, LostEngineError) == is_lost
     assert str(error).startswith("rank 0 failed while updating: ")
 

@@ -9,15 +9,9 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 import pytest
+import scripted_server
 from runner_process import kill_after, run, start
-from scripted_server import (
-    ScriptedServer,
-    cuts_the_reply_off,
-    drips,
-    never_replies,
-    replies,
-    status,
-)
+from scripted_server import ScriptedServer, replies, status
 from small_runs import written
 from tables import case_file
 
@@ -57,9 +51,9 @@ def test_a_run_that_ends_early_keeps_what_was_finished_and_asks_only_the_rest(tm
 ANSWER = {"choices": [{"message": {"content": "71"}, "finish_reason": "stop"}]}
 RETRIED = {
     "503": status(503),
-    "no reply": never_replies,
-    "half a reply": cuts_the_reply_off,
-    "a reply in drips": drips,
+    "no reply": scripted_server.never_replies,
+    "half a reply": scripted_server.cuts_the_reply_off,
+    "a reply in drips": scripted_server.drips,
     "too large a reply": replies(f"{json.dumps(ANSWER)}{20_000 * ' '}"),
 }
 

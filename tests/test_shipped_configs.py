@@ -75,17 +75,6 @@ def test_every_config_resolves_into_a_run_on_eight_gpus(file):
     assert f"{config.society.num_agents} agents with {config.num_policies} policies" in text
 
 
-async def read_from_script(request: Request) -> Generation:
-    """A response that is readable in every role, and depends on the seed."""
-    drawn = Random(request.seed)
-    text = (
-        rf"So \boxed{{{drawn.randint(2, 3)}}} <score>{drawn.randint(1, 3)}</score> "
-        f"<judgment>{drawn.choice(['correct', 'incorrect'])}</judgment> "
-        f"<rating>{drawn.randint(0, 5)}</rating>"
-    )
-    return Generation((1, 2), (3, 4, 5), text, (-0.5,) * 3, "stop", policy_version=1)
-
-
 def updated(samples: list[TrainingSample], config: Config) -> UpdateStats:
     if isinstance(config.algorithm, Dpo):
         samples = [sample for pair in preference_pairs(samples) for sample in pair]
@@ -100,6 +89,16 @@ def updated(samples: list[TrainingSample], config: Config) -> UpdateStats:
 
 @pytest.mark.parametrize("file", [f for f in FILES if f.stem != "counting_game"], ids=name_of)
 def test_every_config_turns_scripted_discussions_into_advantages_or_pairs(file):
+    async def read_from_script(request: Request) -> Generation:
+        """A response that is readable in every role, and depends on the seed."""
+        drawn = Random(request.seed)
+        text = (
+            rf"So \boxed{{{drawn.randint(2, 3)}}} <score>{drawn.randint(1, 3)}</score> "
+            f"<judgment>{drawn.choice(['correct', 'incorrect'])}</judgment> "
+            f"<rating>{drawn.randint(0, 5)}</rating>"
+        )
+        return Generation((1, 2), (3, 4, 5), text, (-0.5,) * 3, "stop", policy_version=1)
+
     # (counting_game plays on with right sums alone, and the script has none.)
     num_copies = max(4, shipped(file).interaction.prompt_reuse)
     config = load_config(file, [f"interaction.prompt_reuse={num_copies}"])

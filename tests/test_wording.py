@@ -9,19 +9,8 @@ from small_runs import begun, written
 from tables import case_file, cases
 
 from comas.config import ConfigError
-from comas.interaction.prompts import (
-    EVALUATION,
-    EVALUATION_WITH_JUDGMENT,
-    RATING,
-    SCORING,
-    SCORING_ALONE,
-    SHIPPED,
-    SHIPPED_FILE,
-    SOLUTION,
-    HistoryItem,
-    discussion_text,
-    fill,
-)
+from comas.interaction import prompts
+from comas.interaction.prompts import EVALUATION, RATING, SCORING, SHIPPED, SOLUTION, fill
 from comas.interaction.wording import read_wording, wording_of
 from comas.preflight.configuration import load_config
 from comas.reward_formulation.interaction_reward import parse_score
@@ -37,8 +26,8 @@ from evaluation.tasks import held_out_tasks
 @cases(
     "template, parse, shown",
     (SCORING, parse_score, 1),
-    (SCORING_ALONE, parse_score, 1),
-    (EVALUATION_WITH_JUDGMENT, parse_judgment, "incorrect"),
+    (prompts.SCORING_ALONE, parse_score, 1),
+    (prompts.EVALUATION_WITH_JUDGMENT, parse_judgment, "incorrect"),
     (RATING, parse_rating, 2),
 )
 def test_the_example_in_a_prompt_can_be_read(template, parse, shown, domain):
@@ -46,7 +35,7 @@ def test_the_example_in_a_prompt_can_be_read(template, parse, shown, domain):
     text = fill(template, domain, question="QUESTION", **texts)
     assert "QUESTION" in text and "THE SOLUTION" in text
     assert ("THE EVALUATION" in text) == (template == SCORING)
-    assert template != SCORING or discussion_text([]) not in text
+    assert template != SCORING or prompts.discussion_text([]) not in text
     example = text.partition("for example: ")[2].partition("\n")[0]
     assert parse(example) == shown
 
@@ -77,7 +66,7 @@ def test_a_file_words_only_what_it_holds_differently(tmp_path):
     shipped = {**quoted, "wording": SHIPPED}
     assert fill(SCORING, "science", **quoted) == fill(SCORING, "science", **shipped)
     assert fill(SOLUTION, "math", question="1 + 1?", wording=wording).endswith("nothing yet")
-    heard = [HistoryItem("2", None)]
+    heard = [prompts.HistoryItem("2", None)]
     for template in (SOLUTION, EVALUATION, RATING):
         asked = {"question": "?", "solution": "2", "history": heard}
         own = fill(template, "coding", **asked, wording=wording)
@@ -93,7 +82,7 @@ history: {item: "{solution:.2}, {evaluation:.1}"}"""
     quoted = {"question": "1 + 1?", "wording": wording}
     said = fill(SCORING, "math", solution="It is 2", evaluation="No", **quoted)
     assert said == "1 + 1 It i No <score>1</score>"
-    heard = [HistoryItem("It is 2", "No")]
+    heard = [prompts.HistoryItem("It is 2", "No")]
     assert fill(SOLUTION, "math", history=heard, **quoted) == "1 + 1? It, N"
 
 
@@ -151,7 +140,7 @@ def test_a_run_keeps_its_prompts_and_a_resume_compares_them(tmp_path):
         load_config(None, [f"resume={run}"])
     kept = kept_source(run, path)
     assert kept is not None and kept.read_text() == OWN
-    assert kept_source(run, SHIPPED_FILE) is None
+    assert kept_source(run, prompts.SHIPPED_FILE) is None
     assert kept_prompts(run, config) == str(kept)  # what an evaluation of it asks with
     assert kept_prompts(run, load_config(None, [])) is None
     kept.unlink()
