@@ -22,6 +22,7 @@ from test_policy_engine import (
     load_plain,
     logprobs_of,
     make_samples,
+    plain_logprobs,
     plain_updates,
 )
 from tiny_models import save_tiny_model
@@ -138,3 +139,14 @@ def test_an_adapter_that_is_sent_holds_itself_alone(qwen2, zero_stage, dtype):
     weights = make_family(qwen2, zero_stage=zero_stage, dtype=dtype).adapter(1)
     size = sum(weight.numel() * weight.element_size() for weight in weights.values())
     assert sum(len(pickle.dumps(weight)) - 2048 for weight in weights.values()) < size
+
+
+def test_a_saved_adapter_opens_in_peft_as_the_trained_one(qwen2, tmp_path):
+    family = make_family(qwen2)
+    family.update(BUFFERS, step=0)
+    family.save_model(1, tmp_path)
+    opened = PeftModel.from_pretrained(load_plain(qwen2), tmp_path)
+    with torch.no_grad():
+        expected = plain_logprobs(opened, BUFFERS[1][0])
+    [logprobs] = logprobs_of(family.trainers[1], BUFFERS[1][:1])
+    assert torch.allclose(logprobs, expected, atol=1e-5)

@@ -179,5 +179,10 @@ def test_gspo_is_openrlhfs_in_value_and_gradient():
 def test_dapos_clipping_is_a_setting_of_the_core():
     """-min(rho A, clip(rho, 1 - 0.2, 1 + 0.28) A) of DAPO's equation 8, over all tokens."""
     algorithm = load_config(REPOSITORY / "configs/ideas/dapo.yaml", []).algorithm
-    assert (algorithm.clip_epsilon, algorithm.clip_epsilon_high) == (0.2, 0.28)
-    assert algorithm.loss_aggregation == "token_mean"
+    algorithm.kl_coef = 0.0
+    ratios, advantages = torch.tensor([[1.25, 1.5, 0.5]]), torch.tensor([[1.0, 1.0, -1.0]])
+    targets = Targets(advantages != 0, advantages, 0 * ratios, None, None, 0 * ratios)
+    totals = StepTotals(3, 1, 3, 1)
+    found = policy_loss(ratios.log(), targets=targets, totals=totals, algorithm=algorithm)
+    assert found.loss.item() == pytest.approx((-1.25 - 1.28 + 0.8) / 3)
+    assert found.num_clipped == 2
