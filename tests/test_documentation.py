@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+import yaml
 from builders import discuss
 from config_errors import every_key
 from small_runs import REPOSITORY
@@ -24,6 +25,7 @@ from comas.reproduction.results import pooled, read_records
 from comas.run.metrics.step import step_lines
 from comas.types import Question
 from evaluation.types import BenchmarkTask, Message
+from scripts.seeded_faults import TABLE, SeededFault
 
 DOCUMENTS = (
     *("README.md", "CONTRIBUTING.md", "DEPARTURES.md", "comas/README.md", "configs/README.md"),
@@ -205,3 +207,9 @@ def test_tables_of_finished_studies_are_of_the_numbers(study, page):
     assert table[0] in text
     shown = [row for row in table[2:] if row in text]
     assert len(shown) == {"reproduction": 16, "lasting": 9}[study]
+
+
+def test_every_seeded_fault_finds_its_line_and_its_tests():
+    faults = [SeededFault(**entry) for entry in yaml.safe_load(TABLE.read_text())]
+    assert [fault.why_not() for fault in faults] == [None] * len(faults)
+    assert all((TABLE.parent / f"{name}.py").is_file() for of in faults for name in of.tests)
