@@ -132,10 +132,13 @@ def outside(user: int) -> Iterator[Outside]:
 
 
 def _start_process(user: int) -> subprocess.Popen[bytes]:
-    """A process that blocks all signals, so that those sent to it stay pending."""
+    """A process that ends with this one, and blocks all signals, so that they stay pending."""
     root = {"user": user, "group": user, "extra_groups": []} if os.geteuid() == 0 else {}
     return subprocess.Popen(
-        ["sleep", "infinity"],
+        ["cat"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
         start_new_session=True,
         preexec_fn=lambda: signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals()),
         **root,
