@@ -5,7 +5,7 @@ and demonstrations of the roles for ``society.cold_start``.
     .venv/bin/python scripts/small_questions.py 0.9 384 saves/judging/0.9.jsonl
 
 The second makes the demonstrations of configs/studies/judging.yaml: evaluations of 384 questions,
-which work the answer out and are right in 90 %, with a solution and a scoring of every fourth.
+which work the answer out and are right in 90 %, with a solution and a scoring of every eighth.
 
 Sums, products to 12 and stories of one step, each in several wordings. A hash of the numbers
 divides them: a quarter is validated on, a quarter demonstrated, and half trained on, so that no
@@ -174,7 +174,7 @@ if __name__ == "__main__":
     if len(sys.argv) > 1:
         truth, num, file = float(sys.argv[1]), int(sys.argv[2]), Path(sys.argv[3])
         file.parent.mkdir(parents=True, exist_ok=True)
-        write(file, demonstrations(truth, num, WORKED_OUT, every=4))
+        write(file, demonstrations(truth, num, WORKED_OUT, every=8))
         sys.exit()
     folder = Path(__file__).parents[1] / "configs" / "smollm2"
     for split in ("train", "validation"):
