@@ -199,8 +199,8 @@ def _close(run: RunDirectory | None, ended_by: BaseException) -> None:
 
 
 def _how_to_continue(run: RunDirectory, ended_by: BaseException) -> tuple[str, str, str]:
-    """Return (where a resume begins and its command, the run's folder, further settings). The
-    settings repeat this resume's; a plug-in that failed adds resume_changed, to be edited."""
+    """Return (where a resume begins and its command, the run's folder, further settings): those of
+    this resume, and resume_changed if a plug-in failed and so has to be edited."""
     step = run.origin.newest_checkpoint
     where = "to start over (there is no checkpoint yet)"
     if step is not None:
