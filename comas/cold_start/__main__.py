@@ -17,6 +17,7 @@ from transformers.utils.logging import disable_progress_bar
 from comas.cold_start.demonstrations import Lesson
 from comas.cold_start.teaching import MICRO_BATCH_TOKENS, NUM_EPOCHS, ColdStart, recipe
 from comas.config.schema import Policy
+from comas.engines.policy.deepspeed_options import multiply_by_onednn
 from comas.engines.policy.model import ResponseModel, load_response_model
 from comas.engines.policy.optimizers import adamw, create_schedule
 from comas.policy_optimization.balancing import divide_samples
@@ -48,7 +49,10 @@ def teach(cold_start: ColdStart, *, device: torch.device) -> None:
     """Teach the model and write it, with its card, into its folder."""
     disable_progress_bar()  # transformers' own
     torch.set_num_threads(len(os.sched_getaffinity(0)))
-    torch.set_float32_matmul_precision("high")  # TF32, on a GPU
+    if device.type == "cuda":
+        torch.set_float32_matmul_precision("high")  # TF32
+    else:
+        multiply_by_onednn()
     torch.manual_seed(cold_start.seed)
     base = folder_of(cold_start.base)
     model = load_response_model(
