@@ -61,7 +61,10 @@ def main(arguments: Sequence[str]) -> int:
     run: RunDirectory | None = None
     try:
         if options.dry_run:
-            return _describe(options.arguments)
+            found = check_run(_configure(options.arguments))
+            for line in describe_run(found):
+                log.info(line)
+            return EXIT_ERROR if errors_of(found.checks) else 0
         config = _configure(options.arguments)
         if options.export_best and config.resume is None:
             raise ValueError(f"{EXPORT_BEST} needs resume=saves/<run>, the run to export from")
@@ -135,14 +138,6 @@ def _seconds(text: str) -> float:
     if (found := TIME.fullmatch(text)) is None:
         raise argparse.ArgumentTypeError(f"{text} is no time: write it like 90s, 10m or 2h")
     return float(found[1]) * {"s": 1, "m": 60, "h": 3600}[found[2]]
-
-
-def _describe(arguments: Sequence[str]) -> int:
-    """Log what the run would need and do; returns 0 if it could start."""
-    found = check_run(_configure(arguments))
-    for line in describe_run(found):
-        log.info(line)
-    return EXIT_ERROR if errors_of(found.checks) else 0
 
 
 def _try(prepared: Prepared, *, budget_s: float) -> None:

@@ -7,9 +7,11 @@ import pytest
 import torch
 from torch.nn.attention.varlen import varlen_attn
 from torch.nn.functional import scaled_dot_product_attention
+from transformers import LlamaConfig, LlamaForCausalLM
 
 from comas.engines.policy import attention
 from comas.engines.policy.attention import packed_attention
+from comas.engines.policy.multiplying import by_mkl, multiply_by_onednn
 
 LENGTHS = [3, 5, 1]
 BOUNDS = torch.tensor([0, 3, 8, 9], dtype=torch.int32)
@@ -86,6 +88,30 @@ def test_a_gpus_kernel_is_asked_rightly_and_gives_equal_numbers(
         torch.autograd.grad((found * weight).sum(), states),
         torch.autograd.grad((expected * weight).sum(), states),
     )
+
+
+@pytest.mark.parametrize("width", [64, 256])
+def test_a_wide_model_multiplies_by_onednn_in_float32_but_attends_by_mkl(width):
+    try:
+        multiply_by_onednn(
+            LlamaForCausalLM(LlamaConfig(vocab_size=8, hidden_size=width, num_hidden_layers=0))
+        )
+        outside, seen = torch.get_float32_matmul_precision(), []
+        factor = torch.rand(256, 256, requires_grad=True)
+        assert (factor @ factor - factor.double() @ factor.double()).abs().max() < 1e-3
+
+        def square(x):
+            seen.append(torch.get_float32_matmul_precision())
+            result = x @ x
+            result.register_hook(lambda _: seen.append(torch.get_float32_matmul_precision()))
+            return result
+
+        by_mkl(square, factor * 2).sum().backward()
+        assert seen == ["highest", "highest"] and torch.get_float32_matmul_precision() == outside
+        assert outside == "highest" or (width == 256 and not torch.cpu._is_amx_tile_supported())
+        torch.testing.assert_close(factor.grad, 4 * (factor.sum(0)[:, None] + factor.sum(1)))
+    finally:
+        torch.set_float32_matmul_precision("highest")
 
 
 def test_the_stand_ins_take_what_the_installed_kernel_takes():

@@ -17,8 +17,8 @@ from transformers.utils.logging import disable_progress_bar
 from comas.cold_start.demonstrations import Lesson
 from comas.cold_start.teaching import MICRO_BATCH_TOKENS, NUM_EPOCHS, ColdStart, recipe
 from comas.config.schema import Policy
-from comas.engines.policy.deepspeed_options import multiply_by_onednn
 from comas.engines.policy.model import ResponseModel, load_response_model
+from comas.engines.policy.multiplying import multiply_by_onednn
 from comas.engines.policy.optimizers import adamw, create_schedule
 from comas.policy_optimization.balancing import divide_samples
 from comas.policy_optimization.batching import assemble, split_into_steps
@@ -49,15 +49,15 @@ def teach(cold_start: ColdStart, *, device: torch.device) -> None:
     """Teach the model and write it, with its card, into its folder."""
     disable_progress_bar()  # transformers' own
     torch.set_num_threads(len(os.sched_getaffinity(0)))
-    if device.type == "cuda":
-        torch.set_float32_matmul_precision("high")  # TF32
-    else:
-        multiply_by_onednn()
     torch.manual_seed(cold_start.seed)
     base = folder_of(cold_start.base)
     model = load_response_model(
         base, Policy(dtype="float32"), max_model_len=cold_start.max_model_len
     ).to(device)
+    if device.type == "cuda":
+        torch.set_float32_matmul_precision("high")  # TF32
+    else:
+        multiply_by_onednn(model.language_model)
     losses = []
     num_steps = NUM_EPOCHS * len(_steps(cold_start.lessons, Random(0)))
     with progress_bar(

@@ -24,12 +24,8 @@ Template = str | Mapping[Domain, str]
 """A prompt by domain: the name of a section, or a plug-in's own texts."""
 
 
-def _shipped() -> Wording:
-    paper, further = (yaml.safe_load(file.read_text()) for file in (SHIPPED_FILE, FURTHER_FILE))
-    return {section: {**texts, **further.get(section, {})} for section, texts in paper.items()}
-
-
-SHIPPED: Wording = _shipped()
+_paper, _further = (yaml.safe_load(file.read_text()) for file in (SHIPPED_FILE, FURTHER_FILE))
+SHIPPED: Wording = {name: {**texts, **_further.get(name, {})} for name, texts in _paper.items()}
 
 SOLUTION, EVALUATION, SCORING = "solution", "evaluation", "scoring"
 EVALUATION_WITH_JUDGMENT = "evaluation_with_judgment"

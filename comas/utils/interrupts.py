@@ -66,9 +66,9 @@ def run(coroutine: Coroutine[Any, Any, T]) -> T:
 def end_at_ctrl_c() -> None:
     """Let Ctrl-C end this process at once, until ``start_command``. During imports, libraries may
     catch KeyboardInterrupt or turn it into another error."""
-    signal.signal(signal.SIGINT, _end)
 
+    def end(number: int, frame: FrameType | None) -> NoReturn:
+        os.write(2, b"interrupted\n")
+        os._exit(EXIT_INTERRUPTED)
 
-def _end(number: int, frame: FrameType | None) -> NoReturn:
-    os.write(2, b"interrupted\n")
-    os._exit(EXIT_INTERRUPTED)
+    signal.signal(signal.SIGINT, end)

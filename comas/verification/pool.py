@@ -199,7 +199,9 @@ def _judge(item: Item, grader: Grader, *, cpu_limit_s: float) -> Verdict:
 
 def _prepare_worker(isolation: Isolation, plugin_texts: Mapping[str, str]) -> None:
     """Set low priority, limited memory and fewer warnings, and end with the pool's owner."""
-    _die_with_forkserver()
+    # Trap: this worker's copy of the pipe by which the pool's owner keeps the forkserver alive.
+    os.close(forkserver._forkserver._forkserver_alive_fd)  # type: ignore[attr-defined]
+    end_with_parent()  # even within an item
     adopt_texts(plugin_texts)
     os.nice(NICENESS)
     coding.isolation.set(isolation)
@@ -207,10 +209,3 @@ def _prepare_worker(isolation: Isolation, plugin_texts: Mapping[str, str]) -> No
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     for name in ("math_verify", "comas.verification.sandbox"):
         logging.getLogger(name).setLevel(logging.ERROR)
-
-
-def _die_with_forkserver() -> None:
-    """End with the forkserver, even within an item. Closes this worker's copy of the pipe by which
-    the pool's owner keeps the forkserver alive."""
-    os.close(forkserver._forkserver._forkserver_alive_fd)  # type: ignore[attr-defined]
-    end_with_parent()

@@ -48,23 +48,7 @@ def join_group(device: Device, *, rank: int, world_size: int, rendezvous: Path) 
         )
     if device == "cuda":
         torch.cuda.set_device(0)
-    else:
-        multiply_by_onednn()
     return torch.device("cuda:0" if device == "cuda" else "cpu")
-
-
-def multiply_by_onednn() -> None:
-    """Let oneDNN multiply float32 matrices in this process, unless it would round them to bfloat16.
-
-    MKL, PyTorch's default, reaches less than half of the speed of an AMD CPU with AVX-512. The setting
-    allows bfloat16, which oneDNN uses with AMX alone.
-    """
-    factor = torch.linspace(0, 1, 256 * 256).view(256, 256)
-    exact = factor.double() @ factor.double()
-    torch.set_float32_matmul_precision("medium")
-    error = (factor @ factor - exact).abs().max() / exact.abs().max()
-    if error > 1e-5:
-        torch.set_float32_matmul_precision("highest")
 
 
 def deepspeed_config(

@@ -11,6 +11,7 @@ from torch import distributed
 from comas.config.schema import Config
 from comas.engines.policy.deepspeed_options import deepspeed_config, join_group
 from comas.engines.policy.model import ResponseModel, load_response_model
+from comas.engines.policy.multiplying import multiply_by_onednn
 from comas.engines.policy.optimizers import create_optimizer, create_schedule, forget_host_buffers
 from comas.engines.policy.weights import NamedTensor, save_model, weights_as_saved
 from comas.policy_optimization.batching import MicroBatch
@@ -61,6 +62,8 @@ class PolicyEngine:
         self._resident: list[ResponseModel] = []  # models on the GPU besides DeepSpeed's
         model = self._load_model()
         self._language_model = model.language_model
+        if device == "cpu":
+            multiply_by_onednn(self._language_model)
         trained = {
             name: weight
             for name, weight in self._language_model.named_parameters()

@@ -89,19 +89,15 @@ class EngineThread:
         try:
             engine = self._build()
             while True:
-                self._run_commands(engine)
+                while not (self._commands.empty() and engine.has_unfinished_requests()):
+                    command = self._commands.get()  # blocks
+                    command(engine)
                 finished = [output for output in engine.step() if output.finished]
                 if finished:  # together, so that the loop wakes once per step
                     self._post(self._on_result, finished)
         except BaseException as error:  # the thread's outermost frame
             logger.error("%s stopped", self._name, exc_info=error)
             self._post(self._fail, f"{type(error).__name__}: {error}")
-
-    def _run_commands(self, engine: LLMEngine) -> None:
-        """Run all commands; return when a request is unfinished."""
-        while not (self._commands.empty() and engine.has_unfinished_requests()):
-            command = self._commands.get()  # blocks
-            command(engine)
 
     def _post(self, function: Callable[..., None], *arguments: Any) -> None:
         self._loop.call_soon_threadsafe(function, *arguments)

@@ -60,9 +60,6 @@ def engine_environment(device: Device, *, threads: int = 1) -> dict[str, str]:
         "GLIBC_TUNABLES": "glibc.malloc.hugetlb=1",
         # Eager mode still compiles one function of the sampler: 4 to 25 s for no gain.
         "TORCHDYNAMO_DISABLE": "1",
-        # An entry per shape multiplied: by default 250 MiB after 100,000 tokens, besides vLLM's
-        # own cache for each layer.
-        "ONEDNN_PRIMITIVE_CACHE_CAPACITY": "64",
         "TORCH_CPP_LOG_LEVEL": "ERROR",
         # Tokenizer threads cost half as much again, on cores that the engines need.
         "TOKENIZERS_PARALLELISM": "false",
