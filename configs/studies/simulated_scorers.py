@@ -1,9 +1,9 @@
-"""The paper's reward with scorers that are right as often as one says, for configs/studies/judging.yaml:
+"""The paper's reward with scorers that are right as often as one says.
 
     reward.scheme=configs/studies/simulated_scorers.py:right_90
 
-A score is 3 or 1. It is right with a given probability, whatever the text of the discussion, so its
-AUC is that probability (of 1: reward.scheme=verifier_climbing). No text deceives it: real scorers with the same AUC can only teach less.
+A score is 3 or 1. It is right with a given probability, which is its AUC, whatever the discussion
+says: no text can deceive it. With a probability of 1 it is reward.scheme=verifier_climbing.
 """
 
 from collections.abc import Sequence
