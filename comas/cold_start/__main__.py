@@ -56,7 +56,7 @@ def teach(cold_start: ColdStart, *, device: torch.device) -> None:
     ).to(device)
     if device.type == "cuda":
         torch.set_float32_matmul_precision("high")  # TF32
-    else:
+    elif not model.pads:
         multiply_by_onednn(model.language_model)
     losses = []
     num_steps = NUM_EPOCHS * len(_steps(cold_start.lessons, Random(0)))

@@ -62,7 +62,7 @@ class PolicyEngine:
         self._resident: list[ResponseModel] = []  # models on the GPU besides DeepSpeed's
         model = self._load_model()
         self._language_model = model.language_model
-        if device == "cpu":
+        if device == "cpu" and not model.pads:
             multiply_by_onednn(self._language_model)
         trained = {
             name: weight

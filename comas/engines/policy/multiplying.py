@@ -11,9 +11,9 @@ LEAST_WIDTH = 256
 
 
 def multiply_by_onednn(model: PreTrainedModel) -> None:
-    """Let oneDNN multiply float32 matrices in this process, which computes ``model`` on a CPU,
-    unless it would round them to bfloat16, as it does with AMX. On an AMD CPU with AVX-512, MKL has
-    less than half of its speed."""
+    """Let oneDNN multiply float32 matrices in this process, which computes ``model`` on a CPU with
+    ``packed_attention``, unless it would round them to bfloat16, as it does with AMX. On an AMD CPU
+    with AVX-512, MKL has less than half of its speed."""
     if model.config.get_text_config().hidden_size < LEAST_WIDTH:
         return
     factor = torch.linspace(0, 1, 256 * 256).view(256, 256)
