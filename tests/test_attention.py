@@ -11,7 +11,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 from comas.engines.policy import attention
 from comas.engines.policy.attention import packed_attention
-from comas.engines.policy.multiplying import by_mkl, multiply_by_onednn
+from comas.engines.policy.multiplying import multiply_by_onednn
 
 LENGTHS = [3, 5, 1]
 BOUNDS = torch.tensor([0, 3, 8, 9], dtype=torch.int32)
@@ -91,25 +91,26 @@ def test_a_gpus_kernel_is_asked_rightly_and_gives_equal_numbers(
 
 
 @pytest.mark.parametrize("width", [64, 256])
-def test_a_wide_model_multiplies_by_onednn_in_float32_but_attends_by_mkl(width):
+def test_a_wide_model_multiplies_by_onednn_in_float32_but_attends_by_mkl(monkeypatch, width):
+    def recorded(*states, **options):
+        output = scaled_dot_product_attention(*states, **options)
+        for each in (output, *states[:1]):
+            each.register_hook(lambda _: seen.append(torch.get_float32_matmul_precision()))
+        seen.append(torch.get_float32_matmul_precision())
+        return output
+
+    monkeypatch.setattr(attention, "scaled_dot_product_attention", recorded)
+    seen: list[str] = []
+    states = [torch.randn(1, 1, 9, 8, requires_grad=True) for _ in range(3)]
     try:
         multiply_by_onednn(
             LlamaForCausalLM(LlamaConfig(vocab_size=8, hidden_size=width, num_hidden_layers=0))
         )
-        outside, seen = torch.get_float32_matmul_precision(), []
-        factor = torch.rand(256, 256, requires_grad=True)
+        outside, factor = torch.get_float32_matmul_precision(), torch.rand(256, 256)
         assert (factor @ factor - factor.double() @ factor.double()).abs().max() < 1e-3
-
-        def square(x):
-            seen.append(torch.get_float32_matmul_precision())
-            result = x @ x
-            result.register_hook(lambda _: seen.append(torch.get_float32_matmul_precision()))
-            return result
-
-        by_mkl(square, factor * 2).sum().backward()
-        assert seen == ["highest", "highest"] and torch.get_float32_matmul_precision() == outside
+        attend(states, APART).sum().backward()
+        assert seen == ["highest"] * 9 and torch.get_float32_matmul_precision() == outside
         assert outside == "highest" or (width == 256 and not torch.cpu._is_amx_tile_supported())
-        torch.testing.assert_close(factor.grad, 4 * (factor.sum(0)[:, None] + factor.sum(1)))
     finally:
         torch.set_float32_matmul_precision("highest")
 

@@ -227,9 +227,6 @@ def _place_of(error: BaseException) -> str | None:
     return None
 
 
-# ---------------------------------------------------------------- files and modules
-
-
 def _module_at(location: str) -> ModuleType:
     """Return the module of a path to a .py file, or of a dotted name."""
     if location.endswith(".py"):

@@ -101,9 +101,6 @@ def _check_package() -> None:
         )
 
 
-# ---------------------------------------------------------------- in the process of its own
-
-
 def main() -> None:
     """Read task -> options as JSON; write one row or fault per line."""
     wanted = json.load(sys.stdin)

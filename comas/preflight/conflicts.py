@@ -282,8 +282,6 @@ def _engines(config: Config) -> Iterator[Conflict]:
         )
 
 
-# ---------------------------------------------------------------- options of vLLM and DeepSpeed
-
 REFUSED_OF_VLLM = {
     "model dtype max_num_seqs": "society.models, rollout.dtype and rollout.max_num_seqs set it",
     "seed": "every request has its own seed, made from the key seed",

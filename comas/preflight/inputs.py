@@ -182,9 +182,6 @@ def _read_held_out(config: Config, file: str) -> QuestionSet:
     return QuestionSet(tuple(asked), found.answers)
 
 
-# ---------------------------------------------------------------- models
-
-
 def find_model(config: Config, name: str) -> FoundModel:
     """Return the model of this name. Raises ValueError, with the name, unless it is a Hugging Face
     folder or hub name with a usable tokenizer (embedded models are not checked).

@@ -98,9 +98,6 @@ def check_paid(config: Config, rewarded: Iterable[RewardedDiscussion], *, is_dry
         )
 
 
-# ---------------------------------------------------------------- warnings
-
-
 @dataclass(frozen=True)
 class Sign:
     """A sign of trouble in a metric."""

@@ -179,9 +179,6 @@ def auc(opinions: Sequence[Opinion], *, seed: int) -> Estimate:
     return Estimate(float(share(np.ones((1, num)))[0]), float(below), float(above))
 
 
-# ---------------------------------------------------------------- opinions
-
-
 def judgments(
     discussions: Iterable[Discussion], verdicts: Verdicts, outcome: Outcome | None
 ) -> dict[int, list[Opinion]]:

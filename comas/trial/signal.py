@@ -165,9 +165,6 @@ def learnable(
     return name, list(learnt.values())
 
 
-# ---------------------------------------------------------------- conclusions
-
-
 PASSES = {True: "passes", False: "fails", None: "open"}
 
 

@@ -271,9 +271,6 @@ def _latex_of(character: str) -> tuple[str, str]:
     return form, rf"\frac{{{plain.replace('/', '}{')}}}" if form == "<fraction>" else plain
 
 
-# ---------------------------------------------------------------- brackets
-
-
 def split(text: str, separator: re.Pattern[str]) -> list[str]:
     """Split ``text`` at separators outside all brackets; parts are stripped. Example: ``split("(1,
     2), 3", re.compile(","))`` gives ``["(1, 2)", "3"]``."""

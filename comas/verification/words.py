@@ -175,8 +175,6 @@ def _plain(words: str) -> str:
     return VOCABULARY["abbreviations"].get(words, words)
 
 
-# ---------------------------------------------------------------- names of values, such as f(3)
-
 _SUBSCRIPT = re.compile(r"_(?:\{[^{}]*\}|\w)")
 # An unknown, f(x), words, or a tuple of unknowns.
 _SIMPLE_NAME = re.compile(

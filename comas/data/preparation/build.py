@@ -267,9 +267,6 @@ def _convert(job: Job, record_set: RecordSet) -> tuple[list[Converted], Counter[
     return converted, left_out
 
 
-# ---------------------------------------------------------------- rows
-
-
 def load_rows(source: Source, *, local_copies: Path | None) -> Iterator[Row]:
     """Yield the rows of ``source``; raises DataError."""
     for config in source.configs:

@@ -149,9 +149,6 @@ def _signs(
     return tuple(sign for sign, holds in signs.items() if holds)
 
 
-# ---------------------------------------------------------------- prompts and tokens
-
-
 def read_details(
     run: Path, config: Config, threads: Iterable[Thread], *, steps: Iterable[int] | None = None
 ) -> dict[str, Details]:
