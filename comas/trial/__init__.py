@@ -15,7 +15,7 @@ from comas.policy_optimization.samples import collect_samples
 from comas.reward_formulation import REWARD_SCHEMES, offer_evidence
 from comas.run.prepared import Prepared
 from comas.run.validation import validate_agents
-from comas.trial.costs import costs_of, describe_costs, describe_rounding
+from comas.trial.costs import costs_of, describe_costs
 from comas.trial.signal import Batch, Update, describe_signal
 from comas.types import Discussion, Question, Rewards
 from comas.utils.progress import progress_bar
@@ -61,7 +61,6 @@ def try_out(
     told = describe_costs(costs, agents.memory_peaks(), prepared)
     return [
         *describe_signal(batches, update, config=prepared.config),
-        *describe_rounding(prepared),
         "",
         "what does it cost? as long as responses keep their lengths",
         *in_columns([[f"  {name}", words] for name, words in told]),
@@ -90,11 +89,13 @@ class Trial:
         while fit > 0 and num_held < MAX_DISCUSSIONS:
             step = len(batches) + 1
             left = left or draw_batch(known, step=step, batch_size=size, seed=config.seed)
+            wanted = min(wanted, MAX_DISCUSSIONS - num_held)
             num = min(fit, math.ceil(wanted / copies), len(left))
             batches.append(self.sample(left[:num], step=step))
             left, num_held = left[num:], num_held + num * copies
             fit = int((time_s - time.monotonic()) / (batches[-1].rollout_s / num))
-            wanted = IN_FLIGHT if step > 1 else min(IN_FLIGHT, config.rollout.batch_size * copies)
+            own = config.rollout.batch_size * copies
+            wanted = max(IN_FLIGHT, own) if step > 1 else min(IN_FLIGHT, own)
         return batches
 
     def sample(self, questions: Sequence[Question], *, step: int) -> Batch:

@@ -60,14 +60,10 @@ class Source:
 
     @property
     def detectable(self) -> float:
-        """The AUC that the 95 % interval tells from chance in 80 % of samples of so many solutions:
-        0.5 plus (1.96 + 0.84) standard errors of random values (Mann-Whitney).
-
-        Example: 48 right and 48 wrong: 0.5 + 2.8 * sqrt(97 / (12 * 48 * 48)) = 0.666.
-        """
-        num_right = sum(bool(of.is_right) for of in self.opinions)
-        pairs = num_right * (len(self.opinions) - num_right)
-        return min(0.5 + 2.8 * sqrt((len(self.opinions) + 1) / (12 * pairs)), 1.0) if pairs else 1.0
+        """The AUC that a 95 % interval of this width tells from chance in 80 % of trials: 0.5 plus
+        1.96 + 0.84 standard errors. Example: [0.5, 0.696] gives 0.5 + 2.8 * 0.05 = 0.64."""
+        assert self.auc is not None
+        return min(0.5 + 2.8 * (self.auc.high - self.auc.low) / (2 * 1.96), 1.0)
 
     @property
     def sees(self) -> bool:
@@ -80,12 +76,11 @@ def find_sources(
     judges: Mapping[int, Sequence[Opinion]],
     verdicts: Verdicts,
     *,
-    sees_verdicts: bool,
     seed: int,
 ) -> dict[str, Source]:
     """Return how well each agent's and all agents' opinions (``judges``) tell right from wrong, and
-    the reward, unless it ``sees_verdicts``; for comparison also a vote, a vote weighed by the
-    judges, and the mean log-prob of a solution's tokens."""
+    the reward; for comparison also a vote, a vote weighed by the judges, and the mean log-prob of a
+    solution's tokens."""
     discussions = [item.discussion for item in rewarded]
     source = partial(assess, seed=seed)
     found = {
@@ -104,14 +99,13 @@ def find_sources(
             if not turn.is_given
         ]
 
-    if not sees_verdicts:
-        paid = {
-            (item.discussion.discussion_id, turn.turn_id): reward
-            for item in rewarded
-            for turn, reward in zip(item.discussion.turns, item.rewards, strict=True)
-        }
-        rewards = each(lambda d, turn: paid[d.discussion_id, turn.turn_id])
-        found["reward"] = source("the reward as paid", rewards)
+    paid = {
+        (item.discussion.discussion_id, turn.turn_id): reward
+        for item in rewarded
+        for turn, reward in zip(item.discussion.turns, item.rewards, strict=True)
+    }
+    rewards = each(lambda d, turn: paid[d.discussion_id, turn.turn_id])
+    found["reward"] = source("the reward as paid", rewards)
     votes: dict[str, tuple[str, Weigh]] = {"vote": ("majority vote, math", one_vote)}
     if judges:
         values: defaultdict[TurnKey, list[float]] = defaultdict(list)
@@ -153,7 +147,8 @@ def auc(opinions: Sequence[Opinion], *, seed: int) -> Estimate:
     The 95 % interval comes from a bootstrap over questions, as solutions of one question are alike,
     with the quantiles of the expanded percentile bootstrap (Hesterberg 2015, arXiv 1411.5279): for
     few questions n, plain ones are too narrow by sqrt((n - 1) / n) and by using the normal
-    distribution in place of Student's t.
+    distribution in place of Student's t. It reaches at least 1.96 standard errors of values that
+    are independent of the verdicts (Mann-Whitney): few right solutions often share one value.
 
     Example: right ones with 1 and 0.5, wrong ones with 0.5 and 0: (0.5 + 1 + 1 + 1) / 4.
     """
@@ -176,7 +171,20 @@ def auc(opinions: Sequence[Opinion], *, seed: int) -> Estimate:
     drawn = np.random.default_rng(seed).multinomial(num, np.full(num, 1 / num), NUM_RESAMPLES)
     tail = ndtr(stdtrit(num - 1, 0.025) * sqrt(num / (num - 1)))
     below, above = np.quantile(share(drawn.astype(float)), [tail, 1 - tail])
-    return Estimate(float(share(np.ones((1, num)))[0]), float(below), float(above))
+    value, reach = float(share(np.ones((1, num)))[0]), 1.96 * chance_error(values, is_right)
+    return Estimate(value, *np.clip([min(below, value - reach), max(above, value + reach)], 0, 1))
+
+
+def chance_error(values: np.ndarray, is_right: np.ndarray) -> float:
+    """Return the standard error of the AUC of values that are independent of the verdicts, n of
+    which t share each value: sqrt((n + 1 - sum(t^3 - t) / (n (n - 1))) / (12 * right * wrong)).
+
+    Example: 48 right, 48 wrong, without ties: sqrt(97 / (12 * 48 * 48)) = 0.0592.
+    """
+    num, num_right = len(values), is_right.sum()
+    ties = np.unique(values, return_counts=True)[1].astype(float)
+    varied = num + 1 - (ties**3 - ties).sum() / (num * (num - 1))
+    return float(np.sqrt(varied / (12 * num_right * (num - num_right))))
 
 
 def judgments(
@@ -189,7 +197,7 @@ def judgments(
     for discussion in discussions:
         for turn in discussion.turns_that("scores" if outcome == "scores" else "judges"):
             solution = discussion.solution_of(turn)
-            if solution is not None and not turn.is_given and not solution.is_given:
+            if solution is not None and not turn.is_given:
                 value = value_said(turn.text, outcome)
                 said[turn.agent_index].append(opinion_on(discussion, solution, value, verdicts))
     return said

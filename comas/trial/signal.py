@@ -4,6 +4,8 @@ from collections.abc import Hashable, Iterable, Mapping, Sequence
 from statistics import fmean
 from typing import NamedTuple
 
+from scipy.stats import binomtest
+
 from comas.config.schema import Algorithm, Config, Dpo
 from comas.interaction.criticism import CRITICISMS
 from comas.policy_optimization.advantages import ADVANTAGE_ESTIMATORS
@@ -19,7 +21,7 @@ from comas.verification.forms import Verdict
 from comas.verification.solutions import Verdicts
 
 BLIND = 0.6
-"""Judges are blind if the interval of their AUC lies below this and includes 0.5."""
+"""A reward is blind if the interval of its AUC lies below this and includes 0.5."""
 TOO_HARD, TOO_EASY = 0.05, 0.95
 """Outside these shares of right solutions there is too little to tell apart."""
 READABLE, LEARNABLE = 0.8, 0.1
@@ -66,11 +68,8 @@ def describe_signal(batches: Sequence[Batch], update: Update, *, config: Config)
     discussions = [item.discussion for item in rewarded]
     verdicts = {key: of for batch in batches for key, of in batch.verdicts.items()}
     judges = judgments(discussions, verdicts, CRITICISMS[config.interaction.criticism].outcome)
-    scheme = REWARD_SCHEMES[config.reward.scheme]
-    judges_pay = scheme.reads is not None
-    found = find_sources(
-        rewarded, judges, verdicts, sees_verdicts=scheme.sees_verdicts, seed=config.seed
-    )
+    judges_pay = REWARD_SCHEMES[config.reward.scheme].reads is not None
+    found = find_sources(rewarded, judges, verdicts, seed=config.seed)
     spoken = [
         (turn, verdicts.get((discussion.discussion_id, turn.turn_id)))
         for discussion in discussions
@@ -79,10 +78,9 @@ def describe_signal(batches: Sequence[Batch], update: Update, *, config: Config)
     ]
     said = [of.value is not None for opinions in judges.values() for of in opinions]
     groups, learnt = learnable(update.buffers, update.stats, config.algorithm)
-    decides = deciding(found, judges_pay=judges_pay)
-    known = [bool(of.is_right) for of in found["likelihood"].opinions]
-    right = fmean(known) if known else 0.5
-    checks = gate(decides, right=right, readable=said if judges_pay else [], learnt=learnt)
+    right = [of == "correct" for of in verdicts.values() if of != "failed"]
+    paid = found["reward"]
+    checks = gate(paid, right=right, readable=said if judges_pay else [], learnt=learnt)
     last = update.batch
     metrics = step_metrics(last.rewards, update.stats, last.verdicts, config=config)
     lost = [
@@ -99,7 +97,7 @@ def describe_signal(batches: Sequence[Batch], update: Update, *, config: Config)
         f"is it worth training by this reward? ({groups})",
         *in_columns([[f"  {of.name}", of.found, of.wants, PASSES[of.passes]] for of in checks]),
         *vote_over_one(found["vote"].opinions),
-        f"verdict on reward.scheme={config.reward.scheme}: {verdict(decides, checks)}",
+        f"verdict on reward.scheme={config.reward.scheme}: {verdict(paid, checks)}",
         *lost[:1],
     ]
 
@@ -135,7 +133,8 @@ def table(found: Iterable[Source]) -> list[list[str]]:
     rows = [["  who tells right from wrong?", "AUC [95 %]", "solutions"]]
     for of in found:
         told = f"cannot be said: {of.untold}" if of.auc is None else str(of.auc)
-        rows.append([f"  {of.name}", told, str(len(of.opinions)) if of.auc else ""])
+        num = len({opinion.solution for opinion in of.opinions})
+        rows.append([f"  {of.name}", told, str(num) if of.auc else ""])
     return rows
 
 
@@ -169,40 +168,39 @@ PASSES = {True: "passes", False: "fails", None: "open"}
 
 
 def gate(
-    decides: Source | None, *, right: float, readable: Sequence[bool], learnt: Sequence[bool]
+    paid: Source, *, right: Sequence[bool], readable: Sequence[bool], learnt: Sequence[bool]
 ) -> list[Check]:
-    """Return the conditions for a run to be worth its time. ``decides`` is the source that it
-    depends on, if any, and ``readable`` is empty if judges do not pay."""
+    """Return the conditions for a run to be worth its time. ``paid`` is the reward, and
+    ``readable`` is empty if judges do not pay."""
     few, most, needed = f"{TOO_HARD:.0%}", f"{TOO_EASY:.0%}", f"{LEARNABLE:.0%} or more"
-    is_between = TOO_HARD <= right <= TOO_EASY
-    learns = bool(learnt) and fmean(learnt) >= LEARNABLE
+    ends = [reaches(right, TOO_HARD), reaches([not of for of in right], 1 - TOO_EASY)]
+    is_between = False if False in ends else None if None in ends else True
+    groups = f"{share(learnt)} of {len(learnt)}"
+    learns = any(learnt) and reaches(learnt, LEARNABLE)
     checks = [
-        Check("right solutions", f"{right:.0%}", f"{few} to {most}", is_between),
-        Check(
-            "groups with something to learn", f"{share(learnt)} of {len(learnt)}", needed, learns
-        ),
+        Check("right solutions", share(right), f"{few} to {most}", is_between),
+        Check("groups with something to learn", groups, needed, learns),
     ]
     if readable:
-        passes = fmean(readable) >= READABLE
         wants = f"{READABLE:.0%} or more"
+        passes = reaches(readable, READABLE)
         checks.append(Check("readable judgments", share(readable), wants, passes))
-    if decides is not None:
-        is_open = not decides.sees and (decides.auc is None or decides.auc.high > BLIND)
-        estimate = "cannot be said" if decides.auc is None else str(decides.auc)
-        sees = None if is_open else decides.sees
-        checks.append(Check(f"AUC, {decides.name}", estimate, "interval above 0.5", sees))
-    return checks
+    is_open = not paid.sees and (paid.auc is None or paid.auc.high > BLIND)
+    estimate = "cannot be said" if paid.auc is None else str(paid.auc)
+    sees = None if is_open else paid.sees
+    return [*checks, Check(f"AUC, {paid.name}", estimate, "interval above 0.5", sees)]
 
 
-def deciding(found: Mapping[str, Source], *, judges_pay: bool) -> Source | None:
-    """Return the source that a run depends on: the judges if they pay, else the reward; None if the
-    reward is made of verdicts."""
-    if "reward" not in found:
-        return None
-    return found["judges" if judges_pay and "judges" in found else "reward"]
+def reaches(holds: Sequence[bool], least: float) -> bool | None:
+    """Return whether a share reaches ``least``; None if only its 95 % interval (Clopper-Pearson)
+    does, or there is nothing to count."""
+    if holds and fmean(holds) >= least:
+        return True
+    could_be = not holds or binomtest(sum(holds), len(holds)).proportion_ci().high >= least
+    return None if could_be else False
 
 
-def verdict(decides: Source | None, checks: Sequence[Check]) -> str:
+def verdict(paid: Source, checks: Sequence[Check]) -> str:
     """Return whether a run is worth its time, with the reason."""
     failed, is_open = ([c.name for c in checks if c.passes is passes] for passes in (False, None))
     worth = "worth training"
@@ -210,24 +208,22 @@ def verdict(decides: Source | None, checks: Sequence[Check]) -> str:
         worth = f"not worth training ({', '.join(failed)})"
     elif is_open:
         worth = f"left open ({', '.join(is_open)}; a longer --trial=TIME may settle it)"
-    return f"{worth}; {sight(decides)}"
+    return f"{worth}; {sight(paid)}"
 
 
-def sight(decides: Source | None) -> str:
-    """Return whether the deciding source can tell right from wrong."""
-    if decides is None:
-        return "the reward is made of verdicts, which tell right from wrong"
-    if decides.auc is None:
-        return f"whether {decides.name} can tell right from wrong cannot be said: {decides.untold}"
-    found = f"so many solutions show an AUC of {decides.detectable:.2f} or more"
+def sight(paid: Source) -> str:
+    """Return whether the reward can tell right from wrong."""
+    if paid.auc is None:
+        return f"whether {paid.name} can tell right from wrong cannot be said: {paid.untold}"
+    found = f"so many solutions show an AUC of {paid.detectable:.2f} or more"
     says = f"may or may not tell right from wrong ({found})"
-    if decides.sees:
+    if paid.sees:
         says = "can tell right from wrong"
-    elif decides.auc.high < 0.5:
+    elif paid.auc.high < 0.5:
         says = "will take wrong for right"
-    elif decides.auc.high <= BLIND:
+    elif paid.auc.high <= BLIND:
         says = "cannot tell right from wrong"
-    return f"{decides.name}: {says}, AUC {decides.auc}"
+    return f"{paid.name}: {says}, AUC {paid.auc}"
 
 
 def vote_over_one(opinions: Sequence[Opinion]) -> list[str]:
