@@ -37,7 +37,7 @@ class PolicyGradient(AnyAlgorithm):
 
     role_weights: dict[str, Weight] = key({}, example={"scoring": 0.1})
     """Role -> factor of its advantages, by default 1. Below 1 an agent learns more slowly in that
-    role, at 0 not at all."""
+    role, at 0 not at all but for a KL term in the loss."""
     kl_coef: float = key(0.0, ge=0)
     """beta of the KL penalty; above 0 a reference model is loaded. The estimator decides whether
     the penalty is part of the advantages or of the loss."""

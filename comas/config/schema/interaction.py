@@ -53,7 +53,7 @@ class Program(BaseModel, extra="forbid", frozen=True, strict=True):
     timeout_s: float = Field(600.0, gt=0)
     """Seconds after which the program is ended."""
     max_tokens: int = Field(65536, ge=1)
-    """Tokens that the agents may say, all requests of a discussion together."""
+    """Tokens that the agents may say in a discussion; answers begun together may exceed them."""
     concurrency: int = Field(64, ge=1)
     """Discussions that are held at a time."""
 

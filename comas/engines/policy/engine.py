@@ -12,7 +12,12 @@ from comas.config.schema import Config
 from comas.engines.policy.deepspeed_options import deepspeed_config, join_group
 from comas.engines.policy.model import ResponseModel, load_response_model
 from comas.engines.policy.multiplying import multiply_by_onednn
-from comas.engines.policy.optimizers import create_optimizer, create_schedule, forget_host_buffers
+from comas.engines.policy.optimizers import (
+    configured_rates,
+    create_optimizer,
+    create_schedule,
+    forget_host_buffers,
+)
 from comas.engines.policy.weights import NamedTensor, save_model, weights_as_saved
 from comas.policy_optimization.batching import MicroBatch
 from comas.types import Device
@@ -102,18 +107,21 @@ class PolicyEngine:
         )
 
     def load_checkpoint(self, folder: Path) -> None:
-        """Restore what ``save_checkpoint`` wrote. Raises ValueError when ``folder`` has no
-        checkpoint, or that of another model."""
+        """Restore what ``save_checkpoint`` wrote, but for learning rate and weight decay. Raises
+        ValueError when ``folder`` has no checkpoint, or one that does not fit."""
         if not (folder / CHECKPOINT_TAG).is_dir():
             raise ValueError(f"resume: no policy checkpoint in {folder}; resume another run")
         try:
-            _, kept = self._engine.load_checkpoint(
-                str(folder), tag=CHECKPOINT_TAG, load_module_strict=self._is_whole
-            )
-        except RuntimeError as error:  # would count as a lost engine, and be retried
+            with configured_rates(self._engine):
+                _, kept = self._engine.load_checkpoint(
+                    str(folder), tag=CHECKPOINT_TAG, load_module_strict=self._is_whole
+                )
+        except (RuntimeError, AttributeError, FileNotFoundError) as error:
+            # The first would count as a lost engine, and be retried.
             raise ValueError(
-                f"resume: the checkpoint in {folder} is of another model. Leave society.models and "
-                f"policy.lora as they were, or start a new run ({error})"
+                f"resume: the checkpoint in {folder} is of another model, or divided otherwise. "
+                "Leave society.models, policy.lora and policy.zero_stage as they were, or start a "
+                f"new run ({error})"
             ) from error
         forget_host_buffers(self._engine.basic_optimizer)
         self._estimator_memory = kept["estimator_memory"]

@@ -1,9 +1,11 @@
 """Optimisers and learning-rate schedules."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
+from deepspeed import DeepSpeedEngine
 
 from comas.config.plugins import Registry, function_of
 from comas.config.schema import Optimization, Policy
@@ -68,6 +70,21 @@ def forget_host_buffers(optimizer: torch.optim.Optimizer) -> None:
             del state[name]
 
 
+@contextmanager
+def configured_rates(engine: DeepSpeedEngine) -> Iterator[None]:
+    """Keep learning rates and weight decays of ``engine`` while it loads a checkpoint, which would
+    replace them by those of the run before a resume."""
+    rates = engine.lr_scheduler.base_lrs
+    decays = [group.get("weight_decay") for group in engine.basic_optimizer.param_groups]
+    yield
+    schedule = engine.lr_scheduler
+    schedule.base_lrs = rates
+    shares = [share(schedule.last_epoch) for share in schedule.lr_lambdas]
+    groups = engine.basic_optimizer.param_groups
+    for group, rate, share, decay in zip(groups, rates, shares, decays, strict=True):
+        group |= {"initial_lr": rate, "lr": rate * share, "weight_decay": decay}
+
+
 def create_schedule(
     optimizer: torch.optim.Optimizer, optimization: Optimization, *, num_steps: int | None
 ) -> torch.optim.lr_scheduler.LambdaLR:
@@ -82,6 +99,7 @@ def create_schedule(
     from transformers import get_scheduler
 
     warmup = optimization.warmup_steps
+    num_steps = None if num_steps is None else max(num_steps, warmup)
     # The warm-up of transformers begins at 0, where a step does nothing: skip that value.
     skipped = min(1, warmup)
     shape = get_scheduler(
