@@ -10,12 +10,11 @@ import logging
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
-from datetime import date
 from pathlib import Path
 
 from comas.config import load
 from comas.config.paths import find, names_file
-from comas.reproduction.report import comparison_table, write_report
+from comas.reproduction.report import comparison_table, has_metric, write_report
 from comas.reproduction.results import (
     Record,
     RunResult,
@@ -27,6 +26,7 @@ from comas.reproduction.results import (
 )
 from comas.reproduction.runs import PlannedRun, make_runs, plan_runs
 from comas.reproduction.study import Study, find_conflicts
+from comas.run.provenance import read_processes
 from comas.utils.files import explaining_errors
 from comas.utils.terminal import command, run_command
 
@@ -57,11 +57,12 @@ def main(arguments: Sequence[str]) -> int:
         for run in runs:
             log.info("  %-28s %-9s %s", run.label, run.state, study.experiments[run.experiment])
         return 0
-    if not options.report:
-        make_runs(runs, metric=study.metrics[0])
+    num_failed = 0 if options.report else make_runs(runs, metric=study.metrics[0])
     report = save_report(study, runs, Path(study.results or f"results/studies/{path.stem}"))
     log.info("report: %s", report)
-    return 0
+    if num_failed:
+        log.error("%d runs failed (above); the same command tries them again", num_failed)
+    return 1 if num_failed else 0
 
 
 def save_report(study: Study, runs: Sequence[PlannedRun], target: Path) -> Path:
@@ -69,26 +70,29 @@ def save_report(study: Study, runs: Sequence[PlannedRun], target: Path) -> Path:
     there that the study would start the same way today; returns its path. Raises ValueError if
     there are none."""
     made = defaultdict[str, list[RunResult]](list)
+    dates = defaultdict[str, str](str)
     for run in runs:
         if folder := run.finished:
             result = read_result(folder, run.experiment, seed=run.seed, metrics=study.metrics)
-            words = study.words(run.experiment)
-            made[machine_of(folder)].append(replace(result, words=words))
+            words, machine = study.words(run.experiment), machine_of(folder)
+            made[machine].append(replace(result, words=words))
+            dates[machine] = max(dates[machine], read_processes(folder)[-1]["started"][:10])
     with explaining_errors(target):
         target.mkdir(parents=True, exist_ok=True)
     known = {record.machine: record for record in read_records(target)}
     for machine, runs_here in made.items():
         earlier = known[machine].runs if machine in known else []
         runs_here += [old for old in earlier if not any(old.is_as(new) for new in runs_here)]
-        known[machine] = Record(machine, f"{date.today():%Y-%m-%d}", runs_here)
+        known[machine] = Record(machine, dates[machine], runs_here)
         write_record(target, known[machine])
     ours_first = sorted(known.values(), key=lambda record: record.machine not in made)
     records = [of_today(record, study) for record in ours_first]
-    results = pooled(records, study.chosen, study.seeds)
+    results = pooled(records, study.experiments, study.seeds)
     if not results:
         raise ValueError(f"no run is finished, and {target} has no numbers: nothing to report")
     report = write_report(study, results, records, target)
-    log.info("%s", comparison_table(results, study.metrics[0], reference=study.reference))
+    if has_metric(results, study.metrics[0]):
+        log.info("%s", comparison_table(results, study.metrics[0], reference=study.reference))
     return report
 
 

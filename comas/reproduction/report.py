@@ -50,8 +50,10 @@ class Interval(NamedTuple):
         multiples of one question in a few hundred, and may be equal by chance."""
         return self.low < self.high and (self.low > 0 or self.high < 0)
 
-    def __str__(self) -> str:
-        return f"{self.mean:+.1f} [{self.low:+.1f}, {self.high:+.1f}]"
+    def told(self, digits: int) -> str:
+        """``+1.2 [-0.3, +2.7]`` with 1 of the ``digits`` after the point; bold if it excludes 0."""
+        numbers = [f"{each:+.{digits}f}" for each in self]
+        return "{0}{1} [{2}, {3}]{0}".format("**" * self.excludes_zero, *numbers)
 
 
 def interval(differences: Sequence[float], *, num_comparisons: int = 1) -> Interval:
@@ -132,9 +134,9 @@ def comparison_table(results: Results, metric: str, *, reference: str) -> str:
         if not known:
             continue
         more = None if name == reference else rises_more(results, metric, name, reference)
-        before, after = (mean_and_spread(values) for values in zip(*known, strict=True))
-        shown = "" if more is None else f"**{more}**" if more.excludes_zero else str(more)
-        rows.append([name, before, after, shown])
+        digits = 1 if scale == 100 else 3
+        ends_told = [mean_and_spread(values, digits) for values in zip(*known, strict=True)]
+        rows.append([name, *ends_told, "" if more is None else more.told(digits)])
     if not rows:
         raise ValueError(f"no run has the metric {metric}; metrics.jsonl of a run has all names")
     return markdown(["experiment", "before", "after", f"rise over {reference}"], rows)
@@ -189,10 +191,10 @@ def scale_of(metric: str) -> float:
     return 100.0 if units == {"share"} else 1.0
 
 
-def mean_and_spread(values: Iterable[float]) -> str:
+def mean_and_spread(values: Sequence[float], digits: int) -> str:
     """``75.4 ± 1.7``: mean and sample standard deviation."""
-    values = list(values)
-    return f"{fmean(values):.1f}" + (f" ± {stdev(values):.1f}" if len(values) > 1 else "")
+    told = [fmean(values), stdev(values)] if len(values) > 1 else values
+    return " ± ".join(f"{each:.{digits}f}" for each in told)
 
 
 def _origin(study: Study, results: Results, records: Sequence[Record]) -> str:

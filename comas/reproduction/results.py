@@ -83,14 +83,16 @@ def read_result(folder: Path, experiment: str, *, seed: int, metrics: Sequence[s
 
 def ends(rows: Sequence[Row], metric: str) -> tuple[float | None, float | None]:
     """Return a metric at the beginning and the end of a run: the first and last value if it was
-    measured before step 1, as by validations, else the means over ``WINDOW`` steps."""
+    measured before step 1, as by validations, else the means over ``WINDOW`` steps (of a run of
+    fewer than two windows: over each half)."""
     values = [(row["step"], row[metric]) for row in rows if row.get(metric) is not None]
     if values and values[0][0] == 0:
         return values[0][1], values[-1][1]
     steps = [row for row in rows if row["step"] > 0]
+    num = max(1, min(WINDOW, len(steps) // 2))
     before, after = (
         [row[metric] for row in window if row.get(metric) is not None]
-        for window in (steps[:WINDOW], steps[-WINDOW:])
+        for window in (steps[:num], steps[-num:])
     )
     return fmean(before) if before else None, fmean(after) if after else None
 

@@ -111,17 +111,26 @@ def _check(run: PlannedRun) -> None:
         raise ValueError(f"{folder} was made with other settings ({'; '.join(changed)}); {remedy}")
 
 
-def make_runs(runs: Sequence[PlannedRun], *, metric: str) -> None:
+def make_runs(runs: Sequence[PlannedRun], *, metric: str) -> int:
     """Train the unfinished runs one after another, each in its own process, and log ``metric``. The
-    output of each is kept beside its folder. Raises RuntimeError when a run failed. After Ctrl-C,
-    the current run can be resumed."""
+    output of each is kept beside its folder. Returns how many failed; raises RuntimeError when two
+    did so in a row. After Ctrl-C, the current run can be resumed."""
     missing = [run for run in runs if run.finished is None]
+    failures: list[PlannedRun] = []
     for number, run in enumerate(missing, start=1):
         log.info("%s (%d of %d to be made)", run.label, number, len(missing))
-        _make(run)
+        try:
+            _make(run)
+        except RuntimeError as error:
+            if failures and failures[-1] is missing[number - 2]:
+                raise
+            failures.append(run)
+            log.error("%s", error)
+            continue
         assert run.folder is not None
         result = read_result(run.folder, run.experiment, seed=run.seed, metrics=[metric])
         log.info("  %s: %s -> %s", metric, result.before[metric], result.after[metric])
+    return len(failures)
 
 
 def _make(run: PlannedRun) -> None:
