@@ -45,7 +45,7 @@ def _evaluate(arguments: Sequence[str]) -> None:
 
 def _compare(arguments: Sequence[str]) -> None:
     names, overrides = split(arguments)
-    if any(not override.startswith("results=") for override in overrides):
-        raise ValueError(f"compare takes results=... only, not {' '.join(overrides)}")
+    if others := [each for each in overrides if not each.startswith("results=")]:
+        raise ValueError(f"compare takes results=... only, not {' '.join(others)}")
     results = overrides[-1].removeprefix("results=") if overrides else EvaluationConfig().results
     sys.stdout.write(compare(names, results=Path(results)))

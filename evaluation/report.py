@@ -159,9 +159,6 @@ def _listed(lines: Sequence[str]) -> str:
     return "\n".join(f"- {line}" for line in lines)
 
 
-# ---------------------------------------------------------------- tables
-
-
 def accuracy_table(rows: Sequence[Row], *, grader: Grader) -> str:
     """Return a table with a block per setup, a line per row, a column per benchmark."""
     columns, body = _columns_in_order(rows), []

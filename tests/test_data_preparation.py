@@ -170,6 +170,8 @@ def test_thirteen_words_in_a_row_overlap_or_the_eight_of_a_whole_short_question(
         assert index.overlaps(other) == (shared == 13) and not index.has_same(other)
     index = index_of("apples", f"Say: {LONG}", "pears")
     assert [index.overlaps(" ".join(WORDS[1 : 1 + n])) for n in (7, 8, 12)] == [False, True, True]
+    for shared in (7, 8, 12):  # the indexed one is short
+        assert index_of(" ".join(WORDS[1 : 1 + shared])).overlaps(f"Say: {LONG}") == (shared > 7)
 
 
 GOOD = [

@@ -22,11 +22,11 @@ def value_at(row: Mapping[str, Any], column: str) -> Any:
     return given(row[column] if column in row else reduce(_within, column.split("."), row))
 
 
-def has_column(row: Mapping[str, Any], column: str) -> bool:
+def has_column(row: Any, column: str) -> bool:
     """Return True if ``value_at`` finds the column, with or without a value."""
     try:
         value_at(row, column)
-    except LookupError:
+    except (LookupError, TypeError):  # of something else than a row, such as a number
         return False
     return True
 

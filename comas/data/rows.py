@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from huggingface_hub.errors import HfHubHTTPError
+import httpx
 from pydantic_core import from_json
 
 from comas.config.paths import tried
@@ -127,7 +127,7 @@ def hub_rows(
 
     try:
         yield from datasets.load_dataset(name, name=config, split=split, revision=revision)
-    except (HfHubHTTPError, DatasetsError, OSError, ValueError) as error:
+    except (httpx.HTTPError, DatasetsError, OSError, ValueError) as error:
         raise DataError(
             f"{name}: neither the hub nor its local cache (HF_HOME) has config {config!r}, split "
             f"{split!r}: {' '.join(str(error).split())}. For a gated dataset accept its terms at "
@@ -210,7 +210,6 @@ def _numbered(rows: Iterable[Any]) -> Iterator[tuple[str, Any]]:
 
 def _unreadable(path: Path, reason: str) -> DataError:
     return DataError(
-        f"{path} cannot be read: {reason}{tried(path)}. data.train and data.validation "
-        "name the files. To build the paper's: "
+        f"{path} cannot be read: {reason}{tried(path)}. To build the paper's data: "
         f"{of_checkout('bash scripts/prepare_data.sh; to write your own: data/README.md')}"
     )

@@ -6,13 +6,15 @@ import shutil
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
+import httpx
 import huggingface_hub
-from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
+from huggingface_hub.errors import HFValidationError, LocalEntryNotFoundError
+from pydantic import BaseModel, Field, TypeAdapter
 from safetensors import SafetensorError, safe_open
 
-from comas.utils.files import JSON_OBJECT, read_json, sha256_of, write_text
+from comas.utils.files import read_json, sha256_of, write_text
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -35,12 +37,16 @@ NOT_STRETCHED = ("default", "dynamic", "llama3", "longrope", "su")
 accepts more, and then reads beyond the end of its table.)"""
 
 
-class Adapter(NamedTuple):
+class Adapter(BaseModel):
     """A LoRA adapter in a folder."""
 
-    base: str
+    base: str = Field(alias="base_model_name_or_path")
     """The adapted model: a folder or a hub name."""
-    rank: int
+    rank: int = Field(alias="r")
+
+
+class _Index(BaseModel):
+    weight_map: dict[str, str]
 
 
 def check_model_folder(folder: Path) -> None:
@@ -62,7 +68,7 @@ def check_model_folder(folder: Path) -> None:
                 "again"
             ) from error
     for index in folder.glob("*.safetensors.index.json"):
-        place = read_json(index, JSON_OBJECT, remedy="Get the model again")["weight_map"]
+        place = read_json(index, TypeAdapter(_Index), remedy="Get the model again").weight_map
         if absent := sorted(name for name in place if name not in found.get(place[name], ())):
             raise ValueError(
                 f"{folder} lacks {len(absent)} of the weights that {index.name} names, first "
@@ -83,10 +89,9 @@ def adapter_of(folder: Path) -> Adapter | None:
     path = folder / ADAPTER_CONFIG
     if not path.is_file():
         return None
-    said = read_json(path, JSON_OBJECT, remedy="Get the adapter again")
     if not (folder / "adapter_model.safetensors").is_file():
         raise ValueError(f"{folder} lacks adapter_model.safetensors: get the adapter again")
-    return Adapter(base=said["base_model_name_or_path"], rank=said["r"])
+    return read_json(path, TypeAdapter(Adapter), remedy="Get the adapter again")
 
 
 def may_be_hub_name(name: str) -> bool:
@@ -238,8 +243,8 @@ def _download(model: str, patterns: Sequence[str]) -> Path:
             f"reached. Run hf download {model} --local-dir FOLDER where there is internet, and "
             "name that folder"
         ) from error
-    except (HfHubHTTPError, HFValidationError) as error:
-        reason = str(error).splitlines()[0]
+    except (httpx.HTTPError, HFValidationError) as error:
+        reason = repr(error) if not str(error) else str(error).splitlines()[0]
         raise ValueError(
             f"{model} is no folder here, and the hub does not give it: {reason}"
         ) from error

@@ -53,6 +53,7 @@ _LETTERS = re.compile(
 _DECIMAL = re.compile(
     r"(?=\.?\d)(\d*)\.(\d*)(?:\\(?:overline|bar|dot|overparen)\s*\{?\s*((?<!\{)\d|\d+(?=\s*\}))\s*\}?)?"
 )
+_F = r"\\(?:arc)?(?:sin|cos|tan|cot|sec|csc|ln|log)"
 _REWRITES = [
     (re.compile(pattern), replacement)
     for pattern, replacement in [
@@ -64,6 +65,12 @@ _REWRITES = [
         (r"(?<=\d)[eE]\s*([-+]?\d+)", r"\\cdot 10^{\1}"),
         (r"(?<![\d_^.])(\d+)\s*(?=\(|\\binom)", r"\1\\cdot "),
         (r"(?<=\\mathbb\{R\})\s*-(?=\s*(?:\\\{|[(\[]))", r"\\setminus "),
+        (  # a function of one factor: math-verify would take in all that follow
+            rf"({_F}(?![a-zA-Z])(?:[_^] ?(?:\{{[^{{}}]*\}}|\w))*) ?"
+            r"(\d+(?:\.\d+)?|(?:\d+ ?)?(?:[a-zA-Z](?![a-zA-Z])|\\(?!frac|sqrt)[a-zA-Z]+))"
+            rf"(?= ?(?:\\(?:cdot|times)(?![a-zA-Z])|/ ?{_F}))",
+            r"\1(\2)",
+        ),
         (r"!\s*(?=[(\d])", r"!\\cdot "),
         (r"\)\s*(?=[(\d]|\\frac|\\binom)", r")\\cdot "),
     ]

@@ -108,7 +108,8 @@ def _is_equal(gold: str, answer: str) -> bool:
         return read_letter(answer) == option[1]
     gold, domain = split_domain(strip_phrases(gold))
     answer, given = split_domain(strip_phrases(_IMPLICATION.split(answer)[-1].strip()))
-    if given is not None and given.of != (domain.of if domain is not None else "Z"):
+    default = "R" if is_set(gold) else "Z"
+    if given is not None and given.of != (domain.of if domain is not None else default):
         return False
     if domain is not None and given is not None:
         answer = re.sub(rf"(?<![\\a-zA-Z]){given.letter}(?![a-zA-Z])", domain.letter, answer)
@@ -136,7 +137,7 @@ def _as_pair(text: str) -> list[str]:
 
 def _is_equal_list(gold: str, answer: str) -> bool:
     wanted, given = _elements(gold), _elements(answer)
-    has_several_names = len({name for name, _ in map(_named, wanted)}) > 1
+    has_several_names = len({name for name, _ in map(_named, wanted)} - {""}) > 1
     if 0 < len(wanted) == len(given) and _match(wanted, given, names_needed=has_several_names):
         return True
     # A set has many forms: an interval is an inequality, two intervals are a union.

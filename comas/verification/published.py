@@ -24,7 +24,7 @@ def verify_math_published(response: str, gold: str) -> Verdict:
     Faults: it may read only a part of a bare gold, so that 45 passes for ``45 \pi``, 29 for
     ``\frac 29`` and 2 for a vector that ends in 2, while ``\boxed{gold}`` fails for many golds
     (radicals, tuples, intervals, matrices, words, ``\pm``). Numbers outside a box count. A step
-    over math-verify's limit of 5 s is no answer, or wrong.
+    over math-verify's limit of 5 s (of wall time) is no answer, or wrong.
 
     Raises ValueError outside the main thread (workers of ``Verifier`` have one), where
     math-verify's limits do not work.

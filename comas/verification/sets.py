@@ -36,10 +36,13 @@ def is_set(text: str) -> bool:
     """Return True if ``text`` can only be a set of numbers; ``(1, 2)`` may also be a pair."""
     if _SET_SIGN.search(text):
         return True
-    *_, text = split(text, _ELEMENT_OF)
+    *variable, text = split(text, _ELEMENT_OF)
     opening, inner, closing = unwrap(text)
     is_interval = opening in ("(", "[") and len(split(inner, _AND)) == 2
-    return is_interval and ("[" in opening or "]" in closing or bool(_ENDLESS.search(inner)))
+    is_named = len(variable) == 1 and bool(re.fullmatch(r"[a-zA-Z]", variable[0]))
+    return is_interval and (
+        is_named or "[" in opening or "]" in closing or bool(_ENDLESS.search(inner))
+    )
 
 
 def is_equal_set(gold: str, answer: str) -> bool:
@@ -72,7 +75,7 @@ def _read_set(text: str) -> _NamedSet | None:
     if isinstance(expression, sympy.Set):
         return frozenset(variable), expression.doit()
     if isinstance(expression, Relational | Boolean) and len(expression.free_symbols) == 1:
-        with suppress(NotImplementedError):
+        with suppress(NotImplementedError, AttributeError):  # the latter by a bug of sympy
             return frozenset(map(str, expression.free_symbols)), expression.as_set()
     return None
 

@@ -22,12 +22,15 @@ class OverlapIndex:
     def __init__(self) -> None:
         # Words between blanks, so that a substring test finds whole words.
         self._texts: set[str] = set()
+        self._short: set[str] = set()
         self._runs: set[str] = set()
 
     def add(self, *texts: str) -> None:
         for words in map(words_of, texts):
             self._texts.add(_between_blanks(words))
             self._runs.update(_runs(words))
+            if MIN_WORDS <= len(words) < NUM_WORDS:
+                self._short.add(_between_blanks(words))
 
     def has_same(self, text: str) -> bool:
         """Return True if an indexed question has exactly the words of ``text``."""
@@ -36,9 +39,10 @@ class OverlapIndex:
     def overlaps(self, text: str) -> bool:
         """Return True if ``text`` repeats an indexed question, or a part of one."""
         words = words_of(text)
-        if len(words) >= NUM_WORDS:
-            return not self._runs.isdisjoint(_runs(words))
         whole = _between_blanks(words)
+        if len(words) >= NUM_WORDS:
+            has_part = any(short in whole for short in self._short)
+            return has_part or not self._runs.isdisjoint(_runs(words))
         is_part = len(words) >= MIN_WORDS and any(whole in other for other in self._texts)
         return is_part or whole in self._texts
 
