@@ -125,16 +125,6 @@ async def cuts_the_reply_off(request: web.Request) -> web.StreamResponse:
     return response
 
 
-async def drips(request: web.Request) -> web.StreamResponse:
-    """A reply of one byte every 0.1 s."""
-    response = web.StreamResponse()
-    await response.prepare(request)
-    for _ in range(600):
-        await response.write(b" ")
-        await asyncio.sleep(0.1)
-    return response
-
-
 async def never_replies(request: web.Request) -> web.StreamResponse:
     """A server that is silent until the client gives up."""
     await asyncio.sleep(600)

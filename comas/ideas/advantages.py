@@ -1,6 +1,6 @@
 """Advantage estimators beyond the paper's, each for ``algorithm.name=custom``, such as::
 
-    algorithm: {name: custom, estimator: comas.ideas.advantages:rloo}
+    algorithm: {name: custom, estimator: comas.ideas.advantages:dr_grpo}
 
 All tokens of a response have the same advantage, and 0 where the mask is False.
 """
@@ -39,25 +39,6 @@ dr_grpo = AdvantageEstimator(_dr_grpo, BY_ROLE, kl_loss="k3")
 """Dr. GRPO (arXiv 2503.20783). Dividing by the standard deviation favours questions that are too
 easy or too hard, and dividing by a response's length favours long wrong answers: use it with
 ``loss_aggregation: constant_length``."""
-
-
-def _rloo(inputs: AdvantageInputs) -> torch.Tensor:
-    """R - mean of R over the n - 1 others of the group, where
-    R = r - beta * sum over its tokens of log(pi_theta / pi_ref)."""
-    penalties = (inputs.log_ratios.double() * inputs.mask).sum(dim=1)
-    returns = inputs.rewards.double() - inputs.kl_coef * penalties
-    # (sum - R) / (n - 1) is the mean of the others: the difference is n / (n - 1) (R - mean).
-    return inputs.on_every_token(
-        within_groups(
-            returns,
-            inputs.groups,
-            lambda group: centered(group) * (len(group) / max(len(group) - 1, 1)),
-        )
-    )
-
-
-rloo = AdvantageEstimator(_rloo, BY_ROLE)
-"""RLOO (arXiv 2402.14740). A response that is alone in its group has advantage 0."""
 
 
 def _dr_mas(inputs: AdvantageInputs) -> torch.Tensor:

@@ -51,7 +51,7 @@ def consistency_reward(discussions: Sequence[Discussion]) -> Rewards:
         rewards = rewards_of_score(score)
         if score is None:
             return rewards
-        paid = worth[discussion.discussion_id, solution.turn_id]
+        paid = worth.get((discussion.discussion_id, solution.turn_id), 0.0)
         return RewardTriple(rewards.solution, paid, paid)
 
     return reward_by_scoring(discussions, triple_of)

@@ -34,20 +34,3 @@ def gspo(inputs: LossInputs) -> TokenLosses:
     gain = ratio * inputs.advantages
     clipped_gain = ratio.clamp(1 - low, 1 + high) * inputs.advantages
     return TokenLosses(-torch.min(gain, clipped_gain), clipped_gain < gain)
-
-
-def cispo(inputs: LossInputs) -> TokenLosses:
-    """CISPO (arXiv 2506.13585, eq. 4 and 5): the clipped ratio is a weight without a gradient, so
-    every token keeps its own gradient::
-
-        -sg[clip(rho, 1 - eps_low, 1 + eps_high)] * A * log pi_theta
-
-    Use it with ``loss_aggregation: token_mean``. The paper has no lower bound (``clip_epsilon: 1``)
-    and tunes the upper one.
-
-    Example: for rho = 8, eps_high = 4 and A = 1 the gradient is -5 times that of log pi_theta.
-    """
-    ratio = (inputs.logprobs - inputs.old_logprobs).detach().exp()
-    low, high = inputs.clip_epsilon
-    weight = ratio.clamp(1 - low, 1 + high)
-    return TokenLosses(-weight * inputs.advantages * inputs.logprobs, weight != ratio)

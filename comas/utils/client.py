@@ -5,7 +5,6 @@ import logging
 import re
 import ssl
 from collections.abc import Mapping, Sequence
-from contextlib import aclosing
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, Literal, Self
@@ -25,8 +24,6 @@ log = logging.getLogger(__name__)
 CONNECT_TIMEOUT_S = 10.0
 LIST_TIMEOUT_S = 10.0
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
-MAX_REPLY_BYTES = 64 * 2**20
-"""A larger reply counts as a lost connection, and is asked for again."""
 MAX_SEED = 2**31 - 1
 """The largest seed for third-party servers, some of which use 32 bits."""
 MAX_SHOWN_CHARS = 500
@@ -101,7 +98,7 @@ class RequestOptions:
     concurrency: int = 32
     """Maximum number of requests in flight, over all tasks and models."""
     timeout_s: float = 600.0
-    """Time limit per attempt at a whole reply."""
+    """Time limit for connecting, and for each wait for more of a reply."""
     num_retries: int = 6
     """Retries after a lost connection, a timeout, or a status of 408, 409, 429 or 5xx. The openai
     client waits half a second at first, then longer, or as Retry-After says."""
@@ -205,45 +202,18 @@ def _in_words(messages: Sequence[Message], tools: Sequence[ToolDescription]) -> 
 
 
 def _open(model: Endpoint, options: RequestOptions) -> openai.AsyncOpenAI:
+    """Open connections to the configured address alone, as prompts and keys go there: redirects are
+    not followed, and proxies of the environment not used for this machine."""
+    is_here = httpx2.URL(model.base_url).host in LOOPBACK
     return openai.AsyncOpenAI(
         base_url=model.base_url,
         api_key=model.api_key,
         max_retries=options.num_retries,
         timeout=openai.Timeout(options.timeout_s, connect=CONNECT_TIMEOUT_S),
-        http_client=_Connections(model.base_url, limit_s=options.timeout_s),
-    )
-
-
-class _Connections(openai.DefaultAsyncHttpxClient):
-    """Reads complete replies within a time and size limit. It uses the machine's certificates, and
-    proxies from the environment unless the address is on this machine. It accepts no compression (a
-    small reply could unpack to gigabytes) and follows no redirects: prompts and keys only go to the
-    configured address."""
-
-    def __init__(self, base_url: str, *, limit_s: float) -> None:
-        is_here = httpx2.URL(base_url).host in LOOPBACK
-        super().__init__(
+        http_client=openai.DefaultAsyncHttpxClient(
             verify=ssl.create_default_context(), trust_env=not is_here, follow_redirects=False
-        )
-        self._limit_s = limit_s
-
-    async def send(self, request: httpx2.Request, **options: Any) -> httpx2.Response:
-        request.headers["Accept-Encoding"] = "identity"
-        body = bytearray()
-        try:
-            async with asyncio.timeout(self._limit_s):
-                response = await super().send(request, **(options | {"stream": True}))
-                async with aclosing(response):
-                    async for part in response.aiter_raw():
-                        body += part
-                        if len(body) > MAX_REPLY_BYTES:
-                            raise httpx2.ReadError(f"it has more than {MAX_REPLY_BYTES} bytes")
-        except TimeoutError as error:
-            raise httpx2.ReadTimeout(f"not whole within {self._limit_s:g} s") from error
-        response.headers.pop("Content-Encoding", None)
-        return httpx2.Response(
-            response.status_code, headers=response.headers, content=bytes(body), request=request
-        )
+        ),
+    )
 
 
 # ---------------------------------------------------------------- replies
