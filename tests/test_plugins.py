@@ -99,7 +99,7 @@ def test_an_installed_package_registers_names_as_entry_points(tmp_path, monkeypa
     assert "choose one of: hello, moin; or name an object of your own" in refusal("ahoy")
 
 
-def test_what_cannot_be_used_is_refused_with_the_line_of_the_file(tmp_path):
+def test_what_cannot_be_used_is_refused_with_the_line_of_the_file(tmp_path, monkeypatch):
     lines = ["import os", "from string import digits", "", "NUMBER = 3", "WORD = 'a'"]
     path = written(tmp_path / "bad.py", "\n".join(lines))
     assert refusal(f"{path}:NUMBER") == f"{path}, line 4: it is of type int; make it a text"
@@ -107,6 +107,10 @@ def test_what_cannot_be_used_is_refused_with_the_line_of_the_file(tmp_path):
     assert refusal(f"{path}:nothing") == f"{path} has no nothing; {others}"
     assert "nowhere.py cannot be read: No such file or directory" in refusal("nowhere.py:x")
     assert "there is no module no.such.module" in refusal("no.such.module:x")
+    (tmp_path / "broken").mkdir()
+    written(tmp_path / "broken/__init__.py", "1 / 0")
+    monkeypatch.syspath_prepend(tmp_path)
+    assert "there is no module broken.r (ZeroDivisionError" in refusal("broken.r:x")
 
 
 @cases(

@@ -98,6 +98,9 @@ def test_a_scheme_is_handed_what_it_asks_for_and_nothing_else():
     assert item.rewards == (0.5,)
     ours = REWARD_SCHEMES["interaction"](held, evidence=dict.fromkeys(evidence, never))
     assert ours.discussions[0].rewards == (None,)
+    for wrong in ([(held[0], [1.0])], [RewardedDiscussion(held[0], None)]):  # type: ignore
+        with pytest.raises(ValueError, match="let it"):
+            RewardScheme(lambda _, wrong=wrong: Rewards(wrong, None))(held, evidence={})  # type: ignore
 
 
 @cases(

@@ -104,6 +104,17 @@ def test_the_newest_checkpoints_are_kept_and_the_latest_found(config):
         assert names(newest) == ["seal.json", "second"]
 
 
+def test_the_best_checkpoint_is_among_those_there_are(config):
+    """A resume may ask for the best after the best validation, whose checkpoint is gone."""
+    config.training.keep_best, config.training.keep_checkpoints = "validation/accuracy", 1
+    with RunDirectory.create(config) as run:
+        for step, accuracy in ((5, 0.9), (15, 0.6), (20, 0.8), (25, 0.7)):
+            run.log_metrics(step, {"validation/accuracy": accuracy})
+            if step > 5:
+                save_checkpoint(run, step)
+        assert run.best_checkpoint()[0] == 20
+
+
 @pytest.mark.parametrize("writes", ["checkpoint_folder", "models_folder"])
 def test_a_full_disk_is_told_whatever_a_library_makes_of_it(config, writes):
     with RunDirectory.create(config) as run:

@@ -133,7 +133,9 @@ def test_a_finished_run_trains_nothing_more_and_gives_its_best_models(saves, mon
         assert said in caplog.text
         assert left_by(path) == whole
     monkeypatch.setattr(command, "agents_of", lambda *_: ScriptedAgents())
+    (path / "ended").write_text("interrupted")
     assert command.main(["--export-best", f"resume={path}"]) == 0
+    assert (path / "ended").read_text() == "interrupted"  # an export is no resume
     assert (path / "best/agent_1/weights").read_text() == "3"
     assert "for 3 steps" in (path / "best/agent_1/README.md").read_text()
     assert (trained_steps(path), trained_steps(path, name=BEST)) == (6, 3)

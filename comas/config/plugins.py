@@ -231,13 +231,14 @@ def _module_at(location: str) -> ModuleType:
     """Return the module of a path to a .py file, or of a dotted name."""
     if location.endswith(".py"):
         return _file_as_module(_read(location))
+    spec, why = None, ""
     try:
         spec = importlib.util.find_spec(location)
-    except (ImportError, ValueError):
-        spec = None
+    except Exception as error:  # of its package, which is imported for this
+        why = f" ({error!r})"
     if spec is None:
         raise PluginError(
-            f"there is no module {location}",
+            f"there is no module {location}{why}",
             f"install its package, add its folder to PYTHONPATH, or {HOW_TO_NAME_ONE}",
         )
     _files.add(str(spec.origin))

@@ -123,6 +123,13 @@ def _updates(config: Config) -> Iterator[Conflict]:
             "dpo compares an agent's responses to the same prompt, and there is only one",
             "set interaction.prompt_reuse to 2 or more, such as 4",
         )
+    is_whole = getattr(config.algorithm, "estimator", None) == "reinforce_pp"
+    if is_whole and config.algorithm.group_by:  # type: ignore[union-attr]
+        yield Conflict(
+            ("algorithm.group_by", "algorithm.estimator"),
+            "reinforce_pp whitens over the whole buffer and has no groups",
+            "leave algorithm.group_by out, or choose another estimator",
+        )
     if not any(intervals):
         yield Conflict(
             ("society.update_every",),

@@ -96,6 +96,12 @@ def _rehearse(config: Config, train: QuestionSet) -> str:
                 f"interaction.program returns {returns}, and reward.scheme={scheme} reads "
                 f"{'the programs' if scheme == 'program' else 'others'}; set reward.scheme={other}"
             )
+    asked = max(turn.agent_index for d in discussions for turn in d.turns if not turn.is_given)
+    if asked >= config.society.num_agents:
+        raise ValueError(
+            f"interaction.schedule={config.interaction.schedule} asks agent {asked}; set "
+            f"society.num_agents to {asked + 1} or more"
+        )
     check_paid(config, silent_rewards(config, discussions).discussions, is_dry_run=True)
     first = {question.domain: question.question_id for question in reversed(train.questions)}
     for domain, name in config.verification.verifiers.items():

@@ -71,19 +71,21 @@ class RewardScheme:
         """Reward a batch, computing only the evidence that is needed."""
         rewards: Any = self.formulate(discussions, **{n: evidence[n]() for n in self.needs})
         num = f" of {len(rewards.discussions)}" if isinstance(rewards, Rewards) else ""
+        if num and not all(isinstance(each, RewardedDiscussion) for each in rewards.discussions):
+            num += " of something else"
         if num != f" of {len(discussions)}":
             raise ValueError(
                 f"reward.scheme returned {type(rewards).__name__}{num} for {len(discussions)} "
                 "discussions; let it return Rewards, with a RewardedDiscussion for each"
             )
-        metrics = {name: as_number(value) for name, value in rewards.metrics.items()}
+        metrics = {name: as_number(value) for name, value in (rewards.metrics or {}).items()}
         return Rewards([of_agents(item) for item in rewards.discussions], metrics)
 
 
 def of_agents(item: RewardedDiscussion) -> RewardedDiscussion:
     """Drop rewards of turns that no agent generated or whose role is not trained. Raises ValueError
     unless every turn has a finite reward or None."""
-    turns, rewards = item.discussion.turns, [as_number(reward) for reward in item.rewards]
+    turns, rewards = item.discussion.turns, [as_number(reward) for reward in item.rewards or ()]
     if len(rewards) != len(turns) or not all(r is None or isfinite(r) for r in rewards):
         raise ValueError(
             f"reward.scheme gave {item.rewards} to the {len(turns)} turns of discussion "
@@ -102,6 +104,8 @@ def _as_scheme(found: Any) -> RewardScheme | None:
         return None
     if not isinstance(found, RewardScheme):
         found = RewardScheme(found)
+    if unknown := set(found.needs) - {"verdicts", "rng"}:
+        raise TypeError(f"needs is {found.needs}, and {unknown} is neither verdicts nor rng")
     check_call(found.formulate, "discussions", named=found.needs)
     return found
 

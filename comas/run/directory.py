@@ -220,7 +220,8 @@ class RunDirectory:
             yield partial
 
     def note_num_steps(self, num_steps: int) -> None:
-        """Write the planned number of steps, for processes that follow the run."""
+        """Write the planned number of steps, for processes that follow the run, which goes on."""
+        files.remove(self.path / status.ENDED)
         files.write_text(self.path / status.NUM_STEPS, f"{num_steps}\n")
 
     def is_finished(self, num_steps: int) -> bool:
@@ -229,9 +230,12 @@ class RunDirectory:
         return trained is not None and trained >= num_steps
 
     def best_step(self) -> int | None:
-        """Return the step of the best validation so far; None without ``training.keep_best``."""
+        """Return the step of the best validation so far, of those whose checkpoint is kept or comes
+        next; None without ``training.keep_best``, which a resume may have set."""
         metric, rows = self.config.training.keep_best, records.read_rows(self.path / METRICS)
-        return None if metric is None else status.best_step(rows, metric)
+        kept = {step for step, _ in steps_in(self.path / CHECKPOINTS)} | {0}
+        usable = [row for row in rows if row["step"] in kept or row is rows[-1]]
+        return None if metric is None else status.best_step(usable, metric)
 
     def go_back_to(self, step: int) -> None:
         """Move everything that belongs to later steps than ``step`` to ``dropped/<date>-<time>/``;
@@ -275,7 +279,6 @@ class RunDirectory:
                 folder.mkdir(exist_ok=True)
                 for partial in folder.glob(f"{PARTIAL}*"):
                     files.remove(partial)
-            files.remove(self.path / status.ENDED)
         note_process(self.path)
 
 

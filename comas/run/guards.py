@@ -27,7 +27,7 @@ MAX_SKIPPED_UPDATES = 3
 WINDOW = 10
 """Steps at each end of a trend whose means are compared."""
 LARGE_SHARE = 0.5
-"""Share of unreadable scorings, or of truncated responses, that is warned of."""
+"""Share of unreadable scorings, truncated responses or corrected tokens that is warned of."""
 NO_DIFFERENCE = 1e-6
 """Rewards that differ by less count as equal."""
 EXTREME_REWARD = 0.02
@@ -141,17 +141,18 @@ def _unread(name: str, role: str, parse: Callable[[str], object | None], wanted:
 LEFT_OUT = (
     "responses are left out if they are cut off (algorithm.mask_truncated; raise "
     "rollout.max_response_tokens), if no judge could read them (interaction/overlong_prompts; "
-    "raise rollout.max_prompt_tokens), if reward.scheme does not reward them and, with "
-    "algorithm.name=dpo, if no paired response has another reward"
+    "raise rollout.max_prompt_tokens), if reward.scheme does not reward them, if "
+    "interaction.schedule never asks the agent and, with algorithm.name=dpo, if no paired response "
+    "has another reward"
 )
 LOST_SIGNALS = (
     Sign(
         r"(agent_\d+/)?truncated_rate(/\w+)?",
         lambda values: values[-1] >= LARGE_SHARE,
         "at least half of the responses are cut off",
-        "raise rollout.max_response_tokens, choose society.models with shorter responses, or turn "
-        "off thinking (rollout.chat_template_kwargs); algorithm.mask_truncated leaves them out of "
-        "the update",
+        "raise rollout.max_response_tokens (or a program's max_tokens), choose society.models with "
+        "shorter responses, or turn off thinking (rollout.chat_template_kwargs); "
+        "algorithm.mask_truncated leaves them out of the update",
         lambda turn: turn.generation.finish_reason == "length",
     ),
     _unread("scoring", "scoring", parse_score, "<score>1</score>, 2 or 3"),
@@ -178,6 +179,12 @@ LOST_SIGNALS = (
         "if their rewards differ, raise interaction.prompt_reuse, so that there are others "
         "to compare with, or change algorithm.group_by or algorithm.name",
     ),
+    Sign(
+        r"agent_\d+/rollout_mismatch/corrected_share",
+        lambda values: values[-1] >= LARGE_SHARE,
+        "at least half of the tokens are beyond the bounds of algorithm.rollout_correction",
+        "lower optimization.learning_rate or training.max_staleness, or choose another correction",
+    ),
 )
 """Signs of a missing learning signal, causes before consequences."""
 
@@ -191,8 +198,9 @@ TRENDS = (
     Sign(
         "interaction/overlong_prompts",
         lambda values: values[-1] > 0,
-        "prompts were longer than rollout.max_prompt_tokens, and shortened or left out; turns that "
-        "therefore lack a judgment are not trained on",
+        "prompts were longer than rollout.max_prompt_tokens, and shortened or left out (or their "
+        "program's chat has a form that the chat template refuses); turns that therefore lack a "
+        "judgment are not trained on",
         "raise rollout.max_prompt_tokens, or lower rollout.max_response_tokens",
     ),
     Sign(
