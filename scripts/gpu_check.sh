@@ -12,7 +12,7 @@ Random Qwen2 models (made here, nothing is downloaded) go through two steps as i
 generates and sleeps, DeepSpeed updates, the weights go back, vLLM wakes. Each check is a row of a
 table (tokens per second, model FLOPs utilisation, seconds of a sync, memory) that is printed as soon
 as it is known, the most telling first; it can be copied into results/README.md. An error is a row,
-too, and its traceback is told. Makes the environment (.venv) where there is none; an interpreter
+too, with its traceback. Makes the environment (.venv) where there is none; an interpreter
 that has the packages takes the same keys: PYTHONPATH=$PWD python3 -m scripts.gpu_check
 
   budget=600    seconds; what takes longer than is left is listed as not run (0: everything)
@@ -26,7 +26,7 @@ that has the packages takes the same keys: PYTHONPATH=$PWD python3 -m scripts.gp
                 alone; what does not fit is left out
   out=saves/gpu_check  the folder of rows.jsonl, to which every row is added as it is known
   host_gib=128  memory of the machine, where it grows as it is used
-  device=cpu    the same steps on a CPU, with size=tiny or 135m; without what is NCCL's alone
+  device=cpu    the same steps on a CPU, with size=tiny or 135m; NCCL's own checks are skipped
 
 Beside the table: attention against plain attention in float64. "reserved" is the most of a GPU that
 PyTorch held in a rank, "memory" the most that was in use behind the parts of a step.

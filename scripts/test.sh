@@ -9,7 +9,7 @@ usage: bash scripts/test.sh [--quick | --slow] [pytest arguments]
 Makes the environment (.venv) where there is none, then runs the tests:
 
   --quick     what needs no engine, on up to 8 cores: 1 to 3 minutes on 2
-  (neither)   those, and the whole stack on tiny models: 6 to 15 minutes on 2 cores
+  (neither)   those, and the whole stack on tiny models: 5 to 15 minutes on 2 cores
   --slow      everything: also full learning runs, soak tests, installations from nothing
 
 Otherwise two processes share the files of tests; -n 0 runs them one after another in one process.

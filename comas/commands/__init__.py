@@ -53,7 +53,7 @@ def start(arguments: Sequence[str]) -> int:
     if missing and given.command == "train":
         sys.stderr.write(
             f"error: comas train needs {' and '.join(missing)}, which pip does not bring by "
-            f"itself: {of_checkout('README.md, As a package')}\n"
+            f"itself: {of_checkout('configs/README.md, As a package')}\n"
         )
         return EXIT_ERROR
     return resolve_name(MAINS[given.command])(given.arguments)

@@ -11,7 +11,6 @@ NUM_RIGHT = 16
 """Right solutions per domain."""
 NUM_EACH = 3
 """Solutions per domain and kind of mistake."""
-NUM_PROBE_ITEMS = sum(NUM_RIGHT + NUM_EACH * (len(MISTAKES[domain]) + 1) for domain in DOMAINS)
 
 
 def probe_records(*, seed: int) -> list[dict[str, str | None]]:
