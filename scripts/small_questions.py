@@ -28,6 +28,7 @@ from typing import Any, NamedTuple
 
 LARGEST_FACTOR, LARGEST_TERM = 12, 60
 VALUES = {"+": operator.add, "-": operator.sub, "*": operator.mul}
+MOST = 2000  # evaluations: there are about twice as many questions
 SPLITS = {"train": (480, (0, 1)), "validation": (500, (2,)), "demonstrated": (48, (3,))}
 """Split -> how many questions, and the remainders of the hash that are its."""
 WORDINGS = {
@@ -173,6 +174,8 @@ def write(file: Path, rows: Iterator[dict[str, Any]]) -> None:
 if __name__ == "__main__":
     if len(sys.argv) > 1:
         truth, num, file = float(sys.argv[1]), int(sys.argv[2]), Path(sys.argv[3])
+        if not (0 <= truth <= 1 and 8 <= num <= MOST):
+            sys.exit(f"write SHARE NUMBER FILE, with a share of 0 to 1 and 8 to {MOST} evaluations")
         file.parent.mkdir(parents=True, exist_ok=True)
         write(file, demonstrations(truth, num, WORKED_OUT, every=8))
         sys.exit()

@@ -181,9 +181,6 @@ def two_movements(agents: Agents, buffers: Buffers) -> list[float]:
     return [min(stats.mismatch_mean for stats in update.values()) for update in updates]
 
 
-# ---------------------------------------------------------------- what a check adds
-
-
 def resume_faults(before: list[float], after: list[float]) -> list[str]:
     """Return faults if a resumed society's updates differ from the original's."""
     return [
@@ -202,9 +199,6 @@ def long_faults(buffers: Buffers, config: Config) -> list[str]:
         for sample in chain(*buffers.values())
     )
     return [] if longest > budget else [f"the longest sample has {longest} tokens of {budget}"]
-
-
-# ---------------------------------------------------------------- memory, samples
 
 
 def fitting(config: Config, *, model: str, machine: Machine, what: str) -> tuple[Config, str]:
