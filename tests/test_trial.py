@@ -74,6 +74,11 @@ def test_an_interval_is_never_narrower_than_that_of_values_by_chance():
     ties = (59**3 - 59 + 6**3 - 6) / (65 * 64)
     reach = 1.96 * sqrt((66 - ties) / (12 * 5 * 60))
     assert auc(few, seed=0)[:2] == pytest.approx((0.55, 0.55 - reach))
+    blind = Source(
+        "paid", few * 9, auc(opinions(*((str(i), 1.0, i < 9) for i in range(65))), seed=0)
+    )
+    checks = gate(blind, right=[True, False], readable=[], learnt=[True])
+    assert verdict(blind, checks).startswith("not worth training (AUC, paid); paid: cannot tell")
 
 
 def test_what_could_be_found_goes_by_the_width_of_the_interval():

@@ -172,7 +172,8 @@ def auc(opinions: Sequence[Opinion], *, seed: int) -> Estimate:
     tail = ndtr(stdtrit(num - 1, 0.025) * sqrt(num / (num - 1)))
     below, above = np.quantile(share(drawn.astype(float)), [tail, 1 - tail])
     value, reach = float(share(np.ones((1, num)))[0]), 1.96 * chance_error(values, is_right)
-    return Estimate(value, *np.clip([min(below, value - reach), max(above, value + reach)], 0, 1))
+    low, high = max(0.0, min(below, value - reach)), min(1.0, max(above, value + reach))
+    return Estimate(value, float(low), float(high))
 
 
 def chance_error(values: np.ndarray, is_right: np.ndarray) -> float:
@@ -184,7 +185,7 @@ def chance_error(values: np.ndarray, is_right: np.ndarray) -> float:
     num, num_right = len(values), is_right.sum()
     ties = np.unique(values, return_counts=True)[1].astype(float)
     varied = num + 1 - (ties**3 - ties).sum() / (num * (num - 1))
-    return float(np.sqrt(varied / (12 * num_right * (num - num_right))))
+    return float(np.sqrt(max(varied, 0.0) / (12 * num_right * (num - num_right))))
 
 
 def judgments(
