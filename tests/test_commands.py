@@ -88,7 +88,8 @@ def test_training_says_which_packages_a_wheel_cannot_bring(monkeypatch, capsys):
 
 
 TAKES_PATHS = {
-    *("check_data", "discuss", "evaluate_model", "reproduce", "serve", "train_comas", "view")
+    *("check_data", "discuss", "evaluate_model", "prepare_data", "reproduce", "serve"),
+    *("train_comas", "view"),
 }
 """Scripts whose arguments are paths from the folder that they are started in."""
 NOT_OURS = {"browser", "environment", "start", "slurm_example", "test", "test_pages", "benchmark"}
