@@ -96,7 +96,8 @@ def _rehearse(config: Config, train: QuestionSet) -> str:
                 f"interaction.program returns {returns}, and reward.scheme={scheme} reads "
                 f"{'the programs' if scheme == 'program' else 'others'}; set reward.scheme={other}"
             )
-    asked = max(turn.agent_index for d in discussions for turn in d.turns if not turn.is_given)
+    spoken = [turn for d in discussions for turn in d.turns if not turn.is_given]
+    asked = max((turn.agent_index for turn in spoken), default=0)
     if asked >= config.society.num_agents:
         raise ValueError(
             f"interaction.schedule={config.interaction.schedule} asks agent {asked}; set "
