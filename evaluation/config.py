@@ -43,7 +43,7 @@ class EvaluationConfig:
     concurrency: int = key(32, ge=1)
     """Maximum number of requests in flight per subject."""
     timeout_s: float = key(600.0, gt=0)
-    """Time limit of each attempt at a reply, in seconds."""
+    """Time limit of each wait for more of a reply, in seconds."""
 
     base_url: str | None = key(None)
     """An OpenAI-compatible endpoint to evaluate instead of PATH; no server is started."""

@@ -98,12 +98,17 @@ class RequestOptions:
     concurrency: int = 32
     """Maximum number of requests in flight, over all tasks and models."""
     timeout_s: float = 600.0
-    """Time limit for connecting, and for each wait for more of a reply."""
+    """Time limit for each wait for more of a reply."""
     num_retries: int = 6
     """Retries after a lost connection, a timeout, or a status of 408, 409, 429 or 5xx. The openai
     client waits half a second at first, then longer, or as Retry-After says."""
     system_prompt: str | None = None
     """System prompt of chats without a system message (``rollout.system_prompt``)."""
+
+    @property
+    def longest_s(self) -> float:
+        """Time limit of a request, with a minute before each retry, also of a reply in drips."""
+        return (1 + self.num_retries) * (self.timeout_s + 60)
 
 
 @dataclass(frozen=True)
@@ -161,11 +166,13 @@ class Client:
         body = {name: value for name, value in body.items() if value is not None}
         async with self._in_flight:
             try:
-                response = await server.post(path, cast_to=httpx2.Response, body=body)
+                async with asyncio.timeout(self._settings.longest_s):
+                    response = await server.post(path, cast_to=httpx2.Response, body=body)
             except openai.APIStatusError as error:
                 raise _status_error(error.response, model.api_key) from error
-            except openai.APIConnectionError as error:
-                reason = _shown(repr(error.__cause__ or error), model.api_key)
+            except (openai.APIConnectionError, TimeoutError) as error:
+                cause = error if isinstance(error, TimeoutError) else error.__cause__ or error
+                reason = _shown(repr(cause), model.api_key)
                 raise RequestError(f"no reply from {model.base_url}: {reason}") from error
         return read_reply(response.content, model)
 
