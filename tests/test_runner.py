@@ -68,7 +68,7 @@ def test_what_may_pass_is_asked_again_in_the_same_run(tmp_path, name):
     assert read_failures(tmp_path) == {}
 
 
-def test_retries_end(tmp_path):
+def test_retries_end(tmp_path, monkeypatch):
     with ScriptedServer(model, fault_of=lambda *_: status(500, "ill")) as server:
         inference = run(server.base_url, tmp_path, 1, num_retries=1)
     assert (inference.num_failed, len(server.requests)) == (1, 2)
@@ -77,6 +77,9 @@ def test_retries_end(tmp_path):
     # A server that is gone fails all tasks, and loses none.
     inference = run(server.base_url, tmp_path, num_retries=1)
     assert (inference.num_done, inference.num_failed) == (0, 4)
+    monkeypatch.setattr("comas.utils.client.RequestOptions.longest_s", 0.5)
+    with ScriptedServer(model, fault_of=lambda *_: scripted_server.never_replies) as server:
+        assert run(server.base_url, tmp_path, 1).num_failed == 1
 
 
 @pytest.fixture
