@@ -8,7 +8,7 @@ usage() {
 usage: bash scripts/reproduce.sh [--list | --report] [STUDY] [key=value ...]
 
 Trains every experiment of a study with every seed, one run after the other, and writes a report:
-what changed in each, and by how much more than in one of them, runs of the same seed in pairs. Makes
+what changed in each, and the difference from a reference, paired by seed. Makes
 the environment (.venv) where there is none. What is finished is never made again: after an
 interruption the same command goes on, also within a run.
 

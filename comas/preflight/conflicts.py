@@ -284,8 +284,8 @@ def _engines(config: Config) -> Iterator[Conflict]:
         yield Conflict(
             ("training.max_staleness", "algorithm.rollout_correction"),
             "nothing would correct for samples from before the latest updates",
-            "set algorithm.rollout_correction to ratio, tis or icepop, or training.max_staleness "
-            "to 0",
+            "set algorithm.rollout_correction to ratio, tis, icepop or seq_mask_tis, or "
+            "training.max_staleness to 0",
         )
 
 

@@ -50,8 +50,8 @@ def verifier_reward(discussions: Sequence[Discussion], *, verdicts: Verdicts) ->
 def verifier_climbing_reward(discussions: Sequence[Discussion], *, verdicts: Verdicts) -> Rewards:
     """The paper's rewards as if the scorer were always right: 3 for a correct solution, else 1.
 
-    This was ``verifier`` until 0.17.0. It is no bound: r(e) = 1 - r(s) whatever the evaluation
-    says. If the verifier failed, no turn is trained.
+    This was ``verifier`` until 0.17.0. It is no upper bound: r(e) = 1 - r(s) whatever the
+    evaluation says. If the verifier failed, no turn is trained.
     """
 
     def triple_of(discussion: Discussion, solution: Turn, score: int | None) -> RewardTriple | None:

@@ -9,9 +9,9 @@ saves/20250131-094500-comas/
     tokens/step_0001.jsonl.gz
     validations/step_0000.jsonl
     checkpoints/step_0010/
-    models/agent_0/  models/step
+    models/agent_0/  models/step  report.html
     best/agent_0/  best/step        the same for the best checkpoint, if exported
-    dropped/20250131-101500/        steps that a resume went back behind
+    dropped/20250131-101500/        later steps, moved aside by a resume
 """
 
 import logging

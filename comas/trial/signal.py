@@ -215,7 +215,7 @@ def sight(paid: Source) -> str:
     """Return whether the reward can tell right from wrong."""
     if paid.auc is None:
         return f"whether {paid.name} can tell right from wrong cannot be said: {paid.untold}"
-    found = f"so many solutions show an AUC of {paid.detectable:.2f} or more"
+    found = f"this sample can detect an AUC of {paid.detectable:.2f} or more"
     says = f"may or may not tell right from wrong ({found})"
     if paid.sees:
         says = "can tell right from wrong"

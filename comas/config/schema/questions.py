@@ -52,7 +52,7 @@ class Data:
     (comas/data/probe.py has the format); null: none."""
     columns: dict[Part, Any] = key({}, example={"prompt": "question"})
     """Part of a record (prompt, answer, task, choices, labels) -> its column, with dots for nested
-    ones such as reward_model.ground_truth; null: the part has no column."""
+    ones such as reward_model.ground_truth; null: task, choices or labels have no column."""
     domain: Domain | None = key(None, example="math")
     """Domain of questions that do not name theirs; null: all have to."""
     answer_after: str | None = key(None, example="####")
