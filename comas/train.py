@@ -13,7 +13,7 @@ from comas.engines.cluster.agents import Agents
 from comas.engines.cluster.supervision import MAX_RECOVERIES, LostEngineError
 from comas.interaction.schedules import run_discussions
 from comas.policy_optimization.samples import Buffers, collect_samples
-from comas.reward_formulation import REWARD_SCHEMES, offer_evidence
+from comas.reward_formulation import REWARD_SCHEMES
 from comas.run.batches import Batches, WaitForVerdicts
 from comas.run.bookkeeping import Bookkeeping
 from comas.run.directory import BEFORE_ALL, RunDirectory
@@ -84,18 +84,18 @@ def co_evolve(
     the models."""
     config, num_steps = prepared.config, prepared.sizes.num_steps
     last_step = _restore(prepared, run, agents, checkpoint)
-    verify = partial(verify_solutions, verifier, answers=prepared.train.answers)
+    pay = REWARD_SCHEMES[config.reward.scheme]
+    start_verifying = partial(verify_solutions, verifier, answers=prepared.train.answers)
 
     def sample(step: int) -> tuple[Rewards, WaitForVerdicts]:
         discussions = discuss(prepared, agents, step=step)
         # The verifier runs during the update: it only measures, and no CoMAS reward needs it.
-        verdicts = verify(discussions)
-        evidence = offer_evidence(verdicts, seed=config.seed, step=step)
-        return REWARD_SCHEMES[config.reward.scheme](discussions, evidence=evidence), verdicts
+        wait_for_verdicts = start_verifying(discussions)
+        return pay(discussions, wait_for_verdicts, seed=config.seed, step=step), wait_for_verdicts
 
     batches = Batches(
         sample,
-        verify,
+        start_verifying,
         lead=config.training.max_staleness,
         num_steps=num_steps,
         checkpoint=checkpoint,

@@ -43,8 +43,6 @@ AnswerKey = tuple[str, int]
 
 T = TypeVar("T")
 
-# ---------------------------------------------------------------- answers
-
 
 @dataclass(frozen=True)
 class Failure:
@@ -85,9 +83,6 @@ def append_failure(folder: Path, failure: Failure) -> None:
 def _read_lines(path: Path, kind: TypeAdapter[T]) -> list[T]:
     remedy = "Delete the line and rerun the command, which asks that task again"
     return read_lines(path, kind.validate_json, remedy=remedy) if path.exists() else []
-
-
-# ---------------------------------------------------------------- verdicts
 
 
 class Column(NamedTuple):
@@ -217,9 +212,6 @@ def read_subjects(folder: Path) -> list[Subject]:
 
 def _folders(folder: Path) -> list[Path]:
     return sorted(path for path in folder.iterdir() if path.is_dir()) if folder.is_dir() else []
-
-
-# ---------------------------------------------------------------- identity
 
 
 def check_identity(folder: Path, identity: Identity) -> None:

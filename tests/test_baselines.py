@@ -13,7 +13,7 @@ from comas.interaction.comparisons import draw_seen
 from comas.policy_optimization.batching import StepTotals
 from comas.policy_optimization.openrlhf_import import openrlhf_module
 from comas.policy_optimization.preferences import dpo_loss, preference_pairs
-from comas.reward_formulation import REWARD_SCHEMES, offer_evidence
+from comas.reward_formulation import REWARD_SCHEMES
 from comas.types import Discussion, Generation, Question, Request, TrainingSample
 
 QUESTIONS = [Question("q0", "math", "What is 1 + 1?"), Question("q1", "coding", "Write one().")]
@@ -65,8 +65,8 @@ def rewards(name: str, **verdicts: str) -> tuple[float | None, ...]:
     turn_ids = [name.replace("_", ".") for name in verdicts]
     answers = [turn(turn_id, agent=int(turn_id[-1])) for turn_id in turn_ids]
     of_turns = {("d", t): v for t, v in zip(turn_ids, verdicts.values(), strict=True)}
-    evidence = offer_evidence(lambda: of_turns, seed=0, step=0)
-    return REWARD_SCHEMES[name]([discussion(*answers)], evidence=evidence).discussions[0].rewards
+    held = [discussion(*answers)]
+    return REWARD_SCHEMES[name](held, lambda: of_turns, seed=0, step=0).discussions[0].rewards
 
 
 VERDICTS = {"r0_s0": "correct", "r0_s1": "wrong", "r1_s0": "unanswered", "r1_s1": "correct"}
@@ -127,7 +127,7 @@ def test_every_agent_rates_its_own_solution_as_often_as_configured(schedule):
 )
 def test_a_solution_alone_is_rewarded_with_its_mean_valid_rating(closings, reward, invalid_rate):
     discussions, _ = rate(closings, num_evaluations=len(closings))
-    rewards = REWARD_SCHEMES["mean_rating"](discussions, evidence={})
+    rewards = REWARD_SCHEMES["mean_rating"](discussions, dict, seed=0, step=0)
     assert rewards.discussions[0].rewards == (
         reward and pytest.approx(reward),
         *[None] * len(closings),

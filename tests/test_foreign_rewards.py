@@ -43,7 +43,7 @@ def asked(number: int, **columns: object) -> Discussion:
 
 
 def paid(name: str, *discussions: Discussion) -> list[tuple[float | None, ...]]:
-    rewards = REWARD_SCHEMES[name](discussions, evidence={})
+    rewards = REWARD_SCHEMES[name](discussions, dict, seed=0, step=0)
     return [item.rewards for item in rewards.discussions]
 
 

@@ -19,7 +19,7 @@ from comas.types import Discussion, Question, Rewards, Turn
 def paid(idea: str, *discussions: Discussion) -> Rewards:
     module = idea.replace("plain", "scored")
     name = idea if idea == "interaction" else f"comas.ideas.{module}:{idea}"
-    return REWARD_SCHEMES[name](discussions, evidence={})
+    return REWARD_SCHEMES[name](discussions, dict, seed=0, step=0)
 
 
 def judged(question_id: str, *solutions: tuple[str, int | None]) -> Discussion:

@@ -180,7 +180,8 @@ def test_without_evaluation_a_judge_sees_the_solution_alone_and_so_do_later_roun
     later = turns["r1.s0"].prompt
     assert later.endswith(f"# Discussion so far\n## Earlier solution\n{solution.text}")
     assert discussion.scorings(solution) == [scoring]
-    assert REWARD_SCHEMES["interaction"]([discussion], evidence={}).discussions[0].rewards == (
+    [item] = REWARD_SCHEMES["interaction"]([discussion], dict, seed=0, step=0).discussions
+    assert item.rewards == (
         *(1.0, 0.0),  # (3 - 1) / 2, and a score that could be read
         *(1.0, 0.0),
     )
@@ -254,7 +255,7 @@ def test_an_error_ends_discussions_that_wait_for_each_other():
 @pytest.mark.parametrize("criticism", ["muted", "exchanged"])
 def test_an_evaluation_that_nobody_said_is_not_trained_and_seen_as_such(criticism):
     discussions = criticise(criticism=criticism)
-    rewarded = REWARD_SCHEMES["interaction"](discussions, evidence={}).discussions
+    rewarded = REWARD_SCHEMES["interaction"](discussions, dict, seed=0, step=0).discussions
     [buffer] = collect_samples(rewarded, policy_of_agent=[0, 0], mask_truncated=True)
     # Of 6 discussions of sums and 2 rounds each; programs are scored where nothing is exchanged.
     num_scored = 12 if criticism == "exchanged" else 16

@@ -139,7 +139,7 @@ def test_faults_of_plugins_are_faults_of_their_keys(tmp_path):
 def test_a_bare_function_is_a_scheme_and_an_estimator_but_no_criticism(tmp_path):
     path = written(tmp_path / "fixed.py", CONSTANT)
     scheme = REWARD_SCHEMES[f"{path}:half"]
-    [rewarded] = scheme([discussion(turn("r0.s0"))], evidence={}).discussions
+    [rewarded] = scheme([discussion(turn("r0.s0"))], dict, seed=0, step=0).discussions
     assert rewarded.rewards == (0.5,) and scheme.needs == () and scheme.reads is None
     assert ADVANTAGE_ESTIMATORS[f"{path}:half"].group_by == ()
     assert "it is of type function; make it a Criticism" in refusal(f"{path}:half", CRITICISMS)
@@ -153,7 +153,7 @@ def test_rewards_and_metrics_of_numpy_and_torch_are_numbers_to_json(tmp_path):
         "    each = [RewardedDiscussion(d, (torch.tensor(0.5),)) for d in discussions]\n"
         "    return Rewards(each, {'a': numpy.float32(0.25), 'b': None})\n",
     )
-    rewards = REWARD_SCHEMES[f"{path}:x"]([discussion(turn("r0.s0"))], evidence={})
+    rewards = REWARD_SCHEMES[f"{path}:x"]([discussion(turn("r0.s0"))], dict, seed=0, step=0)
     found = json.dumps([rewards.discussions[0].rewards, rewards.metrics])
     assert found == '[[0.5], {"a": 0.25, "b": null}]'
 

@@ -117,7 +117,7 @@ def test_a_team_of_openai_calls_becomes_a_chain_of_turns_that_the_score_rewards(
     assert (said.response_token_ids, said.rollout_logprobs) == ((2, 0), (-0.5, -0.1))
     assert said.policy_version == 7
     # Score 3: r(s) = 1 of all that led to the solution, r(e) = 0, r(t) = 0.
-    [rewarded] = REWARD_SCHEMES["interaction"]([held], evidence={}).discussions
+    [rewarded] = REWARD_SCHEMES["interaction"]([held], dict, seed=0, step=0).discussions
     assert rewarded.rewards == (1.0, 1.0, 0.0, 0.0)
 
 
@@ -129,7 +129,7 @@ def test_an_answer_that_no_completion_is_stands_as_a_given_turn_that_is_judged(m
     [held] = hold(monkeypatch, solve, roles={"plan": "helps"})
     plan, given, *_ = held.turns
     assert (given.turn_id, given.text, given.is_given) == ("r0.plan0.s0", "composed", True)
-    [rewarded] = REWARD_SCHEMES["interaction"]([held], evidence={}).discussions
+    [rewarded] = REWARD_SCHEMES["interaction"]([held], dict, seed=0, step=0).discussions
     assert rewarded.rewards == (1.0, None, 0.0, 0.0) and plan.role == "plan"
 
 
@@ -179,7 +179,7 @@ def test_rewards_that_a_program_returns_are_paid_by_turn_then_agent_then_all(mon
         return {"r1.s0": 0.25, "agent_0": 1, "*": -1}
 
     [held] = hold(monkeypatch, solve, roles={})
-    [rewarded] = REWARD_SCHEMES["program"]([held], evidence={}).discussions
+    [rewarded] = REWARD_SCHEMES["program"]([held], dict, seed=0, step=0).discussions
     paid = dict(zip((t.turn_id for t in held.turns), rewarded.rewards, strict=True))
     assert paid.items() >= {"r0.s0": 1.0, "r1.s0": 0.25, "r0.s1": -1.0}.items()
 
@@ -286,7 +286,7 @@ def test_a_program_harms_its_own_discussion_and_what_it_wrote_stands(monkeypatch
     assert kept["program"]["error"] == harmed.outcome.error
     assert kept["turns"][0]["response"].startswith("r0.s0") and harmed.solutions() == []
     assert [turn.turn_id for turn in other.turns] == ["r0.s0", "r0.s0.e0", "r0.s0.e0.t0"]
-    rewarded = REWARD_SCHEMES["interaction"]([harmed, other], evidence={}).discussions
+    rewarded = REWARD_SCHEMES["interaction"]([harmed, other], dict, seed=0, step=0).discussions
     assert set(rewarded[0].rewards) == {None} and rewarded[1].rewards == (1.0, 0.0, 0.0)
     [said] = caplog.messages[:1]
     assert said.startswith("interaction.program, in step1/q0/copy0, ") or "goes on beyond" in said

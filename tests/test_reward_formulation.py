@@ -2,7 +2,6 @@
 
 import time
 from collections import Counter
-from random import Random
 
 import pytest
 from builders import discussion, turn
@@ -10,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tables import cases
 
-from comas.reward_formulation import REWARD_SCHEMES, RewardScheme, offer_evidence
+from comas.reward_formulation import REWARD_SCHEMES, RewardScheme
 from comas.reward_formulation.interaction_reward import interaction_reward, parse_score
 from comas.reward_formulation.judgment_reward import parse_judgment
 from comas.reward_formulation.self_rewarding import parse_rating
@@ -25,7 +24,7 @@ def said(turns: str) -> list[Turn]:
 
 
 def rewarded(scheme: str, turns: list[Turn]) -> tuple[float | None, ...]:
-    [item] = REWARD_SCHEMES[scheme]([discussion(*turns)], evidence={}).discussions
+    [item] = REWARD_SCHEMES[scheme]([discussion(*turns)], dict, seed=0, step=0).discussions
     return item.rewards
 
 
@@ -91,16 +90,15 @@ def test_a_scheme_is_handed_what_it_asks_for_and_nothing_else():
     def never():
         raise AssertionError("nobody needs it")
 
-    evidence = offer_evidence(lambda: {("d", "r0.s0"): "correct"}, seed=0, step=1)
     scheme = RewardScheme(pay, needs=("verdicts",))
     held = [discussion(turn("r0.s0"))]
-    [item] = scheme(held, evidence=dict(evidence) | {"rng": never}).discussions
+    [item] = scheme(held, lambda: {("d", "r0.s0"): "correct"}, seed=0, step=1).discussions
     assert item.rewards == (0.5,)
-    ours = REWARD_SCHEMES["interaction"](held, evidence=dict.fromkeys(evidence, never))
+    ours = REWARD_SCHEMES["interaction"](held, never, seed=0, step=1)
     assert ours.discussions[0].rewards == (None,)
     for wrong in ([(held[0], [1.0])], [RewardedDiscussion(held[0], None)]):  # type: ignore
         with pytest.raises(ValueError, match="let it"):
-            RewardScheme(lambda _, wrong=wrong: Rewards(wrong, None))(held, evidence={})  # type: ignore
+            RewardScheme(lambda _, wrong=wrong: Rewards(wrong, None))(held, dict, seed=0, step=0)  # type: ignore
 
 
 @cases(
@@ -127,8 +125,7 @@ def scored(number: int, score: int | None) -> Discussion:
 def rewards(name: str, *scores: int | None, verdicts=(), seed: int = 0):
     discussions = [scored(number, score) for number, score in enumerate(scores)]
     of_turns = {(f"d{number}", "r0.s0"): verdict for number, verdict in enumerate(verdicts)}
-    evidence = offer_evidence(lambda: of_turns, seed=seed, step=1)
-    rewarded = REWARD_SCHEMES[name](discussions, evidence=evidence)
+    rewarded = REWARD_SCHEMES[name](discussions, lambda: of_turns, seed=seed, step=1)
     assert [item.discussion for item in rewarded.discussions] == discussions
     assert rewarded.metrics == {"scoring/invalid_rate": scores.count(None) / len(scores)}
     return [item.rewards for item in rewarded.discussions]
@@ -180,7 +177,7 @@ def test_a_shuffle_follows_the_seed_and_deals_none_where_nothing_is():
     assert 25 < same < 75
     assert {sum(each[:2]) for each in first} > {1.0}  # solutions and evaluations are dealt apart
     discussions = [discussion(turn("r0.s0")), scored(1, 3)]
-    rewarded = REWARD_SCHEMES["shuffled"](discussions, evidence={"rng": lambda: Random(0)})
+    rewarded = REWARD_SCHEMES["shuffled"](discussions, dict, seed=0, step=0)
     assert [item.rewards for item in rewarded.discussions] == [(None,), (1.0, 0.0, 0.0)]
 
 
@@ -198,7 +195,7 @@ def boxed(answer: str) -> str:
 
 
 def labelled(*discussions: Discussion) -> list[tuple[float | None, ...]]:
-    return [item.rewards for item in SCHEME(discussions, evidence={}).discussions]
+    return [item.rewards for item in SCHEME(discussions, dict, seed=0, step=0).discussions]
 
 
 NESTED = "{" * 10_000 + "7" + "}" * 10_000
@@ -233,4 +230,5 @@ def test_what_has_no_box_has_no_vote_and_no_part_in_the_share():
         held("c", "no idea"),
         held("d", boxed("1"), domain="science"),
     ]
-    assert SCHEME(discussions, evidence={}).metrics == {"majority/share": (2 / 4 + 1 / 1) / 2}
+    metrics = SCHEME(discussions, dict, seed=0, step=0).metrics
+    assert metrics == {"majority/share": (2 / 4 + 1 / 1) / 2}

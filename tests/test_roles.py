@@ -39,7 +39,7 @@ def rewarded(score: int, **rules: object) -> RewardedDiscussion:
 
     rules = {"prompt_reuse": 1, "num_evaluations": 1, "num_rounds": 1} | rules
     [held] = builders.discuss([QUESTION], speak, num_agents=2, **rules)
-    [item] = REWARD_SCHEMES["interaction"]([held], evidence={}).discussions
+    [item] = REWARD_SCHEMES["interaction"]([held], dict, seed=0, step=0).discussions
     return item
 
 

@@ -23,7 +23,7 @@ from comas.preflight.checks import errors_of
 from comas.preflight.configuration import load_config
 from comas.preflight.preparation import check_run
 from comas.preflight.sizes import derive_sizes, describe_sizes
-from comas.reward_formulation import REWARD_SCHEMES, offer_evidence
+from comas.reward_formulation import REWARD_SCHEMES
 from comas.run.guards import lost_signals
 from comas.run.metrics.step import step_metrics
 from comas.types import Generation, Question, Request, TrainingSample, TurnKey
@@ -111,8 +111,8 @@ def test_every_config_turns_scripted_discussions_into_advantages_or_pairs(file):
         for talk in discussions
         for turn in talk.solutions()
     }
-    evidence = offer_evidence(lambda: verdicts, seed=config.seed, step=1)
-    rewards = REWARD_SCHEMES[config.reward.scheme](discussions, evidence=evidence)
+    formulate = REWARD_SCHEMES[config.reward.scheme]
+    rewards = formulate(discussions, lambda: verdicts, seed=config.seed, step=1)
     buffers = Buffers(config.update_every)
     owners, masks = config.policy_of_agent, config.algorithm.mask_truncated
     said = collect_samples(rewards.discussions, policy_of_agent=owners, mask_truncated=masks)

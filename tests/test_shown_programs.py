@@ -132,7 +132,7 @@ def rewarded(*texts: str) -> RewardedDiscussion:
 
     questions = [Question("q", "math", "What is 70 + 1?")]
     held = discuss(questions, generate, num_agents=2, **vars(config.interaction))
-    return REWARD_SCHEMES["program"](held, evidence={}).discussions[0]
+    return REWARD_SCHEMES["program"](held, dict, seed=0, step=0).discussions[0]
 
 
 def test_a_model_outside_the_society_rewards_each_solution(server):

@@ -96,9 +96,6 @@ def changed_keys(before: Any, after: Any) -> Changes:
     }
 
 
-# ---------------------------------------------------------------- values
-
-
 def _last_of_each(schema: type, sources: Iterable[Iterable[Setting]]) -> dict[str, Setting]:
     """Return key -> its last setting. Setting a mapping as a whole drops its earlier entries, and
     naming the type of a section drops the keys that it does not have."""
@@ -193,9 +190,6 @@ def _put(values: dict[str, Any], path: Sequence[str], value: Any) -> None:
             values[name] = {}
         values = values[name]
     values[path[-1]] = value
-
-
-# ---------------------------------------------------------------- remedies
 
 
 def _nearest(name: str, schema: type, known: Iterable[str]) -> str:

@@ -44,9 +44,6 @@ def gib(num_bytes: float) -> str:
     return f"{num_bytes / GIB:.1f}"
 
 
-# ---------------------------------------------------------------- the shape of a model
-
-
 @dataclass(frozen=True)
 class ModelShape:
     """The sizes of a causal language model."""
@@ -124,9 +121,6 @@ def trained_parameters(shape: ModelShape, config: Config) -> int:
     hidden, inner, keys = shape.hidden_size, shape.intermediate_size, shape.kv_size
     ends = 4 * hidden + 2 * (hidden + keys) + 3 * (hidden + inner)
     return config.policy.lora.rank * shape.num_layers * ends
-
-
-# ---------------------------------------------------------------- a rank of a policy
 
 
 class Sharding(NamedTuple):
@@ -259,9 +253,6 @@ def _offloaded(part: float, stage: int) -> float:
 def _pinned(num_bytes: float) -> int:
     """Return the size of a pinned buffer, which PyTorch rounds up to a power of two."""
     return 1 << max(int(num_bytes) - 1, 0).bit_length()
-
-
-# ---------------------------------------------------------------- a rollout engine on a GPU
 
 
 class EngineMemory(NamedTuple):

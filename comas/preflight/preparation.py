@@ -167,9 +167,6 @@ def describe_run(found: CheckedRun) -> list[str]:
     ]
 
 
-# ---------------------------------------------------------------- the machine
-
-
 def _find_machine(config: Config, checks: Checks) -> Machine:
     """Return the machine of the run: this one, the nodes of a Ray cluster, or one like the paper's
     if "cuda" is wanted and there are no GPUs."""
@@ -261,9 +258,6 @@ def check_shared(saves: Path, nodes: Sequence[Node]) -> None:
             f"{', '.join(blind)} cannot read there what is written here. Name a folder of a file "
             "system that all nodes share, at the same path"
         )
-
-
-# ---------------------------------------------------------------- memory and disk
 
 
 def _settle(

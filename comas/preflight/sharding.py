@@ -36,9 +36,6 @@ sample with 0.17 million parameters, and 0.65 to 0.75 of the time with 135 milli
 of the time with 1 million and 0.55 with 30 million."""
 
 
-# ---------------------------------------------------------------- the choice
-
-
 @dataclass(frozen=True)
 class UpdateMemory:
     """The memory of an update on GPUs under one sharding, in bytes."""
@@ -172,9 +169,6 @@ def update_memory(
     )
 
 
-# ---------------------------------------------------------------- lines of the table
-
-
 def check_memory(config: Config, shapes: Sequence[ModelShape], machine: Machine) -> list[Check]:
     """Check the memory of a run with a settled sharding: of a GPU in an update and in sampling, and
     of the host. ``shapes`` are those of each policy's model."""
@@ -270,9 +264,6 @@ def _check_sampling(config: Config, shape: ModelShape, machine: Machine) -> Chec
     if engine.sequence > 0:  # else the model has no KV cache
         present += f" ({room / engine.sequence:.0f} longest sequences)"
     return Check("GPU memory, sampling", words, present, error)
-
-
-# ---------------------------------------------------------------- threads
 
 
 def num_threads(num_parameters: int, *, num_cores: int, at_work: int) -> int:

@@ -9,7 +9,7 @@ from comas.config.schema import Config, Dpo
 from comas.data import count_steps
 from comas.interaction.schedules import run_discussions
 from comas.policy_optimization.batching import num_optimizer_steps
-from comas.reward_formulation import REWARD_SCHEMES, offer_evidence
+from comas.reward_formulation import REWARD_SCHEMES
 from comas.run.prepared import Sizes
 from comas.types import Discussion, Generation, Question, Request, Rewards
 from comas.verification.solutions import Verdicts
@@ -114,8 +114,8 @@ def silent_rewards(config: Config, discussions: Sequence[Discussion]) -> Rewards
         for discussion in discussions
         for turn in discussion.solutions()
     }
-    evidence = offer_evidence(lambda: unanswered, seed=config.seed, step=0)
-    return REWARD_SCHEMES[config.reward.scheme](discussions, evidence=evidence)
+    formulate = REWARD_SCHEMES[config.reward.scheme]
+    return formulate(discussions, lambda: unanswered, seed=config.seed, step=0)
 
 
 def _each(counts: tuple[int, ...]) -> str:

@@ -1,6 +1,6 @@
 """Reward schemes: functions from discussions to the reward of each turn."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from math import isfinite
@@ -27,28 +27,14 @@ from comas.reward_formulation.self_rewarding import mean_rating
 from comas.types import Discussion, RewardedDiscussion, Rewards
 from comas.verification.solutions import Verdicts
 
-Evidence = Mapping[str, Callable[[], Any]]
-"""Argument of a scheme -> function that computes it."""
-
-
-def offer_evidence(wait_for_verdicts: Callable[[], Verdicts], *, seed: int, step: int) -> Evidence:
-    """Return what a scheme may need at ``step`` (0: a validation), computed on demand.
-
-    ``verdicts`` are the verifier's (``Verdicts``), which no CoMAS reward needs; ``rng`` is a
-    ``Random`` seeded by the step.
-    """
-    return {
-        "verdicts": wait_for_verdicts,
-        "rng": lambda: Random(f"{seed}/{step}/rewards"),
-    }
-
 
 @dataclass(frozen=True)
 class RewardScheme:
     """A function from a step's discussions to rewards, and its properties.
 
-    ``formulate(discussions, **evidence)`` receives the whole batch, so that it can compare the
-    discussions of a question, and the evidence that ``needs`` names.
+    ``formulate(discussions, **needed)`` receives the whole batch, so that it can compare the
+    discussions of a question, and what ``needs`` names: ``verdicts``, the verifier's, which no
+    CoMAS reward needs; ``rng``, a ``Random`` seeded by the step.
     """
 
     formulate: Callable[..., Rewards]
@@ -67,9 +53,18 @@ class RewardScheme:
         """True if its rewards depend on verdicts or labels."""
         return self.reads_columns or "verdicts" in self.needs
 
-    def __call__(self, discussions: Sequence[Discussion], *, evidence: Evidence) -> Rewards:
-        """Reward a batch, computing only the evidence that is needed."""
-        rewards: Any = self.formulate(discussions, **{n: evidence[n]() for n in self.needs})
+    def __call__(
+        self,
+        discussions: Sequence[Discussion],
+        wait_for_verdicts: Callable[[], Verdicts],
+        *,
+        seed: int,
+        step: int,
+    ) -> Rewards:
+        """Reward the batch of a step (0: a validation); waits for verdicts only if needed."""
+        rng = partial(Random, f"{seed}/{step}/rewards")
+        offered: dict[str, Callable[[], Any]] = {"verdicts": wait_for_verdicts, "rng": rng}
+        rewards: Any = self.formulate(discussions, **{n: offered[n]() for n in self.needs})
         num = f" of {len(rewards.discussions)}" if isinstance(rewards, Rewards) else ""
         if num and not all(isinstance(each, RewardedDiscussion) for each in rewards.discussions):
             num += " of something else"

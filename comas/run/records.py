@@ -35,9 +35,6 @@ Record = dict[str, Any]
 """A line of a file in ``discussions/``, ``tokens/`` or ``validations/``."""
 
 
-# ---------------------------------------------------------------- train.log
-
-
 @contextmanager
 def log_file(path: Path) -> Iterator[None]:
     """Write everything that this process logs also to ``path``."""
@@ -58,9 +55,6 @@ def read_warnings(run: Path) -> list[str]:
     path = run / LOG
     text = path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
     return list(dict.fromkeys(_WARNING.findall(text)))
-
-
-# ---------------------------------------------------------------- metrics.jsonl
 
 
 def append_row(path: Path, step: int, metrics: Mapping[str, float | None]) -> Row:
@@ -84,9 +78,6 @@ def _parse_row(line: bytes) -> Row:
     if not isinstance(row, dict) or not isinstance(row.get("step"), int):
         raise ValueError("it is not an object with a step")
     return row
-
-
-# ---------------------------------------------------------------- discussions/
 
 
 def discussion_record(
@@ -148,9 +139,6 @@ def _turn_record(turn: Turn, reward: float | None, verdict: str | None) -> Recor
         "verdict": verdict,
     }
     return record | {name: value for name, value in where_present.items() if value}
-
-
-# ---------------------------------------------------------------- tokens/
 
 
 def token_records(

@@ -42,9 +42,6 @@ class DamagedError(ValueError):
     """A file or folder that differs from what was written."""
 
 
-# ---------------------------------------------------------------- the user's key
-
-
 def key_path() -> Path:
     """Return the path of this user's key: below ``XDG_STATE_HOME``, or ~/.local/state."""
     state = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local/state"
@@ -77,9 +74,6 @@ def user_key() -> bytes:
             "resume_foreign=true"
         )
     return key
-
-
-# ---------------------------------------------------------------- seals
 
 
 @dataclasses.dataclass(frozen=True)

@@ -13,7 +13,7 @@ from comas.data import QuestionSet
 from comas.interaction.prompts import SHIPPED, SOLUTION, Wording, fill
 from comas.interaction.schedules import run_discussions
 from comas.interaction.wording import wording_of
-from comas.reward_formulation import REWARD_SCHEMES, offer_evidence
+from comas.reward_formulation import REWARD_SCHEMES
 from comas.run.metrics.judge_probe import ask_probe
 from comas.run.metrics.reward_effectiveness import false_accusations, reward_effectiveness
 from comas.run.metrics.step import accuracies, accuracy_metrics
@@ -119,8 +119,7 @@ def validate_discussions(
         step=0,
     )
     wait_for_verdicts = verify_solutions(verifier, discussions, answers=held_out.answers)
-    evidence = offer_evidence(wait_for_verdicts, seed=config.seed, step=0)
-    rewarded = scheme(discussions, evidence=evidence).discussions
+    rewarded = scheme(discussions, wait_for_verdicts, seed=config.seed, step=0).discussions
     verdicts = wait_for_verdicts()
     judges = {
         **reward_effectiveness(rewarded, verdicts=verdicts, sees_verdicts=scheme.sees_verdicts),

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from comas.data import QuestionSet, draw_batch, fixed_subset
 from comas.engines.cluster.agents import Agents
 from comas.policy_optimization.samples import collect_samples
-from comas.reward_formulation import REWARD_SCHEMES, offer_evidence
+from comas.reward_formulation import REWARD_SCHEMES
 from comas.run.prepared import Prepared
 from comas.run.validation import validate_agents
 from comas.trial.costs import costs_of, describe_costs
@@ -107,8 +107,8 @@ class Trial:
         discussions = self.discuss(part, self.agents, step=step, questions=questions)
         answers = self.prepared.train.answers
         verdicts = verify_solutions(self.verifier, discussions, answers=answers)
-        evidence = offer_evidence(verdicts, seed=config.seed, step=step)
-        rewards = REWARD_SCHEMES[config.reward.scheme](discussions, evidence=evidence)
+        formulate = REWARD_SCHEMES[config.reward.scheme]
+        rewards = formulate(discussions, verdicts, seed=config.seed, step=step)
         return Batch(rewards, rollout_s=time.monotonic() - started, verdicts=verdicts())
 
     def update_until(self, time_s: float, batches: Sequence[Batch]) -> Update:

@@ -223,9 +223,6 @@ def _open(model: Endpoint, options: RequestOptions) -> openai.AsyncOpenAI:
     )
 
 
-# ---------------------------------------------------------------- replies
-
-
 class _Message(BaseModel):
     content: str | None = None
     refusal: str | None = None
@@ -305,9 +302,6 @@ def _shown(text: str, key: str) -> str:
     secret = key.strip()  # errors show a key's line break in escaped form
     hidden = text if secret in ("", NO_KEY) else text.replace(secret, "***")
     return hidden[:MAX_SHOWN_CHARS]
-
-
-# ---------------------------------------------------------------- the list of models
 
 
 class _Listed(BaseModel):

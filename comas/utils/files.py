@@ -65,9 +65,6 @@ def in_command(path: Path) -> str:
     return shlex.quote(str(from_here(path)))
 
 
-# ---------------------------------------------------------------- whole files and folders
-
-
 def write_text(path: Path, text: str) -> None:
     """Replace the content of ``path`` by ``text`` atomically."""
     write_files({path: text})
@@ -163,9 +160,6 @@ def sha256_of(paths: Iterable[Path], *, within: Path) -> dict[str, str]:
         return dict(threads.map(digest, sorted(path for path in paths if path.is_file())))
 
 
-# ---------------------------------------------------------------- JSON lines
-
-
 def json_lines(records: Iterable[Mapping[str, Any]]) -> str:
     """Return the text of a JSONL file: one object per line."""
     return "".join(json.dumps(record, ensure_ascii=False) + "\n" for record in records)
@@ -233,8 +227,6 @@ def _drop_torn_line(file: FileIO) -> None:
         file.seek(0)
         file.truncate(file.read().rfind(b"\n") + 1)
 
-
-# ---------------------------------------------------------------- locks
 
 _held: set[Path] = set()
 

@@ -108,9 +108,6 @@ def _check_metadata(metadata: Mapping[str, Any], template: Path) -> None:
         )
 
 
-# ---------------------------------------------------------------- weights
-
-
 def read_model(metadata: Metadata, tensors: Tensors, scratch: Path) -> "PreTrainedModel":
     """Return the model in bfloat16, as transformers reads it. ``scratch`` is a folder for a
     temporary file of the tensors' size.
@@ -179,8 +176,6 @@ def _check_rope(metadata: Metadata, tensors: Tensors) -> None:
         return
     raise ValueError(f"its RoPE is scaled ({kind}); get the model in Hugging Face format")
 
-
-# ---------------------------------------------------------------- tokenizer
 
 _ENDING = r" ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 _WORD = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+"

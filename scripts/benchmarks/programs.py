@@ -195,7 +195,7 @@ def show(
         row.rewritten += sum(outcome.num_rewritten for outcome in outcomes)
         row.concurrent += sum(outcome.num_concurrent for outcome in outcomes)
         row.too_long += sum(each.num_overlong_prompts for each in held)
-        rewarded = REWARD_SCHEMES[config.reward.scheme](held, evidence={}).discussions
+        rewarded = REWARD_SCHEMES[config.reward.scheme](held, dict, seed=0, step=0).discussions
         new = collect_samples(
             rewarded, policy_of_agent=[*range(config.society.num_agents)], mask_truncated=False
         )

@@ -27,8 +27,8 @@ class AnyAlgorithm:
 
     @property
     def uses_reference(self) -> bool:
-        """True if the update needs a reference model."""
-        raise NotImplementedError
+        """True if the update needs a reference model: for a KL penalty, and always for DPO."""
+        return not isinstance(self, PolicyGradient) or self.kl_coef > 0
 
 
 @dataclass
@@ -53,11 +53,6 @@ class PolicyGradient(AnyAlgorithm):
     the importance ratio uses the rollout engine's log-probs; the others weigh each token's loss by
     pi_policy / pi_rollout: clipped to [0, 2] (tis), without tokens (icepop) or responses
     (seq_mask_tis: by their geometric mean) outside [0.5, 5]."""
-
-    @property
-    def uses_reference(self) -> bool:
-        """True if there is a KL penalty."""
-        return self.kl_coef > 0
 
 
 @dataclass
@@ -106,11 +101,6 @@ class Dpo(AnyAlgorithm):
     """dpo: compares pairs of responses."""
     beta: float = key(0.1, gt=0)
     """beta: how close the policy stays to its base model, the reference."""
-
-    @property
-    def uses_reference(self) -> bool:
-        """True: the loss divides by the base model's likelihoods."""
-        return True
 
 
 Algorithm = ReinforcePP | Grpo | Custom | Dpo

@@ -20,13 +20,8 @@ class FamilyTrainer:
 
     A family is one policy with its own model, or several LoRA adapters of one model.
 
-    Args:
-        config: the run's.
-        policies: the trained policies of the family.
-        num_optimizer_steps: those expected of each policy of the run.
-        others: further arguments of ``PolicyTrainer``.
-
-    Raises ValueError when the model cannot be used.
+    ``num_optimizer_steps`` are those expected of each policy of the run, ``others`` further
+    arguments of ``PolicyTrainer``. Raises ValueError when the model cannot be used.
     """
 
     def __init__(

@@ -72,13 +72,8 @@ def false_accusations(discussions: Sequence[Discussion], *, verdicts: Verdicts) 
     """Return how often correct solutions are accused, and how often scorers accept that.
 
     Every scored evaluation of a correct solution other than the plain approval
-    (``prompts.APPROVALS``) counts as an accusation::
-
-        evaluation/false_accusation_rate      = accusations / evaluations
-        scoring/false_accusations_accepted    = accusations with the score 1 / accusations
-
-    A quotient over nothing is None. Accusations of wrong solutions may be false as well, but no
-    verifier can tell.
+    (``prompts.APPROVALS``) counts as an accusation. A quotient over nothing is None. Accusations of
+    wrong solutions may be false as well, but no verifier can tell.
 
     Example: correct solutions of which one is approved and two are accused, with the scores 1 and
     3: 2/3 and 1/2.
