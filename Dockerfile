@@ -3,7 +3,7 @@
 #
 #   docker build --target cpu -t comas:cpu .        docker build --target cuda -t comas:cuda .
 #   docker run --rm -v "$PWD/saves:/comas/saves" comas:cpu bash scripts/train_comas.sh
-#   docker run --rm --gpus all --shm-size 16g -v "$PWD/saves:/comas/saves" \
+#   docker run --rm --gpus all --shm-size 32g -v "$PWD/saves:/comas/saves" \
 #     -v "$HOME/.cache/huggingface:/root/.cache/huggingface" comas:cuda bash scripts/train_comas.sh configs/comas.yaml
 #
 # Docker allows no namespaces inside a container. Programs that models write need them:

@@ -16,6 +16,7 @@ import random
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 import torch
 from torch import nn
@@ -269,9 +270,8 @@ def co_evolve(
     """Run CoMAS: discuss, reward, and update each agent on its buffer D_k, which is everything that
     it said in any role. Yields each step's discussions."""
     reference = copy.deepcopy(policies[0])  # all agents start as the same model
-    optimizers = [
-        torch.optim.AdamW(p.parameters(), lr=LEARNING_RATE, betas=(0.9, 0.95)) for p in policies
-    ]
+    adamw = partial(torch.optim.AdamW, lr=LEARNING_RATE, betas=(0.9, 0.95), weight_decay=0.0)
+    optimizers = [adamw(policy.parameters()) for policy in policies]
     for step in range(1, NUM_STEPS + 1):
         batch = random.Random(f"{SEED}/{step}").choices(questions, k=BATCH_SIZE)
         discussions = discuss(batch, policies, step=step)

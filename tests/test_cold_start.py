@@ -83,6 +83,7 @@ def test_a_lesson_is_what_a_rollout_asks_and_the_response_with_its_end(config, t
     )
     config.interaction.prompts = str(tmp_path / "mine.yaml")
     config.rollout.system_prompt = "Be brief."
+    config.rollout.max_response_tokens = [32, 64]
     prompts = [
         fill("solution", "math", question=QUESTION),
         f"Q {QUESTION} S 61 E A carry is lost. <score>1</score>",

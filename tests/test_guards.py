@@ -104,6 +104,7 @@ def test_a_run_that_learns_is_not_warned_of(caplog):
     # 1, then 0: (2 x 1 + 8 x 0) / 10 is no less than a fifth; the ninth makes it 0.1.
     ("agent_1/policy/entropy", (*[1.0] * 10, *[0.0] * 10), 18, "0.00: fell below 20% of"),
     ("agent_0/rollout_mismatch/mean", (0.01, 0.2, 0.3), 1, "0.20: .* differ .* than 0.01 a"),
+    ("agent_1/policy/clip_fraction", (0.4, 0.5, 1.0), 1, "0.50: the loss of at least half"),
     ("agent_0/rollout_mismatch/corrected_share", (0.4, 0.5, 1.0), 1, "0.50: at least half of"),
 )
 def test_each_sign_is_told_once_with_what_to_look_at(name, values, step, said, caplog):

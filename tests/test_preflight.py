@@ -26,7 +26,7 @@ from comas.preflight.memory import (
     rank_memory,
     tokens_at_once,
 )
-from comas.preflight.preparation import check_device, check_disk
+from comas.preflight.preparation import check_device, check_disk, check_object_store
 from comas.preflight.sharding import check_memory, possible_shardings, settle_sharding
 
 PARAMETERS = 3_085_938_688
@@ -125,6 +125,14 @@ def test_disk_is_needed_for_the_kept_checkpoints_and_the_one_being_written(polic
     assert f"2 checkpoints and the one being written need {needed[:9]}" in str(error)
 
 
+def test_a_large_object_store_needs_as_much_shared_memory():
+    assert check_object_store(16 * GIB, free=17 * GIB).error is None
+    assert check_object_store(8 * GIB, free=0).error is None  # Ray takes a folder on disk
+    assert "object_store_mib=16384: /dev/shm has" in str(
+        check_object_store(16 * GIB, free=16 * GIB).error
+    )
+
+
 def test_frozen_shared_and_kept_policies_are_counted_as_they_are_saved():
     config, sizes = sharded(zero_stage=3), dict.fromkeys(range(4), 10**9)
     kept = [check_disk(config, sizes=sizes, free=0, num_kept=n).needed[:8] for n in (2, 9)]
@@ -162,6 +170,9 @@ def test_states_of_qwen_3b_under_zero_2_are_31_gb_on_each_of_two_gpus():
     assert need.peak == need.states + passing
     # Weights, and 3 float32 halves, wait: 5.75 GiB each, 8 where it is pinned.
     assert need.host == 4 * 8 * GIB
+    policy_gradient = dataclasses.replace(Config().algorithm, kl_coef=0.01)
+    with_reference = dataclasses.replace(paper(), algorithm=policy_gradient)
+    assert need_of(with_reference, 2, False).host == 4 * 8 * GIB + 2 * PARAMETERS
     # Every rank reads the whole model, which needs more than the waiting states of 8 ranks.
     apart = rank_memory(QWEN_14B, paper(ranks_per_policy=8), Sharding(2, False), shares_gpu=False)
     assert apart.host == 2 * QWEN_14B.num_parameters > 4 * QWEN_14B.num_parameters / 8

@@ -12,6 +12,7 @@ import psutil
 import pytest
 import ray
 from programs import run_to_end
+from ray.core.generated.common_pb2 import ActorDiedErrorContext
 from ray.exceptions import ActorDiedError, RayTaskError
 from scripted_agents import ScriptedAgents
 from small_runs import QUICKSTART, rows_of, untimed
@@ -85,6 +86,14 @@ def test_what_would_fail_again_is_no_lost_engine(cause, is_lost):
     error = supervision.engine_error("rank 0", "updating", raised)
     assert isinstance(error, LostEngineError) == is_lost
     assert str(error).startswith("rank 0 failed while updating: ")
+
+
+def test_the_death_of_an_actor_has_its_cause():
+    context = ActorDiedErrorContext(error_message="low memory: 62 of 64 GB", actor_id=b"1" * 16)
+    error = supervision.engine_error("rank 0", "updating", ActorDiedError(context))
+    assert str(error).endswith(
+        "The actor died unexpectedly before finishing this task. low memory: 62 of 64 GB"
+    )
 
 
 def test_a_ray_whose_raylet_is_gone_is_lost():

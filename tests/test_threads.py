@@ -84,6 +84,8 @@ def test_engines_have_the_environment_of_their_device(monkeypatch, spec, setting
     on_gpu, on_cpu = engine_environment("cuda"), engine_environment("cpu", threads=3)
     # No expandable segments, as their sleep has a pool of its own.
     assert not any(name in on_gpu for name in allocator.VARIABLES)
+    monkeypatch.setenv("PYTORCH_ALLOC_CONF", allocator.EXPANDABLE)
+    assert engine_environment("cuda")["PYTORCH_CUDA_ALLOC_CONF"] == "expandable_segments:False"
     assert on_gpu["VLLM_WSL2_ENABLE_PIN_MEMORY"] == "1"  # vLLM leaves WSL2 without
     assert on_gpu["GLOO_SOCKET_IFNAME"] == on_gpu["NCCL_SOCKET_IFNAME"] == "lo"
     assert on_gpu.get("VLLM_USE_FLASHINFER_SAMPLER") == setting  # "0" where it is missing

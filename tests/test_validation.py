@@ -154,16 +154,12 @@ def probe(*, overlong: str = "") -> tuple[dict[str, float | None], list[tuple[st
 def test_every_measure_is_a_share_of_what_could_show_it():
     metrics, _ = probe()
     of_all = {k: v for k, v in metrics.items() if not k.startswith("agent")}
-    assert of_all == {
-        "probe/names": 0.5,
-        "probe/names/math/carry lost": 0.5,
-        "probe/overlooks": 0.5,
-        "probe/accuses": 0.5,
-        "probe/accepts_true": 1.0,  # of the one scoring that has a score
-        "probe/accepts_true/math/carry lost": 1.0,
-        "probe/accepts_false": 0.5,
-        "probe/accepts_approval": 0.5,
-    }
+    # Agent 1 does not score the true accusation, which counts as not accepting it.
+    names = (
+        "names names/math/carry_lost overlooks accuses accepts_true accepts_true/math/carry_lost"
+    )
+    names += " accepts_false accepts_approval"
+    assert of_all == {f"probe/{each.replace('_l', ' l')}": 0.5 for each in names.split()}
     assert metrics["agent_0/probe/names"] == 1 and metrics["agent_1/probe/names"] == 0
     assert metrics["agent_0/probe/accepts_false"] == 0
     assert metrics["agent_1/probe/accepts_approval"] == 0
@@ -177,7 +173,7 @@ def test_each_judge_is_asked_the_same_five_times_at_every_validation():
     assert sorted(weighed[:3]) == ["No mistakes.", "a carry is lost", "a carry is lost"]
     assert probe() == probe()
     metrics, _ = probe(overlong="wrong")
-    assert metrics["probe/names"] == 0 and "probe/accepts_true" not in metrics
+    assert metrics["probe/names"] == metrics["probe/accepts_true"] == 0
 
 
 @cases("change, said")

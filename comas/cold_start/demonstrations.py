@@ -72,7 +72,8 @@ def encode(
 ) -> list[Lesson]:
     """Encode demonstrations for a model: the prompts as in a rollout, and the responses. Raises
     DataError that names every line that is too long, or could not be sampled."""
-    system, limits = config.rollout.system_prompt, config.rollout
+    system, rollout = config.rollout.system_prompt, config.rollout
+    limits = {"prompt": rollout.max_prompt_tokens, "response": rollout.longest_response}
 
     def found() -> Iterator[tuple[str, Lesson | Invalid]]:
         for each in demonstrations:
@@ -81,7 +82,7 @@ def encode(
             lesson = Lesson(prompt, encoder.encode_response(each.response))
             faults = list(_faults_of_response(each.response, encoder))
             for key, ids in zip(("prompt", "response"), lesson, strict=True):
-                if len(ids) > (most := getattr(limits, f"max_{key}_tokens")):
+                if len(ids) > (most := limits[key]):
                     limit = f"rollout.max_{key}_tokens={most}"
                     faults.append(f"{key}: has {len(ids)} tokens, more than {limit} allows")
             yield each.location, Invalid("; ".join(faults)) if faults else lesson

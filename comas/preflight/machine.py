@@ -77,7 +77,7 @@ def describe_machine(device: Device) -> Machine:
         num_gpus=len(gpus),
         gpu_bytes=min(gpu.total_memory for gpu in gpus),
         host_bytes=host_bytes(),
-        has_cuda_compiler=CUDA_HOME is not None,
+        has_cuda_compiler=CUDA_HOME is not None and Path(CUDA_HOME, "bin/nvcc").exists(),
     )
 
 

@@ -181,7 +181,7 @@ def rank_memory(
     weights = held + model * has_second
     optimizer = 0 if offload else 4 * masters + 8 * part
     added_up = size * whole if stage < 2 else 4 * part
-    gradients = 0 if offload and stage > 1 else added_up
+    gradients = 0 if offload and stage == 3 else added_up
     # Temporary: the gradients of a micro batch with its activations and logits, or a second copy of
     # the gradients; or, while rank and engine of a GPU are both awake, the engine's weights.
     engine = engine_memory(shape, config).weights
@@ -198,7 +198,8 @@ def rank_memory(
     waiting = [engine] if is_adapted else [size * (whole if stage < 3 else part)]
     if not offload and not is_adapted:
         waiting += [4 * masters, 4 * part, 4 * part] + ([added_up] if stage == 3 else [])
-    kept = sum(map(_pinned, waiting)) if shares_gpu else 4 * part
+    reference = model if config.algorithm.uses_reference and not is_adapted else 0
+    kept = sum(map(_pinned, waiting)) + reference if shares_gpu else 4 * part
     return RankMemory(
         weights,
         optimizer,

@@ -45,6 +45,9 @@ from comas.verification.verifiers import SANDBOXED
 
 RECORDS_BYTES = GIB // 2
 """Disk space for metrics, discussions, logs and plots."""
+SHARED_MEMORY, SPARE_BYTES = Path("/dev/shm"), GIB // 16
+NEEDS_SHARED_MEMORY = 10**10
+"""Bytes above which Ray's object store has to be in shared memory."""
 DISK = "disk"
 """Subject of the check of disk space."""
 
@@ -147,6 +150,9 @@ def check_run(config: Config) -> CheckedRun:
                     show=lambda changes: "changed" if changes else "as it began",
                 )
     _find_disk(config, checks, shapes)
+    if cluster_address() is None:
+        free = shutil.disk_usage(SHARED_MEMORY).free
+        checks.append(check_object_store(config.cluster.object_store_mib << 20, free=free))
     checks.find("key that seals runs", "readable", user_key, show=lambda _: "readable")
     return CheckedRun(checks, config, machine.device, inputs, sizes, isolation, settings)
 
@@ -293,6 +299,19 @@ def _find_disk(config: Config, checks: Checks, shapes: Mapping[str, ModelShape])
     there = next(path for path in (folder, *folder.absolute().parents) if path.exists())
     free = shutil.disk_usage(there).free
     checks.append(check_disk(config, sizes=sizes, free=free, num_kept=num_kept))
+
+
+def check_object_store(store: int, *, free: int) -> Check:
+    """Check the shared memory for Ray's object store of ``store`` bytes. Above 10 GB Ray does not
+    start without it; below, it takes a folder on disk."""
+    error = None
+    if store > NEEDS_SHARED_MEMORY and free < store + SPARE_BYTES:
+        error = (
+            f"cluster.object_store_mib={store >> 20}: {SHARED_MEMORY} has {in_words(free)}, and "
+            "Ray does not start with less than its object store; lower the key, or enlarge that "
+            "(docker run --shm-size)"
+        )
+    return Check("shared memory", in_words(store), in_words(free), error)
 
 
 def check_disk(config: Config, *, sizes: Mapping[int, int], free: int, num_kept: int = 0) -> Check:

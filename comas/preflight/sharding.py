@@ -131,7 +131,7 @@ def possible_shardings(config: Config, machine: Machine) -> list[Sharding]:
     def is_sound(choice: Sharding) -> bool:
         stage, offload = choice
         if policy.dtype == "bfloat16" and stage < (3 if offload else 2):
-            return False
+            return False  # ZeRO-2 would do with offload, too, but has never run so on a GPU
         if stage == 3 and shares_gpus and not offload and config.optimization.optimizer != "adamw":
             return False  # DeepSpeed moves no other optimiser's states between updates
         return machine.has_cuda_compiler or not (on_gpus and stage == 3 and not offload)

@@ -180,6 +180,13 @@ LOST_SIGNALS = (
         "to compare with, or change algorithm.group_by or algorithm.name",
     ),
     Sign(
+        r"agent_\d+/policy/clip_fraction",
+        lambda values: values[-1] >= LARGE_SHARE,
+        "the loss of at least half of the tokens is clipped, so they teach nothing",
+        "lower optimization.learning_rate, optimization.epochs_per_buffer or "
+        "training.max_staleness",
+    ),
+    Sign(
         r"agent_\d+/rollout_mismatch/corrected_share",
         lambda values: values[-1] >= LARGE_SHARE,
         "at least half of the tokens are beyond the bounds of algorithm.rollout_correction",

@@ -40,7 +40,7 @@ from comas.engines.cluster.placement import (
     family_in_words,
     plan_policy,
 )
-from comas.engines.cluster.supervision import LostEngineError, wait_for_all
+from comas.engines.cluster.supervision import STARTING, LostEngineError, wait_for_all
 from comas.engines.policy.deepspeed_options import process_environment
 from comas.engines.rollout.vllm_options import (
     QUIET_VLLM,
@@ -53,6 +53,7 @@ from comas.utils.terminal import deferred_signals
 
 log = logging.getLogger(__name__)
 
+SEES_ALL_GPUS = "RAY_EXPERIMENTAL_NOSET_CUDA_VISIBLE_DEVICES"
 MARK = "COMAS_LAUNCH"
 """Environment variable that marks the processes of a Ray that we started."""
 ESSENTIAL = ("gcs_server", "raylet")
@@ -143,7 +144,7 @@ class Launch:
         """Wait until engines have started, and keep their locations."""
         found = wait_for_all(
             {engine.name: call for engine, call in starting.items()},
-            doing="starting",
+            doing=STARTING,
             timeout_s=self._config.cluster.start_timeout_s,
             check=self.check_nodes,
         )
@@ -267,7 +268,8 @@ class Launch:
         actor = remote.options(
             num_cpus=CPU_SHARE,
             num_gpus=slot.num_gpus if len(slot.bundles) == 1 else 0,
-            runtime_env={"env_vars": environment},
+            # A cluster that is joined may have set it, and each actor would see all GPUs.
+            runtime_env={"env_vars": environment | {SEES_ALL_GPUS: "0"}},
             scheduling_strategy=self._within(family, slot.bundles[0]),
         )
         model, config, device = self._models[family[0]], self._config, self._device

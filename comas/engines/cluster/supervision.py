@@ -10,6 +10,7 @@ from comas.utils.progress import progress_bar
 
 TICK_S = 1.0
 """Seconds between two checks while engines are waited for."""
+STARTING = "starting"
 MAX_RECOVERIES = 3
 """Restarts of a run in a row, without a new step in between."""
 
@@ -50,10 +51,12 @@ def wait_for_all(
                 except ray.exceptions.RayError as error:
                     raise engine_error(name, doing, error) from error
             elif remaining <= 0:
+                remedy = "If the work really takes longer, raise cluster.call_timeout_s."
+                if doing == STARTING:
+                    remedy = "Download models beforehand, and see that no other job has the GPUs."
+                names = ", ".join(sorted(pending.values()))
                 raise LostEngineError(
-                    f"no answer while {doing} within {timeout_s:.0f} s from: "
-                    f"{', '.join(sorted(pending.values()))}. If the work really takes longer, "
-                    "raise cluster.call_timeout_s."
+                    f"no answer while {doing} within {timeout_s:.0f} s from: {names}. {remedy}"
                 )
             else:
                 check()
@@ -64,9 +67,9 @@ def engine_error(name: str, doing: str, error: ray.exceptions.RayError) -> Engin
     """Return an error that names the engine, what it did, and the reason."""
     cause = error.cause if isinstance(error, ray.exceptions.RayTaskError) else error
     if isinstance(cause, ray.exceptions.RayError):
-        # The rest of Ray's message repeats the actor's names and numbers.
-        first_line, _, _ = str(cause).partition("\n")
-        return LostEngineError(f"{name} failed while {doing}: {first_line}")
+        # Indented lines repeat the actor's names and numbers.
+        lines = [line for line in str(cause).splitlines() if line and not line.startswith("\t")]
+        return LostEngineError(f"{name} failed while {doing}: {' '.join(lines)}")
     # Collectives, devices and vLLM raise RuntimeError; bad input raises ValueError, a full disk
     # OSError, and non-finite weights ArithmeticError.
     kind = LostEngineError if isinstance(cause, RuntimeError) else EngineError

@@ -64,14 +64,15 @@ def packed_attention(
     lengths, key_lengths = cu_seq_lens_q.diff().tolist(), cu_seq_lens_k.diff().tolist()
     parts = (query.split(lengths, 2), key.split(key_lengths, 2), value.split(key_lengths, 2))
     outputs = []
+    shares_heads = group_size > 1 and not query.is_cuda
+    if group_size > 1 and query.is_cuda:  # there, it would hold all scores of grouped heads
+        key, value = (states.repeat_interleave(group_size, dim=1) for states in (key, value))
     for q, k, v in zip(*parts, strict=True):
         num_before = k.shape[2] - q.shape[2]
         mask = q.new_ones(q.shape[2], k.shape[2], dtype=torch.bool).tril(num_before)
         masking: dict[str, Any] = {"attn_mask": mask} if num_before else {"is_causal": True}
         outputs.append(
-            scaled_dot_product_attention(
-                q, k, v, scale=scaling, enable_gqa=group_size > 1, **masking
-            )
+            scaled_dot_product_attention(q, k, v, scale=scaling, enable_gqa=shares_heads, **masking)
         )
     [output] = Precision.apply(outside, inside, torch.cat(outputs, dim=2))
     return output.transpose(1, 2), None

@@ -1,7 +1,9 @@
 """DeepSpeed's set-up: environment, process group and configuration."""
 
 import os
+import sys
 from collections.abc import Mapping
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -21,15 +23,20 @@ def process_environment(device: Device, *, threads: int) -> dict[str, str]:
     """Return the environment variables that a policy rank's process must start with."""
     return {
         "DS_ACCELERATOR": device,
+        # DeepSpeed compiles operators with the environment's ninja.
+        "PATH": os.pathsep.join((str(Path(sys.executable).parent), os.environ["PATH"])),
         **thread_environment(threads),
         **LOOPBACK_GROUPS,
         **(rank_allocator() if device == "cuda" else {}),
     }
 
 
-def join_group(device: Device, *, rank: int, world_size: int, rendezvous: Path) -> torch.device:
+def join_group(
+    device: Device, *, rank: int, world_size: int, rendezvous: Path, timeout_s: float
+) -> torch.device:
     """Join the process group of a policy's ranks, if this process has not yet, and return the
-    rank's device. ``rendezvous`` is a file that is empty or does not exist yet."""
+    rank's device. ``rendezvous`` is a file that is empty or does not exist yet; ranks wait for each
+    other for at most ``timeout_s``."""
     os.environ["DS_ACCELERATOR"] = device
     # Each rank sees only its own GPU, so the local rank is always 0.
     os.environ.update(RANK=str(rank), WORLD_SIZE=str(world_size), LOCAL_RANK="0")
@@ -41,6 +48,7 @@ def join_group(device: Device, *, rank: int, world_size: int, rendezvous: Path) 
         deepspeed.init_distributed(
             dist_backend="nccl" if device == "cuda" else "gloo",
             auto_mpi_discovery=False,
+            timeout=timedelta(seconds=timeout_s),
             init_method=f"file://{rendezvous}",
             rank=rank,
             world_size=world_size,
@@ -77,8 +85,7 @@ def deepspeed_config(
         "zero_allow_untested_optimizer": optimization.optimizer != "adamw",
     }
     # Below ZeRO-2, bfloat16 gradients accumulate in bfloat16: for float32, DeepSpeed refuses
-    # (stage 0) or takes an optimiser that fails on a zero gradient (stage 1). ZeRO-2 with its
-    # optimiser on the host ignores this setting.
+    # (stage 0) or takes an optimiser that fails on a zero gradient (stage 1).
     if stage > 1:
         config["data_types"] = {"grad_accum_dtype": "fp32"}
     return _merged(config, policy.deepspeed_options)

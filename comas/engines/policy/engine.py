@@ -61,7 +61,11 @@ class PolicyEngine:
         self._rank = rank
         self._num_ranks = policy.ranks_per_policy
         self._device = join_group(
-            device, rank=rank, world_size=self._num_ranks, rendezvous=rendezvous
+            device,
+            rank=rank,
+            world_size=self._num_ranks,
+            rendezvous=rendezvous,
+            timeout_s=config.cluster.call_timeout_s,
         )
         self._base = folder_of(model_path)
         self._resident: list[ResponseModel] = []  # models on the GPU besides DeepSpeed's

@@ -1,5 +1,6 @@
 """The environment of vLLM processes, and vLLM's arguments."""
 
+import os
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -48,6 +49,9 @@ def engine_environment(device: Device, *, threads: int = 1) -> dict[str, str]:
         if find_spec("flashinfer") is None:
             # Trap: vLLM's sampler imports it, though nothing here samples by top-p.
             environment["VLLM_USE_FLASHINFER_SAMPLER"] = "0"
+        if "expandable_segments:True" in os.environ.get("PYTORCH_ALLOC_CONF", ""):
+            # Trap: vLLM, which cannot sleep with these, only looks at the older name.
+            environment["PYTORCH_CUDA_ALLOC_CONF"] = "expandable_segments:False"
         # Trap: on WSL2 no engine starts without pinned memory ("UVA is not available").
         return environment | {"VLLM_WSL2_ENABLE_PIN_MEMORY": "1"}
     return environment | {

@@ -34,17 +34,9 @@ class Query(NamedTuple):
 def ask_probe(items: Sequence[ProbeItem], config: Config, *, generate: Generate) -> Metrics:
     """Ask every agent, as an evaluator and as a scorer, about every planted solution.
 
-    Returns shares, for each agent (``agent_0/probe/...``) and over all (``probe/...``)::
-
-        names                  of wrong solutions: the evaluation names the mistake
-        overlooks              of wrong solutions: the evaluation approves
-        accuses                of right solutions: the evaluation does not approve
-        accepts_true           of wrong solutions with the true accusation: the score is 1
-        accepts_false          of right solutions with a false accusation: the score is 1
-        accepts_approval       of wrong solutions with an approval: the score is not 1
-
-    ``names`` and ``accepts_true`` also by kind of mistake (``probe/names/math/carry lost``). The
-    answer to a prompt over the limit is "", and scorings without a score are left out.
+    Returns the shares that metrics.md describes, for each agent (``agent_0/probe/...``) and over
+    all (``probe/...``). The answer to a prompt over the limit is "". Scorings without a score
+    accept nothing, but count.
     """
 
     async def answer(agent: int, query: Query) -> str:
@@ -91,10 +83,8 @@ def _read(query: Query, text: str) -> dict[str, bool]:
             return {"accuses": not approves}
         names_it = item.true_accusation in text
         return {"names": names_it, f"names/{kind}": names_it, "overlooks": approves}
-    if score is None:
-        return {}
     if query.name == "scoringapproval":
-        return {"accepts_approval": score != FATAL}
+        return {"accepts_approval": score not in (None, FATAL)}
     if query.name == "scoringfalse_accusation":
         return {"accepts_false": score == FATAL}
     return {"accepts_true": score == FATAL, f"accepts_true/{kind}": score == FATAL}
