@@ -12,7 +12,8 @@ Device = Literal["cpu", "cuda"]
 DOMAINS: tuple[Domain, ...] = ("math", "coding", "science")
 """The paper's domains, which the quick-start also uses."""
 ALL_DOMAINS: tuple[Domain, ...] = get_args(Domain)
-"""All domains: the paper's, and those supported beyond it."""
+"""The paper's domains and those beyond it. Each asks for another form of answer: a boxed
+expression, a program, a boxed decimal number, a letter, or that of a reasoning_gym task."""
 Purpose = Literal["solves", "judges", "scores", "helps"]
 ROLE_LETTERS = {"solution": "s", "evaluation": "e", "scoring": "t"}
 """Abbreviations in turn ids: "r0.s1.e0.t0" scores the first evaluation of solution 1 of round 0.

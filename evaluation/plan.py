@@ -176,7 +176,9 @@ def rehearse(
                 f"setups: the flow of {setup} returned {type(answering).__name__}, which cannot be "
                 "awaited; begin it with async def"
             )
-        run(answering)
+        said = run(answering)
+        if not isinstance(said, str):
+            raise ValueError(f"setups: the flow of {setup} returned {said!r}; return the answer")
     return rehearsal.chats
 
 

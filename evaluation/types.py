@@ -5,8 +5,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from comas.types import ROLE_LETTERS, Chat, Message
-from comas.verification.forms import AnswerForm
+from comas.types import ROLE_LETTERS, Chat, Domain, Message
 
 ROLE_OF_LETTER = {letter: role for role, letter in ROLE_LETTERS.items()}
 
@@ -20,7 +19,7 @@ class BenchmarkTask:
     """
 
     task_id: str
-    form: AnswerForm
+    form: Domain
     question: str
     """The bare question, for setups with their own prompts."""
     query: str

@@ -211,6 +211,8 @@ def test_held_out_questions_have_seeds_of_their_own_and_a_run_as_many_as_it_asks
     assert held_out.size == reasoning_gym.NUM_HELD_OUT
     chain_sum = {"max_terms": 3, "seed": HELD_OUT}
     assert held_out.tasks == {"chain_sum": chain_sum, "countdown": {"seed": 5 + HELD_OUT}}
+    with pytest.raises(DataError, match=r"chain_sum.seed is None, must be an integer"):
+        held_out_rules(rules(tasks={"chain_sum": {"seed": None}}))
     endless = rules(size=None)
     assert endless_rules(endless, num_questions=7).reasoning_gym.size == 4  # of each of 2 tasks
     assert endless_rules(rules(), num_questions=7).reasoning_gym.size == 3

@@ -88,6 +88,9 @@ def test_a_setup_of_ones_own_has_the_answers_of_its_text(arguments, server, tmp_
     own_setup = case_file("evaluation_cli")["OWN_SETUP"]
     path = written(tmp_path / "mine.py", own_setup)
     own = [*arguments, f"setups=[{path}:SHORT]"]
+    silent = written(tmp_path / "silent.py", own_setup.replace("return ", ""))
+    told = failure([*arguments, f"setups=[{silent}:SHORT]"], caplog)
+    assert "returned None; return the answer" in told
     assert main([*arguments, "setups=[vanilla]"]) == main(own) == 0
     said = [body["messages"][0]["content"] for body in server.requests[8:]]
     assert len(said) == 8 and all(text.startswith("Shortly: ") for text in said)

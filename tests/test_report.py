@@ -13,7 +13,8 @@ from evaluation_cases import evaluation, table_rows, write
 from small_runs import write_records
 from tables import cases
 
-from comas.verification import AnswerForm, Verifier
+from comas.types import Domain
+from comas.verification import Verifier
 from evaluation import grading
 from evaluation.accuracy import Difference, accuracy_of, paired_difference
 from evaluation.grading import GRADERS_FINGERPRINT, grade_folder
@@ -191,7 +192,7 @@ class ExactVerifier:
     def __init__(self) -> None:
         self.given: list[tuple[str, str]] = []
 
-    def submit(self, items: Iterable[tuple[AnswerForm, str, str]], *, grader: str, on_verdict):
+    def submit(self, items: Iterable[tuple[Domain, str, str]], *, grader: str, on_verdict):
         items = list(items)
         for _ in set(items):
             on_verdict()
@@ -201,7 +202,7 @@ class ExactVerifier:
         return Mock(**{"result.return_value": verdicts})
 
 
-def task(task_id: str, gold: str, form: AnswerForm = "math") -> BenchmarkTask:
+def task(task_id: str, gold: str, form: Domain = "math") -> BenchmarkTask:
     return BenchmarkTask(task_id, form, f"question {task_id}", f"query {task_id}", gold)
 
 

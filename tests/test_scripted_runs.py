@@ -205,7 +205,7 @@ KEPT = (f"training.keep_best={ACCURACY}", "training.validate_every=5")
 @cases(
     "settings, said",
     (["cluster.device=cuda", AHEAD, CORRECTED], "set cluster.placement to disaggregated"),
-    (["cluster.device=cpu", AHEAD], "set algorithm.rollout_correction to ratio, tis or"),
+    (["cluster.device=cpu", AHEAD], "set algorithm.rollout_correction to ratio, tis, icepop or"),
     ([*KEPT, "society.update_every=[1,2]"], "set training.validate_every to a multiple of 2"),
 )
 def test_staleness_or_a_best_that_cannot_be_had_is_refused_with_the_remedy(settings, said):

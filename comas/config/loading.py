@@ -159,7 +159,7 @@ def _accepted(setting: Setting, key: Key, entry: Sequence[str]) -> Any:
     if key.leads_to is None or not isinstance(value, str | list):
         return value
     paths = [value] if isinstance(value, str) else value
-    paths = [whole(path, key.leads_to, setting.folder) for path in paths]
+    paths = [p if not isinstance(p, str) else whole(p, key.leads_to, setting.folder) for p in paths]
     return paths[0] if isinstance(value, str) else paths
 
 

@@ -43,6 +43,9 @@ NUM_HELD_OUT = 50
 
 def held_out_rules(rules: Data) -> Data:
     """``rules`` for validation questions: other seeds, and ``NUM_HELD_OUT`` per task."""
+    for name, options in rules.reasoning_gym.tasks.items():
+        if not isinstance(options.get("seed", 0), int):
+            raise DataError(f"{_KEY}.tasks.{name}.seed is {options['seed']!r}, must be an integer")
     tasks = {
         name: {option: value for option, value in options.items() if option != "size"}
         | {"seed": options.get("seed", 0) + HELD_OUT}

@@ -59,6 +59,7 @@ class OpenDiscussion:
         self.discussion_id = discussion_id
         self.seed_text = seed_text
         self._turns: dict[str, Turn] = {}
+        self._asked: set[str] = set()
         self._was_asked: defaultdict[str, asyncio.Event] = defaultdict(asyncio.Event)
         self.num_overlong_prompts = 0
         self.closed: Callable[..., Discussion] = Discussion
@@ -86,6 +87,9 @@ class OpenDiscussion:
         """
         round_index = round_index if parent is None else parent.round_index
         turn_id = self.name_of(role, index, parent=parent, round_index=round_index)
+        if turn_id in self._asked:
+            raise ValueError(f"the turn {turn_id} was asked for twice: give each another index=")
+        self._asked.add(turn_id)
         key, seed = (self.discussion_id, turn_id), sampling_seed(self.seed_text, turn_id)
         quoted = {"question": self.question.text, **self._texts_above(parent)}
         for first in range(len(history) + 1):  # an overlong prompt loses its oldest history

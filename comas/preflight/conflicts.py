@@ -253,6 +253,19 @@ def _engines(config: Config) -> Iterator[Conflict]:
             f"a batch of {batch} cannot give each of {ranks} ranks a sample",
             f"set optimization.train_batch_size to {ranks} or more, or to null",
         )
+    if config.rollout.min_response_tokens > config.rollout.longest_response:
+        yield Conflict(
+            ("rollout.min_response_tokens", "rollout.max_response_tokens"),
+            "every response would be cut off, and left out of the update",
+            "lower rollout.min_response_tokens",
+        )
+    wanted = config.policy.attn_implementation
+    if wanted != "sdpa" and find_spec("flash_attn") is None:
+        yield Conflict(
+            ("policy.attn_implementation",),
+            f"{wanted} needs the package flash-attn, which is not installed",
+            "install it, or set policy.attn_implementation=sdpa",
+        )
     if config.policy.lora.rank is not None and config.policy.zero_stage == 3:
         yield Conflict(
             ("policy.zero_stage", "policy.lora.rank"),

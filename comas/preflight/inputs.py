@@ -28,6 +28,7 @@ from comas.utils.invocation import of_checkout
 from comas.utils.model_folder import (
     check_model_folder,
     contents_of,
+    context_length,
     description_of,
     is_here,
     load_tokenizer,
@@ -225,6 +226,10 @@ def _checked(config: Config, name: str, location: str) -> FoundModel:
     if prompt is not None:
         check_system_prompt(tokenizer, prompt, folder=folder)
     modules, why = without_weights(str(folder)), None
+    longest = context_length(modules.config.to_dict())
+    if longest is not None and config.rollout.max_model_len > longest:
+        limits = "rollout.max_prompt_tokens or rollout.max_response_tokens"
+        raise ValueError(f"its context is {longest} tokens; lower {limits}")
     if not set(policies).isdisjoint(config.trained_policies):
         check_trainable(modules)
         why = why_padded(modules)

@@ -74,7 +74,7 @@ def check_plugins(config: Config, train: QuestionSet | None) -> list[Check]:
             source = registry.source_of(name)
             where = name if source is None else f"{source}, sha256 {source.digest[:12]}"
             checks.append(Check(f"{key} {name}", "a plug-in", where))
-    if train is not None and (checks or config.interaction.program):
+    if train is not None and (checks or config.interaction.program or config.verifiers):
         checks.find("plug-ins and program", "no errors", partial(_rehearse, config, train))
     return checks
 

@@ -56,8 +56,11 @@ def find_conflicts(study: Study) -> Iterator[Conflict]:
         yield Conflict(("settings",), "has a quote that is not closed", "close it")
     for name, command in study.experiments.items():
         if not words_of(command):
-            remedy = f'write it like experiments.{name}="configs/quickstart.yaml seed=1"'
+            remedy = f'write it like experiments.{name}="configs/comas.yaml training.num_steps=9"'
             yield Conflict(("experiments",), f"{name} must be a command's words, as text", remedy)
+        if own := [w for w in words_of(command) if w.startswith(("seed=", "name=", "saves="))]:
+            what = f"{name} sets {' '.join(own)}, which a study sets for each run"
+            yield Conflict(("experiments",), what, "leave it out; seeds=[...] are the study's")
         if not FOLDER_NAME.fullmatch(name):
             yield Conflict(("experiments",), f"{name} {FOLDER_NAME_IN_WORDS}", "rename it")
     named: dict[str, Sequence[str | None]] = {

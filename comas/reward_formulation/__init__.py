@@ -1,14 +1,14 @@
 """Reward schemes: functions from discussions to the reward of each turn."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
-from math import isfinite
 from random import Random
 from typing import Any
 
 from comas.config.plugins import Registry, check_call
 from comas.interaction.criticism import Outcome
+from comas.reward_formulation.checks import checked
 from comas.reward_formulation.controls import (
     as_if_scored,
     flipped_reward,
@@ -22,9 +22,8 @@ from comas.reward_formulation.judgment_reward import judgment_reward
 from comas.reward_formulation.majority_reward import majority_reward
 from comas.reward_formulation.maporl_reward import maporl_reward
 from comas.reward_formulation.program_reward import program_reward
-from comas.reward_formulation.reading import as_number
 from comas.reward_formulation.self_rewarding import mean_rating
-from comas.types import Discussion, RewardedDiscussion, Rewards
+from comas.types import Discussion, Rewards
 from comas.verification.solutions import Verdicts
 
 
@@ -65,32 +64,7 @@ class RewardScheme:
         rng = partial(Random, f"{seed}/{step}/rewards")
         offered: dict[str, Callable[[], Any]] = {"verdicts": wait_for_verdicts, "rng": rng}
         rewards: Any = self.formulate(discussions, **{n: offered[n]() for n in self.needs})
-        num = f" of {len(rewards.discussions)}" if isinstance(rewards, Rewards) else ""
-        if num and not all(isinstance(each, RewardedDiscussion) for each in rewards.discussions):
-            num += " of something else"
-        if num != f" of {len(discussions)}":
-            raise ValueError(
-                f"reward.scheme returned {type(rewards).__name__}{num} for {len(discussions)} "
-                "discussions; let it return Rewards, with a RewardedDiscussion for each"
-            )
-        metrics = {name: as_number(value) for name, value in (rewards.metrics or {}).items()}
-        return Rewards([of_agents(item) for item in rewards.discussions], metrics)
-
-
-def of_agents(item: RewardedDiscussion) -> RewardedDiscussion:
-    """Drop rewards of turns that no agent generated or whose role is not trained. Raises ValueError
-    unless every turn has a finite reward or None."""
-    turns, rewards = item.discussion.turns, [as_number(reward) for reward in item.rewards or ()]
-    if len(rewards) != len(turns) or not all(r is None or isfinite(r) for r in rewards):
-        raise ValueError(
-            f"reward.scheme gave {item.rewards} to the {len(turns)} turns of discussion "
-            f"{item.discussion.discussion_id}; let it give each turn a finite number or None"
-        )
-    paid = [
-        reward if not turn.is_given and item.discussion.roles[turn.role].is_trained else None
-        for turn, reward in zip(turns, rewards, strict=True)
-    ]
-    return replace(item, rewards=tuple(paid))
+        return checked(rewards, discussions)
 
 
 def _as_scheme(found: Any) -> RewardScheme | None:

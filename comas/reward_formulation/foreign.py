@@ -11,6 +11,7 @@ from functools import partial
 from typing import Any
 
 from comas.config.plugins import check_call
+from comas.reward_formulation.checks import listed
 from comas.types import Discussion, Question, RewardedDiscussion, Rewards, Turn
 
 Solutions = Sequence[tuple[Question, Turn]]
@@ -77,12 +78,12 @@ def _call_trl(function: Callable[..., Any], solutions: Solutions) -> Sequence[An
     except TypeError as error:
         raise ValueError(f"reward.scheme: a TRL reward can be given {there}: {error}") from error
     found = function(**given)
-    if not hasattr(found, "__len__") or len(found) != len(solutions):
+    if len(listed(found)) != len(solutions):
         raise ValueError(
             f"reward.scheme returned {found!r} for {len(solutions)} completions; let it return a "
             "list with a number or None for each"
         )
-    return list(found)
+    return listed(found)
 
 
 def _call_verl(function: Callable[..., Any], solutions: Solutions) -> Sequence[Any]:

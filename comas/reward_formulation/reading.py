@@ -20,5 +20,5 @@ def as_number(value: Any) -> float | None:
     """Convert a number, such as numpy's or torch's; None stays None. Raises ValueError."""
     try:
         return None if value is None else float(value)
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, OverflowError, RuntimeError) as error:
         raise ValueError(f"reward.scheme gave {value!r} instead of a number or None") from error

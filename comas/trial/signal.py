@@ -24,6 +24,8 @@ BLIND = 0.6
 """A reward is blind if the interval of its AUC lies below this and includes 0.5."""
 TOO_HARD, TOO_EASY = 0.05, 0.95
 """Outside these shares of right solutions there is too little to tell apart."""
+GAINED = "interval above 0.5; runs gained from 0.9, not from 0.75 (results/smollm2.md)"
+"""What the AUC of the reward should be."""
 READABLE, LEARNABLE = 0.8, 0.1
 """Minimum shares of readable judgments, and of groups with an advantage."""
 
@@ -188,7 +190,7 @@ def gate(
     is_open = not paid.sees and (paid.auc is None or paid.auc.high > BLIND)
     estimate = "cannot be said" if paid.auc is None else str(paid.auc)
     sees = None if is_open else paid.sees
-    return [*checks, Check(f"AUC, {paid.name}", estimate, "interval above 0.5", sees)]
+    return [*checks, Check(f"AUC, {paid.name}", estimate, GAINED, sees)]
 
 
 def reaches(holds: Sequence[bool], least: float) -> bool | None:

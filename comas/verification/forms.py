@@ -2,15 +2,9 @@
 
 import json
 from collections.abc import Mapping
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 from pydantic_core import to_jsonable_python
-
-AnswerForm = Literal["math", "science", "coding", "choice", "reasoning"]
-"""Forms that questions ask for: a boxed expression, a boxed decimal number, a program, a letter, or
-the form of a reasoning_gym task."""
-
-ANSWER_FORMS: tuple[AnswerForm, ...] = get_args(AnswerForm)
 
 Grader = Literal["strict", "published", "math_verify"]
 """strict: without known faults. published: as the published results were graded, faults included.

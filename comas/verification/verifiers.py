@@ -5,9 +5,10 @@ from collections.abc import Callable, Mapping
 from typing import Any, get_args
 
 from comas.config.plugins import Registry, check_call
+from comas.types import ALL_DOMAINS
 from comas.verification.choice import verify_choice
 from comas.verification.coding import verify_coding, verify_coding_published
-from comas.verification.forms import ANSWER_FORMS, Grader, Verdict, parted
+from comas.verification.forms import Grader, Verdict, parted
 from comas.verification.math import verify_math
 from comas.verification.published import (
     verify_choice_published,
@@ -60,7 +61,7 @@ GRADERS: dict[Grader, Mapping[str, Verify]] = {
         "reasoning": verify_reasoning_gym,  # there is no published grader
     },
     "math_verify": {
-        **{form: VERIFIERS[form] for form in ANSWER_FORMS},
+        **{form: VERIFIERS[form] for form in ALL_DOMAINS},
         "math": verify_math_by_library,
     },
 }

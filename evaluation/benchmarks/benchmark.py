@@ -5,9 +5,9 @@ from pathlib import Path
 
 from comas.data.preparation import RecordSet
 from comas.data.preparation.record_set import benchmark_file
-from comas.verification.forms import AnswerForm
+from comas.types import Domain
 
-CLOSING_SENTENCES: dict[AnswerForm, str] = {
+CLOSING_SENTENCES: dict[Domain, str] = {
     "math": r"Work through it step by step and finish with the result inside \boxed{}.",
     "science": (
         "Work through it step by step and finish with one decimal number inside "
