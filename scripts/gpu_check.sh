@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Shows that everything specific to GPUs works on this machine, and how fast.
+# Shows that what is specific to GPUs works on this machine, and how fast.
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/start.sh"
 
@@ -15,7 +15,7 @@ as it is known, the most telling first; it can be copied into results/README.md.
 too, with its traceback. Makes the environment (.venv) where there is none; an interpreter
 that has the packages takes the same keys: PYTHONPATH=$PWD python3 -m scripts.gpu_check
 
-  budget=600    seconds; what takes longer than is left is listed as not run (0: everything)
+  budget=0      seconds; what takes longer than is left is listed as not run (0: no limit)
   checks=one,lora,ranks,tensor,resume,bare,long,zero3,nccl
                 one: an agent; lora: two adapters over one model; ranks: two ranks and two engines by
                 NCCL; tensor: an engine sharded over the GPUs of two ranks; resume: a checkpoint of

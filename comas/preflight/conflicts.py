@@ -355,7 +355,9 @@ def _options(config: Config) -> Iterator[Conflict]:
             reasons = [
                 why
                 for patterns, why in refused.items()
-                if any(filter_names(entries, pattern) for pattern in patterns.split())
+                if any(
+                    filter_names(entries, p) or p.startswith(f"{leaf}.") for p in patterns.split()
+                )
             ]
             if reasons:
                 yield Conflict((key,), f"cannot be set here: {reasons[0]}", "leave it out")
