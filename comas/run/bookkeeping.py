@@ -14,7 +14,7 @@ from comas.engines.cluster.agents import Agents
 from comas.policy_optimization.update_stats import UpdateStats
 from comas.reward_formulation import REWARD_SCHEMES
 from comas.run.batches import Batch, Batches
-from comas.run.directory import RunDirectory
+from comas.run.directory import VALIDATIONS, RunDirectory
 from comas.run.guards import UpdateGuard, Watch, check_paid, mismatch_limit
 from comas.run.metrics.step import step_lines, step_metrics
 from comas.run.model_cards import write_model_cards
@@ -116,7 +116,7 @@ class Bookkeeping:
         save_models(self.prepared, self.run, self.agents, step=self._step)
 
     def _validate(self) -> Metrics:
-        keep = partial(self.run.save_validation, self._step)
+        keep = partial(self.run.write_lines, VALIDATIONS, self._step)
         return validate_agents(self.prepared, self.agents, self.verifier, keep=keep)
 
     def _report(self, metrics: Metrics) -> None:

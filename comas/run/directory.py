@@ -154,7 +154,7 @@ class RunDirectory:
             records.discussion_record(each, verdicts=verdicts, answers=answers)
             for each in discussions
         ]
-        self._write_lines(DISCUSSIONS, step, lines)
+        self.write_lines(DISCUSSIONS, step, lines)
         for tracker in self._trackers:
             tracker.log_discussions(lines)
 
@@ -171,11 +171,8 @@ class RunDirectory:
         tokens = records.token_records(discussions, advantages)
         files.write_files({path: records.compressed(tokens)})
 
-    def save_validation(self, step: int, lines: Sequence[Record]) -> None:
-        """Write every agent's answer to every held-out question, one per line."""
-        self._write_lines(VALIDATIONS, step, lines)
-
-    def _write_lines(self, folder: str, step: int, lines: Sequence[Record]) -> None:
+    def write_lines(self, folder: str, step: int, lines: Sequence[Record]) -> None:
+        """Write what belongs to a step into ``folder`` of the run, one record per line."""
         files.write_text(self.path / folder / f"{step_name(step)}.jsonl", json_lines(lines))
 
     # ------------------------------------------------------------ checkpoints and models
