@@ -24,9 +24,7 @@ def process_environment(device: Device, *, threads: int) -> dict[str, str]:
     return {
         "DS_ACCELERATOR": device,
         # DeepSpeed compiles operators with the environment's ninja.
-        "PATH": os.pathsep.join(
-            (str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath))
-        ),
+        "PATH": f"{Path(sys.executable).parent}:{os.environ.get('PATH', os.defpath)}",
         **thread_environment(threads),
         **LOOPBACK_GROUPS,
         **(rank_allocator() if device == "cuda" else {}),
