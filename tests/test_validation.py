@@ -154,12 +154,11 @@ def probe(*, overlong: str = "") -> tuple[dict[str, float | None], list[tuple[st
 def test_every_measure_is_a_share_of_what_could_show_it():
     metrics, _ = probe()
     of_all = {k: v for k, v in metrics.items() if not k.startswith("agent")}
-    # Agent 1 does not score the true accusation, which counts as not accepting it.
-    names = (
-        "names names/math/carry_lost overlooks accuses accepts_true accepts_true/math/carry_lost"
-    )
-    names += " accepts_false accepts_approval"
-    assert of_all == {f"probe/{each.replace('_l', ' l')}": 0.5 for each in names.split()}
+    # Agent 1 does not score the true accusation.
+    ones = ["accepts_true", "accepts_true/math/carry lost"]
+    halves = ["names", "names/math/carry lost", "overlooks", "accuses", "accepts_false"]
+    shares = dict.fromkeys(ones, 1.0) | dict.fromkeys([*halves, "accepts_approval"], 0.5)
+    assert of_all == {f"probe/{name}": value for name, value in shares.items()}
     assert metrics["agent_0/probe/names"] == 1 and metrics["agent_1/probe/names"] == 0
     assert metrics["agent_0/probe/accepts_false"] == 0
     assert metrics["agent_1/probe/accepts_approval"] == 0
@@ -173,7 +172,7 @@ def test_each_judge_is_asked_the_same_five_times_at_every_validation():
     assert sorted(weighed[:3]) == ["No mistakes.", "a carry is lost", "a carry is lost"]
     assert probe() == probe()
     metrics, _ = probe(overlong="wrong")
-    assert metrics["probe/names"] == metrics["probe/accepts_true"] == 0
+    assert metrics["probe/names"] == 0 and "probe/accepts_true" not in metrics
 
 
 @cases("change, said")

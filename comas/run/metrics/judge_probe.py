@@ -34,9 +34,8 @@ class Query(NamedTuple):
 def ask_probe(items: Sequence[ProbeItem], config: Config, *, generate: Generate) -> Metrics:
     """Ask every agent, as an evaluator and as a scorer, about every planted solution.
 
-    Returns the shares that metrics.md describes, for each agent (``agent_0/probe/...``) and over
-    all (``probe/...``). The answer to a prompt over the limit is "". Scorings without a score
-    accept nothing, but count.
+    Returns the shares that metrics.md describes, for each agent and over all. The answer to a
+    prompt over the limit is "", and scorings without a score are left out.
     """
 
     async def answer(agent: int, query: Query) -> str:
@@ -83,8 +82,10 @@ def _read(query: Query, text: str) -> dict[str, bool]:
             return {"accuses": not approves}
         names_it = item.true_accusation in text
         return {"names": names_it, f"names/{kind}": names_it, "overlooks": approves}
+    if score is None:
+        return {}
     if query.name == "scoringapproval":
-        return {"accepts_approval": score not in (None, FATAL)}
+        return {"accepts_approval": score != FATAL}
     if query.name == "scoringfalse_accusation":
         return {"accepts_false": score == FATAL}
     return {"accepts_true": score == FATAL, f"accepts_true/{kind}": score == FATAL}
