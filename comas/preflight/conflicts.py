@@ -259,11 +259,10 @@ def _engines(config: Config) -> Iterator[Conflict]:
             "every response would be cut off, and left out of the update",
             "lower rollout.min_response_tokens",
         )
-    wanted = config.policy.attn_implementation
-    if wanted != "sdpa" and find_spec("flash_attn") is None:
+    if config.policy.attn_implementation != "sdpa" and find_spec("flash_attn") is None:
         yield Conflict(
             ("policy.attn_implementation",),
-            f"{wanted} needs the package flash-attn, which is not installed",
+            "flash_attention_2 needs the package flash-attn, which is not installed",
             "install it, or set policy.attn_implementation=sdpa",
         )
     if config.policy.lora.rank is not None and config.policy.zero_stage == 3:

@@ -114,8 +114,8 @@ def silent_rewards(config: Config, discussions: Sequence[Discussion]) -> Rewards
         for discussion in discussions
         for turn in discussion.solutions()
     }
-    formulate = REWARD_SCHEMES[config.reward.scheme]
-    return formulate(discussions, lambda: unanswered, seed=config.seed, step=0)
+    pay = REWARD_SCHEMES[config.reward.scheme]
+    return pay(discussions, lambda: unanswered, seed=config.seed, step=0)
 
 
 def _each(counts: tuple[int, ...]) -> str:

@@ -63,8 +63,8 @@ class RewardScheme:
         """Reward the batch of a step (0: a validation); waits for verdicts only if needed."""
         rng = partial(Random, f"{seed}/{step}/rewards")
         offered: dict[str, Callable[[], Any]] = {"verdicts": wait_for_verdicts, "rng": rng}
-        rewards: Any = self.formulate(discussions, **{n: offered[n]() for n in self.needs})
-        return checked(rewards, discussions)
+        given = {name: offered[name]() for name in self.needs}
+        return checked(self.formulate(discussions, **given), discussions)
 
 
 def _as_scheme(found: Any) -> RewardScheme | None:

@@ -25,8 +25,9 @@ def checked(found: Any, discussions: Sequence[Discussion]) -> Rewards:
         raise ValueError(f"reward.scheme returned metrics {metrics!r}; let them be numbers by name")
     if "step" in metrics:
         raise ValueError("reward.scheme returned a metric named step; give it another name")
-    numbers = {name: as_number(value) for name, value in metrics.items()}
-    return Rewards([_of_agents(item) for item in items], numbers)
+    return Rewards(
+        [_of_agents(item) for item in items], {n: as_number(metrics[n]) for n in metrics}
+    )
 
 
 def _of_agents(item: RewardedDiscussion) -> RewardedDiscussion:

@@ -78,12 +78,13 @@ def _call_trl(function: Callable[..., Any], solutions: Solutions) -> Sequence[An
     except TypeError as error:
         raise ValueError(f"reward.scheme: a TRL reward can be given {there}: {error}") from error
     found = function(**given)
-    if len(listed(found)) != len(solutions):
+    rewards = listed(found)
+    if len(rewards) != len(solutions):
         raise ValueError(
             f"reward.scheme returned {found!r} for {len(solutions)} completions; let it return a "
             "list with a number or None for each"
         )
-    return listed(found)
+    return rewards
 
 
 def _call_verl(function: Callable[..., Any], solutions: Solutions) -> Sequence[Any]:

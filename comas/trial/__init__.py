@@ -107,8 +107,8 @@ class Trial:
         discussions = self.discuss(part, self.agents, step=step, questions=questions)
         answers = self.prepared.train.answers
         verdicts = verify_solutions(self.verifier, discussions, answers=answers)
-        formulate = REWARD_SCHEMES[config.reward.scheme]
-        rewards = formulate(discussions, verdicts, seed=config.seed, step=step)
+        pay = REWARD_SCHEMES[config.reward.scheme]
+        rewards = pay(discussions, verdicts, seed=config.seed, step=step)
         return Batch(rewards, rollout_s=time.monotonic() - started, verdicts=verdicts())
 
     def update_until(self, time_s: float, batches: Sequence[Batch]) -> Update:

@@ -8,8 +8,6 @@ import os
 os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")
 os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
 os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
-# Each actor has to see its own GPUs alone.
-os.environ["RAY_EXPERIMENTAL_NOSET_CUDA_VISIBLE_DEVICES"] = "0"
 # Otherwise Ray prints raw log lines of its own processes when one of them dies.
 os.environ.setdefault("RAY_DEDUP_LOGS_SKIP_REGEX", ".")
 # We find its processes by their environment, which new process titles would overwrite.

@@ -54,6 +54,7 @@ from comas.utils.terminal import deferred_signals
 log = logging.getLogger(__name__)
 
 SEES_ALL_GPUS = "RAY_EXPERIMENTAL_NOSET_CUDA_VISIBLE_DEVICES"
+"""Environment variable, of a shell or a cluster, by which Ray leaves each actor all GPUs."""
 MARK = "COMAS_LAUNCH"
 """Environment variable that marks the processes of a Ray that we started."""
 ESSENTIAL = ("gcs_server", "raylet")
@@ -268,7 +269,6 @@ class Launch:
         actor = remote.options(
             num_cpus=CPU_SHARE,
             num_gpus=slot.num_gpus if len(slot.bundles) == 1 else 0,
-            # A cluster that is joined may have set it, and each actor would see all GPUs.
             runtime_env={"env_vars": environment | {SEES_ALL_GPUS: "0"}},
             scheduling_strategy=self._within(family, slot.bundles[0]),
         )

@@ -51,9 +51,9 @@ def wait_for_all(
                 except ray.exceptions.RayError as error:
                     raise engine_error(name, doing, error) from error
             elif remaining <= 0:
-                remedy = "If the work really takes longer, raise cluster.call_timeout_s."
-                if doing == STARTING:
-                    remedy = "Download models beforehand, and see that no other job has the GPUs."
+                starting = "Download models beforehand, and see that no other job has the GPUs."
+                longer = "If the work really takes longer, raise cluster.call_timeout_s."
+                remedy = starting if doing == STARTING else longer
                 names = ", ".join(sorted(pending.values()))
                 raise LostEngineError(
                     f"no answer while {doing} within {timeout_s:.0f} s from: {names}. {remedy}"

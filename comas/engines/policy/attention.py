@@ -61,12 +61,12 @@ def packed_attention(
     outside = torch.get_float32_matmul_precision()
     inside = "highest" if outside == "medium" else outside  # oneDNN takes three times as long
     query, key, value = Precision.apply(inside, outside, query, key, value)
+    shares_heads = group_size > 1 and not query.is_cuda
+    if group_size > 1 and query.is_cuda:  # there, all scores of grouped heads would be held at once
+        key, value = (states.repeat_interleave(group_size, dim=1) for states in (key, value))
     lengths, key_lengths = cu_seq_lens_q.diff().tolist(), cu_seq_lens_k.diff().tolist()
     parts = (query.split(lengths, 2), key.split(key_lengths, 2), value.split(key_lengths, 2))
     outputs = []
-    shares_heads = group_size > 1 and not query.is_cuda
-    if group_size > 1 and query.is_cuda:  # there, it would hold all scores of grouped heads
-        key, value = (states.repeat_interleave(group_size, dim=1) for states in (key, value))
     for q, k, v in zip(*parts, strict=True):
         num_before = k.shape[2] - q.shape[2]
         mask = q.new_ones(q.shape[2], k.shape[2], dtype=torch.bool).tril(num_before)

@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from comas.config.schema import Lora, Rollout
 from comas.engines import LOOPBACK_GROUPS, thread_environment
+from comas.engines.allocator import EXPANDABLE, VARIABLES
 from comas.types import Device
 from comas.utils.model_folder import adapted_layers
 
@@ -49,9 +50,9 @@ def engine_environment(device: Device, *, threads: int = 1) -> dict[str, str]:
         if find_spec("flashinfer") is None:
             # Trap: vLLM's sampler imports it, though nothing here samples by top-p.
             environment["VLLM_USE_FLASHINFER_SAMPLER"] = "0"
-        if "expandable_segments:True" in os.environ.get("PYTORCH_ALLOC_CONF", ""):
+        if EXPANDABLE in os.environ.get(VARIABLES[1], ""):
             # Trap: vLLM, which cannot sleep with these, only looks at the older name.
-            environment["PYTORCH_CUDA_ALLOC_CONF"] = "expandable_segments:False"
+            environment[VARIABLES[0]] = "expandable_segments:False"
         # Trap: on WSL2 no engine starts without pinned memory ("UVA is not available").
         return environment | {"VLLM_WSL2_ENABLE_PIN_MEMORY": "1"}
     return environment | {
