@@ -2,7 +2,8 @@
 
     algorithm: {name: custom, estimator: comas.ideas.advantages:dr_grpo}
 
-All tokens of a response have the same advantage, and 0 where the mask is False.
+All tokens of a response have the same advantage, and 0 where the mask is False. Estimators that
+differ from ``grpo`` in their groups alone need no file: ``algorithm.group_by``.
 """
 
 import torch
@@ -11,23 +12,8 @@ from comas.policy_optimization.advantages import (
     AdvantageEstimator,
     AdvantageInputs,
     centered,
-    grpo,
-    standardized,
-    whiten,
     within_groups,
 )
-
-BY_ROLE = ("question_id", "role")
-
-
-def _reinforce_pp_baseline(inputs: AdvantageInputs) -> torch.Tensor:
-    """r - mean(group), whitened over all response tokens of the buffer as in ``reinforce_pp``."""
-    advantages = within_groups(inputs.rewards, inputs.groups, centered)
-    return whiten(advantages[:, None].expand(inputs.mask.shape), inputs.mask)
-
-
-reinforce_pp_baseline = AdvantageEstimator(_reinforce_pp_baseline, BY_ROLE, kl_loss="k2")
-"""REINFORCE++ with a baseline per group (arXiv 2501.03262)."""
 
 
 def _dr_grpo(inputs: AdvantageInputs) -> torch.Tensor:
@@ -35,32 +21,10 @@ def _dr_grpo(inputs: AdvantageInputs) -> torch.Tensor:
     return inputs.on_every_token(within_groups(inputs.rewards, inputs.groups, centered))
 
 
-dr_grpo = AdvantageEstimator(_dr_grpo, BY_ROLE, kl_loss="k3")
+dr_grpo = AdvantageEstimator(_dr_grpo, ("question_id", "role"), kl_loss="k3")
 """Dr. GRPO (arXiv 2503.20783). Dividing by the standard deviation favours questions that are too
 easy or too hard, and dividing by a response's length favours long wrong answers: use it with
 ``loss_aggregation: constant_length``."""
-
-
-def _dr_mas(inputs: AdvantageInputs) -> torch.Tensor:
-    """(r - mean(group)) / (std(group) + 1e-6), or r / (1 + 1e-6) alone in its group."""
-
-    def relate(rewards: torch.Tensor) -> torch.Tensor:
-        return standardized(rewards, epsilon=1e-6) if len(rewards) > 1 else rewards / (1 + 1e-6)
-
-    return inputs.on_every_token(within_groups(inputs.rewards, inputs.groups, relate))
-
-
-dr_mas = AdvantageEstimator(_dr_mas, ("question_id", "role", "agent_index"), kl_loss="k3")
-"""Dr. MAS (arXiv 2602.08847): a group holds an agent's responses to a question in one role, in all
-rounds and copies, as a common mean would give agents with unusual rewards large gradients."""
-
-
-at_grpo = AdvantageEstimator(
-    grpo, ("question_id", "round_index", "role", "agent_index"), kl_loss="k3"
-)
-"""AT-GRPO of Stronger-MAS (arXiv 2510.11062): GRPO in groups of similar prompts. The paper samples
-K responses to each prompt; here they come from the copies of a discussion, whose histories differ
-after the first round. It needs ``interaction.prompt_reuse`` above 1."""
 
 
 def _rae(inputs: AdvantageInputs) -> torch.Tensor:

@@ -108,12 +108,12 @@ def centered(values: torch.Tensor) -> torch.Tensor:
     return values - values.mean()
 
 
-def standardized(values: torch.Tensor, *, epsilon: float = 1e-9) -> torch.Tensor:
-    """(value - mean) / (std + epsilon), with the sample standard deviation (divisor n - 1); exactly
+def standardized(values: torch.Tensor) -> torch.Tensor:
+    """(value - mean) / (std + 1e-9), with the sample standard deviation (divisor n - 1); exactly
     0 if all values are equal, or there is only one."""
     if torch.all(values == values[0]):
         return torch.zeros_like(values)
-    return centered(values) / (values.std(unbiased=True) + epsilon)
+    return centered(values) / (values.std(unbiased=True) + 1e-9)
 
 
 class AdvantageEstimator(NamedTuple):
