@@ -48,9 +48,9 @@ def checked_out(commit: str) -> Iterator[Path]:
     """Provide a working tree of ``commit`` during the block."""
     with tempfile.TemporaryDirectory() as folder:
         tree = Path(folder) / "base"
-        subprocess.run(
-            ["git", "-C", HERE, "worktree", "add", "--quiet", "--detach", tree, commit], check=True
-        )
+        make = ["git", "-C", HERE, "worktree", "add", "--quiet", "--detach", tree, commit]
+        if subprocess.run(make).returncode:
+            sys.exit(f"{commit} is no commit of this repository, or it cannot be checked out")
         try:
             yield tree
         finally:

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from huggingface_hub import ModelCard
 
+from comas.config.paths import whole
 from comas.utils.files import written_aside
 from comas.utils.model_folder import (
     CARD,
@@ -35,7 +36,7 @@ MERGED = "merged"
 def main(arguments: Sequence[str]) -> int:
     """Merge every adapter of a run, or one adapter; return the exit status."""
     parser = argparse.ArgumentParser(prog="bash scripts/merge_models.sh")
-    parser.add_argument("folder", type=Path)
+    parser.add_argument("folder", type=lambda name: Path(whole(name, "file", None)))
     parser.add_argument("output", type=Path, nargs="?")
     options = parser.parse_args(arguments)
     adapters = find_adapters(options.folder)

@@ -17,5 +17,4 @@ USAGE
 }
 
 start 1 2 "$@"
-mapfile -t folders < <(whole "$@")
-exec "$PYTHON_BIN" scripts/merge_models.py "${folders[@]}"
+exec "$PYTHON_BIN" scripts/merge_models.py "$1" ${2+"$(whole "$2")"}

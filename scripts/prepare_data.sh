@@ -1,7 +1,6 @@
 #!/usr/bin/env bash
 # Builds the training data, the validation data and the benchmarks from public datasets.
 set -euo pipefail
-export COMAS_STARTED_IN="$PWD" # where paths may start
 source "$(dirname "${BASH_SOURCE[0]}")/start.sh"
 
 usage() {

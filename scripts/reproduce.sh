@@ -32,6 +32,5 @@ interruption the same command goes on, also within a run.
 USAGE
 }
 
-export COMAS_STARTED_IN="$PWD" # where paths may start
 start 0 "$ANY" "$@"
 exec "$PYTHON_BIN" -m comas.reproduction "$@"

@@ -173,8 +173,10 @@ def write(file: Path, rows: Iterator[dict[str, Any]]) -> None:
 
 if __name__ == "__main__":
     if len(sys.argv) > 1:
-        truth, num, file = float(sys.argv[1]), int(sys.argv[2]), Path(sys.argv[3])
-        if not (0 <= truth <= 1 and 8 <= num <= MOST):
+        try:
+            truth, num, file = float(sys.argv[1]), int(sys.argv[2]), Path(sys.argv[3])
+            assert 0 <= truth <= 1 and 8 <= num <= MOST
+        except (ValueError, IndexError, AssertionError):
             sys.exit(f"write SHARE NUMBER FILE, with a share of 0 to 1 and 8 to {MOST} evaluations")
         file.parent.mkdir(parents=True, exist_ok=True)
         write(file, demonstrations(truth, num, WORKED_OUT, every=8))

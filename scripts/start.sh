@@ -18,7 +18,7 @@ start() {
     usage >&2
     exit 2
   fi
-  STARTED_IN="$PWD"
+  export COMAS_STARTED_IN="$PWD" # where paths may start
   cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit
   source scripts/environment.sh
 }
@@ -30,14 +30,13 @@ run_comas() {
   usage() {
     sed "s|{command}|bash scripts/$(basename "$0")|" "$(dirname "$0")/../comas/help/$name.txt"
   }
-  export COMAS_STARTED_IN="$PWD" # where paths may start
   start "$least" "$ANY" "$@"
   exec "$PYTHON_BIN" -m comas.commands "$name" "$@"
 }
 
 # Prints paths, which may start where the user stands, whole.
 whole() {
-  (cd "$STARTED_IN" && realpath -m -- "$@")
+  (cd "$COMAS_STARTED_IN" && realpath -m -- "$@")
 }
 
 # Prints what the first file says of itself, and the keys, with their defaults, that the dataclasses of

@@ -73,6 +73,11 @@ class Record:
         is_choice = self.task == "choice"
         return gold_with_options(self.answer, self.prompt) if is_choice else self.answer
 
+    @property
+    def gold_with_columns(self) -> str:
+        """The same for verifiers that read the columns of a question."""
+        return join_columns(self.gold, _columns(self))
+
 
 RECORD = TypeAdapter(Record)
 
@@ -105,10 +110,7 @@ def load_questions(
     questions = tuple(
         Question(r.id, r.task, r.prompt, _columns(r) if with_columns else {}) for r in records
     )
-    answers = {
-        r.id: join_columns(r.gold, _columns(r)) if r.task in verified_with else r.gold
-        for r in records
-    }
+    answers = {r.id: r.gold_with_columns if r.task in verified_with else r.gold for r in records}
     return QuestionSet(questions, answers)
 
 

@@ -61,7 +61,7 @@ def _errors_of_answers(records: dict[str, Record], verifier: Verifier) -> dict[s
         elif responses := _responses(record):
             asked[location] = responses
     items = [
-        (records[location].task, response, records[location].gold)
+        (records[location].task, response, records[location].gold_with_columns)
         for location, responses in asked.items()
         for response in responses
     ]
