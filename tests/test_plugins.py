@@ -171,6 +171,7 @@ def test_the_error_of_a_plugin_can_be_sent_to_another_process():
     (ADVANTAGE_ESTIMATORS, "estimator", "f() is called with (inputs)"),
     (SCHEDULES, "f", "f() is called with (discussions, num_agents=, rules=, rng=)"),
     (CRITICISMS, "criticism", "f() is called with (submission)"),
+    (CRITICISMS, "one_role", "its roles are Role(name='tool'"),
     (VERIFIERS, "f", "f() is called with (response, gold)"),
     (TRACKERS, "f", "f() is called with (config, run)"),
     (BENCHMARKS, "benchmark", "f() is called with (row)"),

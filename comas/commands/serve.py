@@ -34,7 +34,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--untrained", action="store_true")
     options = parser.parse_args(arguments)
     if not 0 <= options.port < 2**16:
-        parser.error(f"--port is a number up to 65535, or 0 for any that is free, not {options.port}")
+        parser.error(f"--port is up to 65535, or 0 for any that is free, not {options.port}")
     target = find_target(options.model, weights="untrained" if options.untrained else "trained")
     config = EvaluationConfig()
     with (

@@ -8,6 +8,7 @@ from inspect import iscoroutinefunction
 from typing import Literal, NamedTuple
 
 from comas.config.plugins import Registry, check_call
+from comas.interaction.checks import check_history_item, check_roles
 from comas.interaction.comparisons import UNTRAINED_EVALUATION, exchanged, muted, self_rated
 from comas.interaction.discussion import Submission
 from comas.interaction.prompts import EVALUATION_WITH_JUDGMENT, SCORING_ALONE, HistoryItem
@@ -34,7 +35,10 @@ class Criticism(NamedTuple):
 
 async def criticise(submission: Submission) -> HistoryItem | None:
     """Criticise a solution as ``interaction.criticism`` says (see ``Criticism.criticise``)."""
-    return await CRITICISMS[submission.discussion.rules.criticism].criticise(submission)
+    name = submission.discussion.rules.criticism
+    item = await CRITICISMS[name].criticise(submission)
+    check_history_item(item, criticism=name)
+    return item
 
 
 async def scored(submission: Submission) -> HistoryItem | None:
@@ -66,6 +70,7 @@ async def uncriticised(submission: Submission) -> HistoryItem:
 def _as_criticism(found: object) -> Criticism | None:
     if not isinstance(found, Criticism):
         return None
+    check_roles(found)
     check_call(found.criticise, "submission")
     return found if iscoroutinefunction(found.criticise) else None
 

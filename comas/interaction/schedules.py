@@ -9,8 +9,9 @@ from functools import partial
 from itertools import product
 from random import Random
 
-from comas.config.plugins import Registry, function_of
+from comas.config.plugins import Registry
 from comas.config.schema import Interaction
+from comas.interaction.checks import as_schedule, check_talks
 from comas.interaction.comparisons import debate
 from comas.interaction.criticism import CRITICISMS, criticise
 from comas.interaction.discussion import Critics, OpenDiscussion, Submission
@@ -147,7 +148,7 @@ SCHEDULES: Registry[Schedule] = Registry(
     {"sequential": sequential, "parallel": parallel, "debate": debate},
     group="comas.schedules",
     wanted="a function from open discussions to a coroutine for each (Schedule)",
-    adapt=function_of("discussions", named=("num_agents", "rules", "rng")),
+    adapt=as_schedule,
 )
 
 UNCRITICISED_SCHEDULES = frozenset({"debate"})
@@ -196,12 +197,8 @@ async def hold(
 ) -> list[Discussion]:
     """Run all discussions concurrently and return them closed. The first error cancels the rest."""
     schedule, roles = schedule_of(rules), roles_of(rules)
-    talks: object = schedule(discussions, num_agents=num_agents, rules=rules, rng=rng)
-    if not isinstance(talks, list) or len(talks) != len(discussions):
-        raise ValueError(
-            f"interaction.schedule={rules.schedule} returned {type(talks).__name__} for "
-            f"{len(discussions)} discussions; let it return a list with a coroutine for each"
-        )
+    talks = schedule(discussions, num_agents=num_agents, rules=rules, rng=rng)
+    check_talks(talks, schedule=rules.schedule, count=len(discussions))
     try:
         async with asyncio.TaskGroup() as tasks:
             for discussion in discussions:
