@@ -69,7 +69,12 @@ def parse(text: str) -> tuple[Any, dict[str, int]]:
         values = loader.construct_document(root)
     finally:
         loader.dispose()
-    return values, dict(_lines(root)) if isinstance(root, yaml.MappingNode) else {}
+    lines: dict[str, int] = {}
+    for name, node in _names(root) if isinstance(root, yaml.MappingNode) else ():
+        if name in lines:
+            raise _error(f"found {name} twice, once with its section", node)
+        lines[name] = node.start_mark.line + 1
+    return values, lines
 
 
 def dump(values: Any) -> str:
@@ -77,12 +82,13 @@ def dump(values: Any) -> str:
     return yaml.dump(values, Dumper=_Dumper, sort_keys=False, allow_unicode=True)
 
 
-def _lines(node: yaml.MappingNode, section: str = "") -> Iterator[tuple[str, int]]:
+def _names(node: yaml.MappingNode, section: str = "") -> Iterator[tuple[str, yaml.Node]]:
     for name, value in node.value:
         whole = f"{section}.{name.value}" if section else str(name.value)
-        yield whole, name.start_mark.line + 1
+        if name.tag != MERGE:
+            yield whole, name
         if isinstance(value, yaml.MappingNode):
-            yield from _lines(value, whole)
+            yield from _names(value, whole)
 
 
 def _error(problem: str, node: yaml.Node) -> yaml.YAMLError:
