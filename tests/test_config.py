@@ -201,6 +201,7 @@ def test_keys_that_exclude_each_other_are_told_with_the_remedy(overrides, said):
     "content, constraint",
     (b"seed: [1\n", "is not YAML"),
     (b"seed: 1\nseed: 2\n", "found duplicate key seed (line 2)"),
+    (b"data.seed: 1\ndata: {seed: 2}\n", "found data.seed twice, once with its section (line 2)"),
     (b"- seed\n", "does not hold sections with keys"),
     (b"\xff\xfe", "cannot be read: 'utf-8' codec"),
 )

@@ -177,6 +177,13 @@ def test_a_path_leads_to_the_first_of_three_places_that_has_it(places, name):
             assert found == as_value(name, str(places[last] / MISSING))
 
 
+def test_the_files_of_a_command_are_found_beside_its_yaml(places):
+    text = "interaction: {program: {command: [python, mine.py, my, my/../mine.py]}}\n"
+    file, own = written(places[0] / "mine.yaml", text), written(places[0] / "mine.py", "")
+    config, _ = read(Config, file, [])
+    assert config.interaction.program == {"command": ["python", str(own), "my", str(own)]}
+
+
 @cases(
     "name", "quickstart/models/qwen2", "Qwen/Qwen2.5-3B-Instruct", "hub:a/b", "reasoning_gym", ""
 )

@@ -158,9 +158,15 @@ def _accepted(setting: Setting, key: Key, entry: Sequence[str]) -> Any:
     value = reduce(operator.getitem, entry, typed(value, key))
     if key.leads_to is None or not isinstance(value, str | list):
         return value
-    paths = [value] if isinstance(value, str) else value
-    paths = [p if not isinstance(p, str) else whole(p, key.leads_to, setting.folder) for p in paths]
-    return paths[0] if isinstance(value, str) else paths
+    if isinstance(value, str):
+        return whole(value, key.leads_to, setting.folder)
+    is_command = bool(entry)  # of interaction.program: its first word may be in PATH
+    return [
+        whole(path, "file" if is_command else key.leads_to, setting.folder)
+        if isinstance(path, str) and (not is_command or "/" in path or path.endswith(".py"))
+        else path
+        for path in value
+    ]
 
 
 def _why_unknown(name: str, schema: type, keys: Mapping[str, Key]) -> tuple[str, str]:
