@@ -17,7 +17,7 @@ from comas.quickstart import QUICKSTART_PREFIX, build_society
 from comas.run.seals import SOURCES, kept_source, read_inputs
 from comas.run.status import BEST, MODELS
 from comas.utils.client import Endpoint, error_in_address, list_models
-from comas.utils.files import JSON_OBJECT, from_here, in_command, read_json
+from comas.utils.files import from_here, in_command, read_json
 from comas.utils.gguf import GGUF_SUFFIX, converted
 from comas.utils.invocation import start_of
 from comas.utils.model_folder import (
@@ -88,7 +88,7 @@ class RemoteModel:
     @property
     def identity(self) -> dict[str, Any]:
         """JSON values that distinguish it from other models."""
-        endpoint = {"base_url": self.endpoint.base_url, "model": self.endpoint.model}
+        endpoint = {"base_url": self.endpoint.base_url.rstrip("/"), "model": self.endpoint.model}
         sent = {"extra_body": dict(self.endpoint.extra_body)} if self.endpoint.extra_body else {}
         return endpoint | _told(self.template_kwargs) | sent
 
@@ -217,7 +217,7 @@ def read_model(folder: Path) -> LocalModel:
         check_model_folder(folder)
     except ValueError as error:
         raise ValueError(f"{error}. {WHAT_IT_MAY_BE}") from error
-    whole = read_json(folder / "config.json", JSON_OBJECT, remedy="Get the model again")
+    whole = read_json(folder / "config.json", dict[str, Any], remedy="Get the model again")
     config = whole.get("text_config") or whole
     dtype = config.get("dtype") or config.get("torch_dtype") or "auto"
     length = min(context_length(config) or MAX_CONTEXT, MAX_CONTEXT)

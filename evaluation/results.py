@@ -10,10 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar, get_args
 
-from pydantic import TypeAdapter
-
 from comas.config.keys import leaves
-from comas.utils.files import JSON_OBJECT, append_lines, read_json, read_lines, write_text
+from comas.utils.files import append_lines, json_type, read_json, read_lines, write_text
 from comas.utils.invocation import start_of
 from comas.verification import Grader, Verdict
 from evaluation.types import Answer, BenchmarkTask
@@ -53,36 +51,33 @@ class Failure:
     error: str
 
 
-_ANSWER = TypeAdapter(Answer)
-_FAILURE = TypeAdapter(Failure)
-
-
 def read_inference(folder: Path) -> list[Answer]:
     """Return the answers in order of arrival; empty if there is no file.
 
     A partial last line is ignored. Raises ValueError, with file and line, if another is damaged.
     """
-    return _read_lines(folder / ANSWERS, _ANSWER)
+    return _read_lines(folder / ANSWERS, Answer)
 
 
 def read_failures(folder: Path) -> dict[AnswerKey, str]:
     """Return the errors of the last session; otherwise as ``read_inference``."""
-    return {(f.task_id, f.seed): f.error for f in _read_lines(folder / FAILURES, _FAILURE)}
+    return {(f.task_id, f.seed): f.error for f in _read_lines(folder / FAILURES, Failure)}
 
 
 def append_answer(folder: Path, answer: Answer) -> None:
     """Write an answer to disk, synced. Raises FileError when it cannot be written."""
-    append_lines(folder / ANSWERS, [_ANSWER.dump_json(answer)])
+    append_lines(folder / ANSWERS, [json_type(Answer).dump_json(answer)])
 
 
 def append_failure(folder: Path, failure: Failure) -> None:
     """Record a failed task, unsynced: losing it does no harm."""
-    append_lines(folder / FAILURES, [_FAILURE.dump_json(failure)], sync=False)
+    append_lines(folder / FAILURES, [json_type(Failure).dump_json(failure)], sync=False)
 
 
-def _read_lines(path: Path, kind: TypeAdapter[T]) -> list[T]:
+def _read_lines(path: Path, kind: type[T]) -> list[T]:
     remedy = "Delete the line and rerun the command, which asks that task again"
-    return read_lines(path, kind.validate_json, remedy=remedy) if path.exists() else []
+    parse = json_type(kind).validate_json
+    return read_lines(path, parse, remedy=remedy) if path.exists() else []
 
 
 class Column(NamedTuple):
@@ -163,18 +158,15 @@ class Evaluation:
     """Fingerprint of the graders."""
 
 
-_ADAPTER = TypeAdapter(Evaluation)
-
-
 def read_evaluation(path: Path) -> Evaluation:
     """Read an evaluation.json. Raises ValueError when it is damaged."""
     rerun = "Delete it and rerun the command that made it: the answers beside it are graded anew"
-    return read_json(path, _ADAPTER, remedy=rerun)
+    return read_json(path, Evaluation, remedy=rerun)
 
 
 def write_evaluation(path: Path, evaluation: Evaluation) -> None:
     """Replace ``path`` atomically."""
-    write_text(path, _ADAPTER.dump_json(evaluation, indent=1).decode() + "\n")
+    write_text(path, json_type(Evaluation).dump_json(evaluation, indent=1).decode() + "\n")
 
 
 @dataclass(frozen=True)
@@ -262,7 +254,7 @@ _REMEDY = "Choose another NAME, or delete that folder. Nothing was changed."
 
 def _read(path: Path) -> dict[str, Any]:
     """Read subject.json. Raises ValueError when it is damaged or has another format."""
-    identity = read_json(path, JSON_OBJECT, remedy=_REMEDY)
+    identity = read_json(path, dict[str, Any], remedy=_REMEDY)
     found = identity.pop(FORMAT_KEY, 1)
     if found != FORMAT:
         raise ValueError(

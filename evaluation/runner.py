@@ -51,7 +51,7 @@ async def run_inference(
             run = _Run(setup, client, folder, bar, max_in_a_row)
             queue = iter(pending)
             # More workers would make tasks of many calls end late, with little written until then.
-            num_workers = min(options.concurrency, len(pending))
+            num_workers = min(options.concurrency, len(pending), setup.at_once or len(pending))
             await run_all(run.work_off(queue) for _ in range(num_workers))
     num_failed = len(run.failures)
     log.info("%s: %d answered", name, len(pending) - num_failed)
@@ -142,7 +142,8 @@ class _Transcript(Ask):
         reply = await self.client.complete(
             chat.messages,
             model_index=speaker % self.num_models,
-            seed=request_seed(self.seed, task_id=self.task_id, label=label),
+            # Not by the setup: equal requests get equal replies.
+            seed=sampling_seed(self.seed, self.task_id, label),
             max_tokens=chat.max_tokens,
             stop=chat.stop,
             tools=chat.tools,
@@ -151,9 +152,3 @@ class _Transcript(Ask):
         call = self.calls[label] = Call(label, speaker, tuple(chat.messages), **vars(reply))
         self.on_call(call)
         return call
-
-
-def request_seed(seed: int, *, task_id: str, label: str) -> int:
-    """Return the sampling seed of a request, which does not depend on the setup: equal requests get
-    equal replies."""
-    return sampling_seed(seed, task_id, label)

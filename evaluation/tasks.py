@@ -10,8 +10,10 @@ from comas.config.schema import Data
 from comas.data import RECORD, RECORDS, Invalid, load_questions, read_records
 from comas.interaction.prompts import SOLUTION, fill
 from comas.interaction.wording import wording_of
+from comas.utils.files import MAX_LISTED_ERRORS
 from comas.utils.invocation import of_checkout
 from evaluation.benchmarks import BENCHMARKS
+from evaluation.benchmarks.benchmark import CLOSING_SENTENCES
 from evaluation.models import Target
 from evaluation.types import BenchmarkTask
 
@@ -20,7 +22,6 @@ HELD_OUT = "held_out"
 
 HELD_OUT_LIMIT = 500
 DRAW_SEED = 0
-MAX_LISTED_ERRORS = 5
 
 T = TypeVar("T")
 
@@ -35,7 +36,7 @@ def benchmark_tasks(name: str, *, data: Path, limit: int | None) -> list[Benchma
         if isinstance(record, Invalid):
             faults.append(f"{location}: {record.reason}")
         else:
-            query = f"{record.prompt}\n\n{benchmark.closing_sentence}"
+            query = f"{record.prompt}\n\n{CLOSING_SENTENCES[benchmark.form]}"
             tasks.append(BenchmarkTask(record.id, record.task, record.prompt, query, record.gold))
     if faults or not tasks:
         listed = "; ".join(faults[:MAX_LISTED_ERRORS]) or "it holds no tasks"

@@ -87,3 +87,5 @@ class Setup:
     """If this depends on the size of the society: the speakers of a single model."""
     program: str = ""
     """What identifies a program, whose calls are unknown before it runs: it is not rehearsed."""
+    at_once: int | None = None
+    """Tasks that it answers at a time; None for as many as ``concurrency`` says."""

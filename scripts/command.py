@@ -11,23 +11,16 @@ from comas.config import ConfigError, load
 Arguments = TypeVar("Arguments")
 
 
-def read_arguments(kind: type[Arguments], *, about: str) -> Arguments:
-    """Read the command line's ``key=value`` arguments into ``kind``, a dataclass of defaults.
-
-    ``--help`` prints ``about`` and the keys, and exits with status 0; an invalid key or value
-    prints an error with the keys, and exits with status 2.
-    """
+def read_arguments(kind: type[Arguments]) -> Arguments:
+    """Read the command line's ``key=value`` arguments into ``kind``, a dataclass of defaults. An
+    invalid key or value prints an error with the keys, and exits with status 2."""
     given = sys.argv[1:]
-    keys = "\n".join(
-        ["Keys and their defaults:", *(f"  {f.name}={f.default}" for f in dataclasses.fields(kind))]  # type: ignore[arg-type]
-    )
-    if {"-h", "--help"} & set(given):
-        sys.stdout.write(f"{about}\n{keys}\n")
-        raise SystemExit(0)
     try:
         return load(kind, None, given)
     except ConfigError as error:
-        sys.stderr.write(f"error: {' '.join(given)}: {error}\n{keys}\n")
+        keys = "".join(f"  {f.name}={f.default}\n" for f in dataclasses.fields(kind))  # type: ignore[arg-type]
+        told = f"error: {' '.join(given)}: {error}\nKeys and their defaults:\n{keys}"
+        sys.stderr.write(told)
         raise SystemExit(2) from None
 
 

@@ -1,10 +1,5 @@
 """Gets pretrained models by short names; see scripts/get_model.sh."""
 
-if __name__ == "__main__":  # obey Ctrl-C during the imports below, which take seconds
-    from comas.utils.interrupts import end_at_ctrl_c
-
-    end_at_ctrl_c()
-
 import argparse
 import logging
 import subprocess
@@ -21,7 +16,7 @@ import huggingface_hub
 from comas.utils.files import written_aside
 from comas.utils.gguf import write_model
 from comas.utils.model_folder import MODEL_FILES, check_model_folder, load_tokenizer
-from comas.utils.terminal import command, run_command
+from comas.utils.terminal import command
 
 log = logging.getLogger("get_model")
 
@@ -148,7 +143,3 @@ def check_answers(origin: Origin, folder: Path) -> None:
         log.info("%s - %s", question, " ".join(answer.split()))
         if word not in answer:
             raise ValueError(f"{folder} answered {answer!r} to {question!r}: get the model again")
-
-
-if __name__ == "__main__":
-    run_command(main)

@@ -19,4 +19,4 @@ USAGE
 
 start 1 2 "$@"
 # Else DeepSpeed, which transformers imports as it saves, warns of the CPU.
-DS_ACCELERATOR=cpu exec "$PYTHON_BIN" scripts/get_model.py "$1" "$(whole "${2:-$PWD/saves/models/$1}")"
+DS_ACCELERATOR=cpu exec "$PYTHON_BIN" -m scripts get_model "$1" "$(whole "${2:-$PWD/saves/models/$1}")"

@@ -69,15 +69,9 @@ def train(code: Path, name: str, *overrides: str) -> Path:
     return (SAVES / "latest").resolve()
 
 
-def compare(
-    before: Path,
-    after: Path,
-    *,
-    ignored: tuple[str, ...] = ("time/",),
-    may_add: bool = False,
-) -> Iterator[str]:
-    """Yield a line for each value that differs, except keys that begin with one of ``ignored`` and,
-    with ``may_add``, additional values in ``after``."""
+def compare(before: Path, after: Path, *, may_add: bool = False) -> Iterator[str]:
+    """Yield a line for each value that differs, except times and, with ``may_add``, additional
+    values in ``after``."""
     is_same = holds if may_add else operator.eq
     files = ["metrics.jsonl"]
     files += [f"discussions/{path.name}" for path in sorted((before / "discussions").iterdir())]
@@ -87,7 +81,7 @@ def compare(
         for number, (old, new) in enumerate(rows, start=1):
             for key in sorted(old if may_add and old else {*old, *new}):
                 is_shared = key in old and key in new
-                if not key.startswith(ignored) and not (is_shared and is_same(new[key], old[key])):
+                if not key.startswith("time/") and not (is_shared and is_same(new[key], old[key])):
                     yield f"{name}, line {number}, {key}: {shown(old, key)} -> {shown(new, key)}"
 
 

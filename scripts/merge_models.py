@@ -1,10 +1,5 @@
 """Merges LoRA adapters into whole models; see scripts/merge_models.sh."""
 
-if __name__ == "__main__":  # obey Ctrl-C during the imports below, which take seconds
-    from comas.utils.interrupts import end_at_ctrl_c
-
-    end_at_ctrl_c()
-
 import argparse
 import logging
 import re
@@ -23,7 +18,7 @@ from comas.utils.model_folder import (
     describe_as,
     folder_of,
 )
-from comas.utils.terminal import command, run_command
+from comas.utils.terminal import command
 
 log = logging.getLogger("merge_models")
 
@@ -114,7 +109,3 @@ def _card_of_merged(adapter: Path) -> ModelCard | None:
     merged = f"A LoRA adapter of rank {found.rank} is merged into it."
     card.text = ABOUT_ADAPTER.sub(merged, card.text)
     return card
-
-
-if __name__ == "__main__":
-    run_command(main)

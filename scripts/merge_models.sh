@@ -16,5 +16,6 @@ interruption the same command goes on.
 USAGE
 }
 
+export COMAS_STARTED_IN="$PWD" # where paths may start
 start 1 2 "$@"
-exec "$PYTHON_BIN" scripts/merge_models.py "$1" ${2+"$(whole "$2")"}
+exec "$PYTHON_BIN" -m scripts merge_models "$1" ${2+"$(whole "$2")"}

@@ -2,11 +2,6 @@
 
 from __future__ import annotations
 
-if __name__ == "__main__":  # obey Ctrl-C during the imports below, which take seconds
-    from comas.utils.interrupts import end_at_ctrl_c
-
-    end_at_ctrl_c()
-
 import argparse
 import logging
 import sys
@@ -15,11 +10,12 @@ from pathlib import Path
 
 from datasets import disable_progress_bars
 
+from comas.config.paths import here
 from comas.config.plugins import PluginError
 from comas.data.preparation.blend import PAPER_SIZES
 from comas.data.preparation.build import Job, Outcome, build
 from comas.types import DOMAINS
-from comas.utils.terminal import EXIT_ERROR, command, run_command
+from comas.utils.terminal import EXIT_ERROR, command
 from evaluation.benchmarks import BENCHMARKS
 
 log = logging.getLogger("prepare_data")
@@ -72,7 +68,7 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--only", nargs="+", type=_name)
     parser.add_argument("--skip", nargs="+", choices=list(BENCHMARKS), default=[])
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--output", type=Path, default=Path("data"), metavar="DIR")
+    parser.add_argument("--output", type=here().joinpath, default=Path("data"), metavar="DIR")
     for name, sizes in PAPER_SIZES.items():
         parser.add_argument(
             f"--{name}-size",
@@ -95,9 +91,9 @@ def _name(text: str) -> str:
 
 
 def _folder(text: str) -> Path:
-    if not Path(text).is_dir():
-        raise argparse.ArgumentTypeError(f"{text} is not a folder")
-    return Path(text)
+    if not (folder := here() / text).is_dir():
+        raise argparse.ArgumentTypeError(f"{folder} is not a folder")
+    return folder
 
 
 def _count(text: str) -> int:
@@ -129,7 +125,3 @@ def _table(job: Job, outcome: Outcome) -> str:
         for reason, count in sorted(entry.left_out.items(), key=lambda one: -one[1]):
             lines.append(f"{'left out':>{width}}{count:>9}  {reason}")
     return "\n".join(lines) + "\n"
-
-
-if __name__ == "__main__":
-    run_command(main)

@@ -31,19 +31,6 @@ USAGE
   echo "Names: train" "$(sed -n 's/^    name="\(.*\)",$/\1/p' "$benchmarks"/*.py | paste -sd " ")"
 }
 
+export COMAS_STARTED_IN="$PWD" # where paths may start
 start 0 "$ANY" "$@"
-
-# Folders may be named from where the user stands; everything else lives in the repository.
-arguments=()
-previous=""
-for argument in "$@"; do
-  case "$argument" in
-    --from=* | --output=*) argument="${argument%%=*}=$(whole "${argument#*=}")" ;;
-  esac
-  case "$previous" in
-    --from | --output) argument="$(whole "$argument")" ;;
-  esac
-  arguments+=("$argument")
-  previous="$argument"
-done
-exec "$PYTHON_BIN" scripts/prepare_data.py "${arguments[@]+"${arguments[@]}"}"
+exec "$PYTHON_BIN" -m scripts prepare_data "$@"

@@ -10,7 +10,8 @@ usage: bash scripts/reproduce.sh [--list | --report] [STUDY] [key=value ...]
 Trains every experiment of a study with every seed, one run after the other, and writes a report:
 what changed in each, and the difference from a reference, paired by seed. Makes
 the environment (.venv) where there is none. What is finished is never made again: after an
-interruption the same command goes on, also within a run.
+interruption the same command goes on, also within a run. A finished run keeps its checkpoints, which
+take most of its disk space: its folder checkpoints/ may be removed.
 
   STUDY         a YAML file, of yours or one that is shipped (configs/studies/...). Without it:
                 configs/studies/quickstart.yaml, the paper's experiments with tiny agents, 3 to 4 hours on
@@ -32,5 +33,6 @@ interruption the same command goes on, also within a run.
 USAGE
 }
 
+export COMAS_STARTED_IN="$PWD" # where paths may start
 start 0 "$ANY" "$@"
 exec "$PYTHON_BIN" -m comas.reproduction "$@"

@@ -18,7 +18,7 @@ start() {
     usage >&2
     exit 2
   fi
-  export COMAS_STARTED_IN="$PWD" # where paths may start
+  STARTED_IN="$PWD"
   cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit
   source scripts/environment.sh
 }
@@ -30,35 +30,25 @@ run_comas() {
   usage() {
     sed "s|{command}|bash scripts/$(basename "$0")|" "$(dirname "$0")/../comas/help/$name.txt"
   }
+  export COMAS_STARTED_IN="$PWD" # where paths may start
   start "$least" "$ANY" "$@"
   exec "$PYTHON_BIN" -m comas.commands "$name" "$@"
 }
 
 # Prints paths, which may start where the user stands, whole.
 whole() {
-  (cd "$COMAS_STARTED_IN" && realpath -m -- "$@")
+  (cd "$STARTED_IN" && realpath -m -- "$@")
 }
 
-# Prints what the first file says of itself, and the keys, with their defaults, that the dataclasses of
-# all files define. Nothing has to be installed for it.
+# Prints what a file says of itself, and the keys, with their defaults, that its dataclass Arguments
+# defines. Nothing has to be installed for it.
 print_help() {
   awk '
     NR == 1 { sub(/^"""/, ""); in_text = 1 }
     in_text { in_text = !sub(/"""$/, ""); if (in_text || $0) print; next }
-    /^class Arguments[(:]/ {
-      if (!num_classes++) print "\nKeys and their defaults:"
-      in_keys = 1
-      is_new = 0
-      next
-    }
+    /^class Arguments:/ { print "\nKeys and their defaults:"; in_keys = 1; next }
     /^[^ ]/ { in_keys = 0 }
-    in_keys && /^    [a-z_]+: .* = / {
-      key = $1
-      sub(/:$/, "", key)
-      sub(/^    [a-z_]+: [^=]* = /, "")
-      is_new = !seen[key]++ # the first file has the last word
-      if (is_new) printf "  %s=%s\n", key, $0
-    }
-    in_keys && is_new && /^    """.*"""$/ { gsub(/^    """|"""$/, ""); print "      " $0 }
-  ' "$@"
+    in_keys && /^    [a-z_]+: .* = / { sub(/: [^=]* = /, "="); print "  " substr($0, 5) }
+    in_keys && /^    """.*"""$/ { gsub(/^    """|"""$/, ""); print "      " $0 }
+  ' "$1"
 }

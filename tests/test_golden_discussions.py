@@ -15,7 +15,7 @@ from comas.config.schema import Interaction
 from comas.interaction.schedules import run_discussions
 from comas.run.validation import answer_alone
 from comas.types import Generation, Question, Request
-from evaluation.runner import request_seed
+from comas.utils.seeds import sampling_seed
 from evaluation.setups.discussion import answer
 from evaluation.types import BenchmarkTask
 
@@ -72,5 +72,5 @@ def test_the_evaluation_asks_as_it_always_did():
 
     assert asyncio.run(answer(task, Ask())) == GOLDEN["evaluation"]["response"]
     assert sorted(calls) == sorted(GOLDEN["evaluation"]["calls"])
-    seed = request_seed(3, task_id="gsm8k/17", label="sample 2")
+    seed = sampling_seed(3, "gsm8k/17", "sample 2")
     assert seed == GOLDEN["evaluation"]["seed of sample 2"]

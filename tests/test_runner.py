@@ -16,9 +16,9 @@ from small_runs import written
 from tables import case_file
 
 from comas.utils.client import MAX_SEED
+from comas.utils.seeds import sampling_seed
 from evaluation.models import find_remote
 from evaluation.results import read_failures, read_inference
-from evaluation.runner import request_seed
 
 
 def model(body: dict) -> str:
@@ -165,7 +165,7 @@ UNUSABLE = {
 @pytest.mark.parametrize("name", UNUSABLE)
 def test_an_unusable_reply_fails_its_task_alone_and_the_next_run_asks_it_again(tmp_path, name):
     fault, message = UNUSABLE[name]
-    struck = request_seed(0, task_id="gsm8k/2", label="sample 3") & MAX_SEED
+    struck = sampling_seed(0, "gsm8k/2", "sample 3") & MAX_SEED
     is_broken = True
 
     def fault_of(body, attempt):

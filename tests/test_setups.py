@@ -24,9 +24,9 @@ from comas.interaction.setup_prompts import (
     user,
 )
 from comas.utils.client import MAX_SEED, Endpoint, RequestOptions
+from comas.utils.seeds import sampling_seed
 from comas.utils.terminal import EXIT_ERROR
 from evaluation.models import Target
-from evaluation.runner import request_seed
 from evaluation.setups import SETUPS
 from evaluation.setups.discussion import best_solution
 from evaluation.types import Answer, BenchmarkTask, Call
@@ -75,7 +75,7 @@ def test_vanilla_sends_the_task_as_the_one_message_with_the_published_settings(t
             "messages": [user("What is 0 + 1? Box it.")],
             "temperature": 0.7,
             "max_tokens": 2048,
-            "seed": request_seed(0, task_id="gsm8k/0", label="answer") & MAX_SEED,
+            "seed": sampling_seed(0, "gsm8k/0", "answer") & MAX_SEED,
         }
     ]
 

@@ -21,7 +21,7 @@ from comas.run.metrics.meanings import as_regex, meanings
 from comas.run.records import read_tokens
 from comas.types import DOMAINS
 from comas.utils.processes import command_line
-from scripts.chaos.trial import IGNORED_METRICS, model_differences
+from scripts.chaos.trial import model_differences
 from scripts.golden_run import compare
 
 pytestmark = pytest.mark.stack
@@ -155,7 +155,7 @@ def test_a_run_that_loses_an_engine_and_then_its_driver_ends_as_if_it_had_not(sa
     assert "step 3/6" in output  # by itself
     # What the killed run left behind may still be ending meanwhile.
     assert "continuing after step 2" in run(saves, f"resume={disturbed}")
-    assert list(compare(undisturbed, disturbed, ignored=IGNORED_METRICS)) == []
+    assert list(compare(undisturbed, disturbed)) == []
     assert list(model_differences(undisturbed / "models", disturbed / "models")) == []
 
 

@@ -14,7 +14,7 @@ from typing import Any
 from comas.reward_formulation.interaction_reward import parse_score
 from comas.types import ALL_DOMAINS, Domain
 from comas.utils.client import Client, Endpoint, RequestError, RequestOptions
-from comas.utils.files import JSON_OBJECT
+from comas.utils.files import json_type
 from comas.utils.interrupts import run
 from comas.utils.invocation import CommandParser
 from comas.utils.terminal import command, printable
@@ -65,7 +65,7 @@ def parser() -> argparse.ArgumentParser:
 
 def _json_object(text: str) -> dict[str, Any]:
     try:
-        return JSON_OBJECT.validate_json(text)
+        return json_type(dict[str, Any]).validate_json(text)
     except ValueError as error:
         raise argparse.ArgumentTypeError(f'{text} is not a JSON object like {{"n": 1}}') from error
 

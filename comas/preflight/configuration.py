@@ -31,9 +31,7 @@ def load_config(path: Path | None, overrides: Sequence[str]) -> Config:
         if errors:  # which say what is wrong with `resume`
             raise ConfigError(errors)
         return asked
-    check_origin(
-        kept.parent, resume_changed=asked.resume_changed, resume_foreign=asked.resume_foreign
-    )
+    check_origin(kept.parent, asked)
     if path is None:
         # These two hold for one resume only, whatever the run's file says.
         path, overrides = kept, ["resume_changed=false", "resume_foreign=false", *overrides]

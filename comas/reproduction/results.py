@@ -8,8 +8,6 @@ from pathlib import Path
 from statistics import fmean
 from typing import TypeAlias
 
-from pydantic import TypeAdapter
-
 from comas.config import load
 from comas.config.schema import Config
 from comas.run.provenance import commit_of, read_processes
@@ -62,8 +60,6 @@ class Record:
         return f"{re.sub(r'[^a-z0-9]+', '-', self.machine.lower()).strip('-')}.json"
 
 
-_RECORD = TypeAdapter(Record)
-
 Results: TypeAlias = Mapping[str, Mapping[int, RunResult]]
 """Experiment -> seed -> result."""
 
@@ -87,7 +83,7 @@ def ends(rows: Sequence[Row], metric: str) -> tuple[float | None, float | None]:
     fewer than two windows: over each half)."""
     values = [(row["step"], row[metric]) for row in rows if row.get(metric) is not None]
     if values and values[0][0] == 0:
-        return values[0][1], values[-1][1]
+        return values[0][1], [row[metric] for row in rows if metric in row][-1]
     steps = [row for row in rows if row["step"] > 0]
     num = max(1, min(WINDOW, len(steps) // 2))
     before, after = (
@@ -116,7 +112,7 @@ def write_record(folder: Path, record: Record) -> None:
 def read_records(folder: Path) -> list[Record]:
     """Read the results of every machine in ``folder``. Raises FileError when one is damaged."""
     remedy = "Restore it, or leave it out"
-    return [read_json(path, _RECORD, remedy=remedy) for path in sorted(folder.glob("*.json"))]
+    return [read_json(path, Record, remedy=remedy) for path in sorted(folder.glob("*.json"))]
 
 
 def pooled(records: Sequence[Record], experiments: Iterable[str], seeds: Sequence[int]) -> Results:

@@ -22,10 +22,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from pydantic import TypeAdapter
-
 from comas.interaction.held import HeldDiscussion
-from comas.types import Discussion, RewardedDiscussion, Rewards
+from comas.types import Discussion, Metrics, RewardedDiscussion, Rewards
 from comas.utils.files import read_json, write_text
 from comas.verification.solutions import Verdicts
 
@@ -51,26 +49,11 @@ class Batch:
         return self.step - 1 - self.sampled_after
 
 
-@dataclass(frozen=True)
-class _SavedDiscussion(RewardedDiscussion):
-    discussion: HeldDiscussion | Discussion  # a HeldDiscussion keeps how its program ended
-
-
-@dataclass(frozen=True)
-class _SavedRewards(Rewards):
-    discussions: list[_SavedDiscussion]  # type: ignore[assignment]
-
-
-@dataclass(frozen=True)
-class _Saved:
-    """The part of a batch that a checkpoint holds."""
-
-    step: int
-    sampled_after: int
-    rewards: _SavedRewards
-
-
-_SAVED = TypeAdapter(list[_Saved])
+# A HeldDiscussion keeps how its program ended.
+_Saved = tuple[
+    int, int, list[tuple[HeldDiscussion | Discussion, tuple[float | None, ...]]], Metrics
+]
+"""Step, ``sampled_after``, discussions with their rewards, and metrics of a batch."""
 
 
 class Batches:
@@ -97,9 +80,11 @@ class Batches:
         self._waiting = deque[Batch]()
         self._last, folder = checkpoint or (0, None)
         if folder is not None and (folder / AHEAD).exists():
-            for saved in read_json(folder / AHEAD, _SAVED, remedy="Resume an earlier one"):
-                verdicts = verify([item.discussion for item in saved.rewards.discussions])
-                self._waiting.append(Batch(**vars(saved), wait_for_verdicts=verdicts))
+            saved = read_json(folder / AHEAD, list[_Saved], remedy="Resume an earlier one")
+            for step, after, rewarded, metrics in saved:
+                rewards = Rewards([RewardedDiscussion(*each) for each in rewarded], metrics)
+                verdicts = verify([discussion for discussion, _ in rewarded])
+                self._waiting.append(Batch(step, after, rewards, verdicts))
         self._last += len(self._waiting)
 
     def take(self, step: int) -> Batch:
@@ -115,10 +100,10 @@ class Batches:
     def save(self, folder: Path) -> None:
         """Write the waiting batches into a checkpoint."""
         if self._waiting:
-            waiting = [
-                {"step": b.step, "sampled_after": b.sampled_after, "rewards": asdict(b.rewards)}
-                for b in self._waiting
-            ]
+            waiting = []
+            for batch in self._waiting:
+                said = [(asdict(i.discussion), i.rewards) for i in batch.rewards.discussions]
+                waiting.append((batch.step, batch.sampled_after, said, batch.rewards.metrics))
             write_text(folder / AHEAD, json.dumps(waiting, default=_in_json))
 
     def _sample_up_to(self, last: int, *, done: int) -> None:

@@ -14,7 +14,9 @@ saves/20250131-094500-comas/
     dropped/20250131-101500/        later steps, moved aside by a resume
 """
 
+import json
 import logging
+import math
 import os
 import secrets
 import shutil
@@ -32,7 +34,7 @@ from comas.config.schema import Config
 from comas.run import records, seals, status
 from comas.run.checkpoints import Checkpoints, step_name, steps_in
 from comas.run.provenance import note_process
-from comas.run.records import DISCUSSIONS, LOG, METRICS, TOKENS, VALIDATIONS, Record, Row
+from comas.run.records import DISCUSSIONS, LOG, METRICS, TOKENS, VALIDATIONS, Record
 from comas.run.status import BEST, MODELS, trained_steps
 from comas.run.trackers import open_trackers
 from comas.types import AnswerKey, Discussion, RewardedDiscussion, TurnKey
@@ -133,12 +135,16 @@ class RunDirectory:
 
     # ------------------------------------------------------------ records of a step
 
-    def log_metrics(self, step: int, metrics: Mapping[str, float | None]) -> Row:
-        """Write one row to metrics.jsonl (see ``append_row``) and to the trackers; returns it."""
-        row = records.append_row(self.path / METRICS, step, metrics)
+    def log_metrics(self, step: int, metrics: Mapping[str, float | None]) -> None:
+        """Write one row to metrics.jsonl, synced to disk, and to the trackers. Values that are not
+        finite become null, with a warning."""
+        broken = [k for k, v in metrics.items() if v is not None and not math.isfinite(v)]
+        if broken:
+            logger.warning("step %d: not finite, written as null: %s", step, ", ".join(broken))
+        row = {"step": step} | {k: None if k in broken else v for k, v in metrics.items()}
+        files.append_lines(self.path / METRICS, [json.dumps(row, allow_nan=False).encode()])
         for tracker in self._trackers:
             tracker.log(row)
-        return row
 
     def save_discussions(
         self,

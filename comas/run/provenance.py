@@ -12,8 +12,6 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from pydantic import TypeAdapter
-
 from comas.utils.files import read_json, write_text
 
 SOURCE_FOLDER = Path(__file__).resolve().parents[2]
@@ -21,7 +19,6 @@ FILE = "versions.json"
 PACKAGES = ("torch", "transformers", "vllm", "deepspeed", "openrlhf", "ray")
 """Packages whose versions reports and model cards show."""
 GPUS = ["nvidia-smi", "--query-gpu=name,memory.total", "--format=csv,noheader"]
-_PROCESSES = TypeAdapter(list[dict[str, Any]])
 
 
 def note_process(folder: Path) -> None:
@@ -72,7 +69,7 @@ def commit_of(process: Mapping[str, Any]) -> str:
 def read_processes(folder: Path) -> list[dict[str, Any]]:
     """Read versions.json. Raises FileError when it is damaged."""
     remedy = "Delete it to go on without the versions of earlier starts"
-    return read_json(folder / FILE, _PROCESSES, remedy=remedy)
+    return read_json(folder / FILE, list[dict[str, Any]], remedy=remedy)
 
 
 def git_state(folder: Path) -> dict[str, Any] | None:

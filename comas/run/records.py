@@ -3,7 +3,6 @@
 import gzip
 import json
 import logging
-import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -15,10 +14,8 @@ from typing import Any
 from comas.interaction.held import outcome_of
 from comas.reward_formulation.interaction_reward import parse_score
 from comas.types import ROLES, AnswerKey, Discussion, RewardedDiscussion, Turn, TurnKey
-from comas.utils.files import append_lines, explaining_errors, json_lines, read_lines
+from comas.utils.files import explaining_errors, json_lines, read_lines
 from comas.verification.forms import in_json, parted
-
-logger = logging.getLogger(__name__)
 
 LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 LOG = "train.log"
@@ -55,17 +52,6 @@ def read_warnings(run: Path) -> list[str]:
     path = run / LOG
     text = path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
     return list(dict.fromkeys(_WARNING.findall(text)))
-
-
-def append_row(path: Path, step: int, metrics: Mapping[str, float | None]) -> Row:
-    """Append the row of ``step`` to a metrics.jsonl, synced to disk; returns it. Values that are
-    not finite become null, with a warning."""
-    broken = [k for k, v in metrics.items() if v is not None and not math.isfinite(v)]
-    if broken:
-        logger.warning("step %d: not finite, written as null: %s", step, ", ".join(broken))
-    row = {"step": step} | {k: None if k in broken else v for k, v in metrics.items()}
-    append_lines(path, [json.dumps(row, allow_nan=False).encode()])
-    return row
 
 
 def read_rows(path: Path) -> list[Row]:

@@ -18,11 +18,10 @@ from tempfile import NamedTemporaryFile
 from types import MappingProxyType
 from typing import Any
 
-from pydantic import TypeAdapter
-
 from comas.config.loading import Changes
+from comas.config.schema import Config
 from comas.utils import files
-from comas.utils.files import JSON_OBJECT, FileError, read_json
+from comas.utils.files import FileError, json_type, read_json
 
 logger = logging.getLogger(__name__)
 
@@ -95,10 +94,6 @@ class Origin:
     """The step of a checkpoint."""
 
 
-_ORIGIN = TypeAdapter(Origin)
-_INPUTS = TypeAdapter(dict[str, str])
-
-
 def write_seal(folder: Path, origin: Origin, key: bytes) -> None:
     """Write ``SEAL_NAME``: ``origin`` as JSON, with its ``signature`` under ``key``."""
     content = dataclasses.asdict(origin)
@@ -111,8 +106,8 @@ def read_seal(folder: Path, key: bytes | None) -> tuple[Origin, bool]:
     it cannot be read."""
     path = folder / SEAL_NAME
     try:
-        content = read_json(path, JSON_OBJECT, remedy="")
-        found = _ORIGIN.validate_python(content)
+        content = read_json(path, dict[str, Any], remedy="")
+        found = json_type(Origin).validate_python(content)
         signature = str(content.pop("signature")).encode()
     except (ValueError, KeyError) as error:
         raise DamagedError(f"{path} cannot be read") from error
@@ -138,18 +133,18 @@ def read_origin(run: Path, key: bytes | None) -> tuple[Origin | None, str | None
     return origin, None if is_ours else f"{run} was not sealed with the key in {key_path()}"
 
 
-def check_origin(run: Path, *, resume_changed: bool, resume_foreign: bool) -> None:
-    """Raise ValueError if another user wrote the run or its files were edited, unless the keys of
-    these names allow it."""
+def check_origin(run: Path, config: Config) -> None:
+    """Raise ValueError if another user wrote the run or its files were edited, unless
+    ``config.resume_foreign`` or ``config.resume_changed`` allows it."""
     origin, why = read_origin(run, user_key())
     if why is not None:
-        if not resume_foreign:
+        if not config.resume_foreign:
             raise ValueError(
                 f"resume: {why}, and resuming acts on its config.yaml and runs code in its "
                 "checkpoints. If you trust whoever wrote it, add resume_foreign=true"
             )
         logger.warning("continuing because of resume_foreign=true: %s", why)
-    if origin is not None and not resume_changed:
+    if origin is not None and not config.resume_changed:
         refuse_changes(run, edits(run, origin))
 
 
@@ -214,5 +209,5 @@ def read_inputs(run: Path) -> dict[str, str]:
     Raises FileError when the file is damaged."""
     path = run / INPUTS
     remedy = "Delete it to have the names of config.yaml looked up anew (with resume_changed=true)"
-    noted = read_json(path, _INPUTS, remedy=remedy) if path.is_file() else {}
+    noted = read_json(path, dict[str, str], remedy=remedy) if path.is_file() else {}
     return {name: os.path.normpath(run / location) for name, location in noted.items()}

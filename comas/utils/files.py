@@ -16,6 +16,7 @@ import struct
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
+from functools import cache
 from io import FileIO
 from pathlib import Path
 from typing import Any, TypeVar
@@ -29,11 +30,11 @@ MAX_LISTED_ERRORS = 5
 PROBE_BYTES = 1 << 20
 """A disk with less free space than this counts as full."""
 
-JSON_OBJECT = TypeAdapter(dict[str, Any])
-
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
+json_type: Callable[[Any], TypeAdapter[Any]] = cache(TypeAdapter)
+"""pydantic's reader of JSON of a type, made once."""
 
 
 class FileError(ValueError):
@@ -197,10 +198,11 @@ def read_lines(path: Path, parse: Callable[[bytes], T], *, remedy: str) -> list[
     return items
 
 
-def read_json(path: Path, kind: TypeAdapter[T], *, remedy: str) -> T:
+def read_json(path: Path, kind: type[T], *, remedy: str) -> T:
     """Return a file's JSON. Raises FileError with ``remedy`` if it does not match ``kind``."""
     try:
-        return kind.validate_json(path.read_bytes())
+        found: T = json_type(kind).validate_json(path.read_bytes())
+        return found
     except ValidationError as error:
         raise FileError(f"{path} is damaged: {errors_in_words(error)}. {remedy}") from error
 

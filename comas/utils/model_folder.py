@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import httpx
 import huggingface_hub
 from huggingface_hub.errors import HFValidationError, LocalEntryNotFoundError
-from pydantic import BaseModel, Field, TypeAdapter
+from pydantic import BaseModel, Field
 from safetensors import SafetensorError, safe_open
 
 from comas.utils.files import read_json, sha256_of, write_text
@@ -68,7 +68,7 @@ def check_model_folder(folder: Path) -> None:
                 "again"
             ) from error
     for index in folder.glob("*.safetensors.index.json"):
-        place = read_json(index, TypeAdapter(_Index), remedy="Get the model again").weight_map
+        place = read_json(index, _Index, remedy="Get the model again").weight_map
         if absent := sorted(name for name in place if name not in found.get(place[name], ())):
             raise ValueError(
                 f"{folder} lacks {len(absent)} of the weights that {index.name} names, first "
@@ -91,7 +91,7 @@ def adapter_of(folder: Path) -> Adapter | None:
         return None
     if not (folder / "adapter_model.safetensors").is_file():
         raise ValueError(f"{folder} lacks adapter_model.safetensors: get the adapter again")
-    return read_json(path, TypeAdapter(Adapter), remedy="Get the adapter again")
+    return read_json(path, Adapter, remedy="Get the adapter again")
 
 
 def may_be_hub_name(name: str) -> bool:

@@ -36,11 +36,6 @@ class Benchmark(RecordSet):
     limit: int = 500
     """Maximum number of tasks per evaluation, as in the paper."""
 
-    @property
-    def closing_sentence(self) -> str:
-        """The sentence after a record's prompt that asks for the form of the answer."""
-        return CLOSING_SENTENCES[self.form]
-
     def records_path(self, data: Path) -> Path:
         """Return the file that ``scripts/prepare_data.sh`` builds in the folder ``data``."""
         return data / benchmark_file(self.name)

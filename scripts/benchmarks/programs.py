@@ -291,6 +291,6 @@ def main(arguments: Arguments) -> int:
 
 
 if __name__ == "__main__":
-    arguments = read_arguments(Arguments, about=__doc__)
+    arguments = read_arguments(Arguments)
     logging.basicConfig(level=logging.WARNING)
     sys.exit(main(arguments))

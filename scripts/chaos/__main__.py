@@ -153,6 +153,5 @@ def small_disk() -> Iterator[tuple[Path, bool]]:
 
 
 if __name__ == "__main__":
-    assert __doc__ is not None
-    arguments = read_arguments(Arguments, about=__doc__)
+    arguments = read_arguments(Arguments)
     sys.exit(command("comas")(main)(arguments))

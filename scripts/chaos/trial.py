@@ -25,8 +25,6 @@ CALL_TIMEOUT_S = 120.0
 LASTING_S = 2.0
 """Time after which a process or shared memory counts as a leftover: other programs use shared
 memory, too, and a resource tracker ends after its process."""
-IGNORED_METRICS = ("time/",)
-"""Prefixes of metrics in which a disturbed run may differ."""
 
 
 class TrialError(RuntimeError):
@@ -71,7 +69,7 @@ class Trial:
         """Yield differences from the reference run in metrics (except times), discussions and
         models."""
         assert self.folder is not None
-        yield from compare(reference, self.folder, ignored=IGNORED_METRICS)
+        yield from compare(reference, self.folder)
         yield from model_differences(reference / "models", self.folder / "models")
 
     def start(self) -> None:

@@ -5,6 +5,6 @@ import sys
 if __name__ == "__main__":  # not in spawned processes, which import less
     from scripts.command import read_arguments
     from scripts.gpu_check.checks import Arguments
-    from scripts.gpu_check.run import ABOUT, main
+    from scripts.gpu_check.run import main
 
-    sys.exit(main(read_arguments(Arguments, about=ABOUT)))
+    sys.exit(main(read_arguments(Arguments)))

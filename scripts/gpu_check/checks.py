@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
+from comas.config.keys import key
 from comas.config.schema import (
     Cluster,
     Config,
@@ -58,7 +59,6 @@ SIZES = {
 class Check:
     """A society that takes two training steps, and what is special about it."""
 
-    shows: str
     estimate_s: float = 90.0
     """Its seconds on an H100."""
     num_agents: int = 1
@@ -85,47 +85,33 @@ class Check:
 
 
 CHECKS = {
-    "one": Check(
-        "one agent: sampling, sleep, update, weights by CUDA IPC, waking", 120, is_timed=True
-    ),
-    "lora": Check("two agents as adapters over one model", 60, num_agents=2, lora_rank=16),
-    "ranks": Check("two ranks and two engines of a policy, by NCCL", num_ranks=2),
-    "tensor": Check(
-        "a rollout engine sharded over the GPUs of two ranks", num_ranks=2, tensor_parallel=2
-    ),
-    "resume": Check("a checkpoint of ZeRO-2, and a resume from it", 120, is_resumed=True),
-    "bare": Check(
-        "an agent's rollout against vLLM alone, its update against a plain loop",
-        150,
-        is_timed=True,
-        is_compared=True,
-    ),
-    "long": Check("long prompts, recomputed activations, a KL penalty", has_long_samples=True),
-    "zero3": Check(
-        "ZeRO-3 with Adam on the host; a checkpoint, and a resume from it",
-        150,
-        is_sharded=True,
-        is_resumed=True,
-    ),
-    "nccl": Check("engine and rank on GPUs of their own, weights by NCCL", is_disaggregated=True),
+    "one": Check(120, is_timed=True),
+    "lora": Check(60, num_agents=2, lora_rank=16),
+    "ranks": Check(num_ranks=2),
+    "tensor": Check(num_ranks=2, tensor_parallel=2),
+    "resume": Check(120, is_resumed=True),
+    "bare": Check(150, is_timed=True, is_compared=True),
+    "long": Check(has_long_samples=True),
+    "zero3": Check(150, is_sharded=True, is_resumed=True),
+    "nccl": Check(is_disaggregated=True),
 }
-"""Most informative first."""
+"""Most informative first; ``scripts/gpu_check.sh --help`` says what each shows."""
 
 
 @dataclass
 class Arguments:
     """The keys of the command line."""
 
-    device: str = "cuda"
+    device: Device = "cuda"
     size: str = ""
     """Names in ``SIZES``: the first for all checks, the others for ``one`` only."""
     checks: str = ",".join(CHECKS)
     """Names in ``CHECKS``."""
-    budget: float = 0.0
+    budget: float = key(0.0, ge=0)
     """Seconds; checks that do not fit are not run. 0: no limit."""
     out: str = "saves/gpu_check"
     """Folder of ``rows.jsonl``, written after every row."""
-    host_gib: float = 0.0
+    host_gib: float = key(0.0, ge=0)
     """The machine's memory, if it grows with use; 0: its present memory."""
 
     @property

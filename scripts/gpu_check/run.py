@@ -17,7 +17,6 @@ from pathlib import Path
 
 from comas.preflight.machine import count_gpus, describe_machine, why_no_gpu
 from comas.preflight.memory import GIB
-from comas.types import Device
 from comas.utils.terminal import start_command
 from scripts.command import say
 from scripts.gpu_check.checks import (
@@ -39,20 +38,13 @@ from scripts.gpu_check.measures import (
 )
 from scripts.gpu_check.society import COLUMNS, NotRunError, Row, run_check
 
-ABOUT = "\n".join(
-    [
-        "Checks and times what is specific to GPUs, on random models that are made here:",
-        *(f"  {name:9} {check.shows}" for name, check in CHECKS.items()),
-    ]
-)
-
 
 def main(arguments: Arguments) -> int:
     """Run the requested checks; return the exit status."""
     if error := wrong_value(arguments):
         sys.stderr.write(f"error: {error}\n")
         return 2
-    device: Device = "cuda" if arguments.device == "cuda" else "cpu"
+    device = arguments.device
     start_command("comas")
     # Otherwise DeepSpeed, imported by transformers, logs in the middle of the table.
     os.environ["DS_ACCELERATOR"] = device
@@ -137,16 +129,11 @@ class Rows:
 
 
 def wrong_value(arguments: Arguments) -> str | None:
-    """Describe the first wrong value of the command line; None if there is none."""
-    if arguments.device not in ("cuda", "cpu"):
-        return f"device={arguments.device}: takes cuda or cpu"
+    """Describe a wrong name on the command line, or unusable GPUs; None if all is well."""
     if set(arguments.sizes) - set(SIZES):
         return f"size={arguments.size}: takes {', '.join(SIZES)}"
     if set(arguments.checks.split(",")) - set(CHECKS):
         return f"checks={arguments.checks}: takes {', '.join(CHECKS)}"
-    for key in ("budget", "host_gib"):
-        if (number := getattr(arguments, key)) < 0:
-            return f"{key}={number:g}: takes a number of at least 0"
     return why_unusable() if arguments.device == "cuda" else None
 
 

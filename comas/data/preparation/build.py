@@ -12,7 +12,6 @@ from typing import Any, Literal
 
 import datasets
 from datasets.exceptions import DatasetsError
-from pydantic import TypeAdapter
 
 from comas.config.keys import leaves
 from comas.data.preparation.blend import Sizes, draw_blend
@@ -62,7 +61,7 @@ class Entry:
 
 Contents = Mapping[str, tuple[Sequence[Record], Mapping[str, int]]]
 """File -> its records, and the number of omitted rows by reason."""
-_CONTENT = TypeAdapter(dict[Literal["files"], dict[str, Entry]])
+_Content = dict[Literal["files"], dict[str, Entry]]
 
 
 class Manifest(dict[str, Entry]):
@@ -74,7 +73,7 @@ class Manifest(dict[str, Entry]):
         self._folder, path = folder, folder / MANIFEST
         if path.exists():
             remedy = "Delete it, and build again with --rebuild"
-            self.update(read_json(path, _CONTENT, remedy=remedy).get("files", {}))
+            self.update(read_json(path, _Content, remedy=remedy).get("files", {}))
 
     def is_built(self, name: str) -> bool:
         """Return True if the file has an entry and exists, whatever its content."""
@@ -263,6 +262,8 @@ def _convert(job: Job, record_set: RecordSet) -> tuple[list[Converted], Counter[
     num_rows = len(converted) + left_out.total()
     if source.num_rows not in (None, num_rows):
         log.warning("%s: %d rows, but the hub's copy has %d", name, num_rows, source.num_rows)
+    if not converted:
+        raise DataError(f"{name}: none of {num_rows} rows of {source.hub_name} can be used")
     log.info("%s: %d of %d rows can be used", name, len(converted), num_rows)
     return converted, left_out
 
