@@ -56,21 +56,14 @@ def test_the_kl_penalty_is_part_of_the_returns():
         "abbab",
         [[HALF, 0.0], [1.0, 1.0], [-1.0, 0.0], [-HALF, 0.0], [0.0, 0.0]],
     ),
-    # a: 1, 0: mean 0.5. b: 1, 0, 0.8: mean 0.6.
-    (
-        "dr_grpo",
-        [1.0, 1.0, 0.0, 0.0, 0.8],
-        [1, 2, 1, 1, 1],
-        "abbab",
-        [[0.5, 0.0], [0.4, 0.4], [-0.6, 0.0], [-0.5, 0.0], [0.2, 0.0]],
-    ),
-    # a: 1 - 0, b = 0.05; 1 - 0.05, b = 0.0475 + 0.05; 0 - 0.0975. b has a baseline of its own.
+    # a in discussion 1: 1 - 0 and 0 - 0, b = 0.05 * 0.5; in 2: 1 - 0.025, b = 0.02375 + 0.05; in 3:
+    # 0 - 0.07375. b has a baseline of its own.
     (
         "rae",
-        [1.0, 0.5, 1.0, 0.0],
-        [1, 2, 1, 1],
-        "abaa",
-        [[1.0, 0.0], [0.5, 0.5], [0.95, 0.0], [-0.0975, 0.0]],
+        [1.0, 0.5, 0.0, 1.0, 0.0],
+        [1, 2, 1, 1, 1],
+        ["1a", "1b", "1a", "2a", "3a"],
+        [[1.0, 0.0], [0.5, 0.5], [0.0, 0.0], [0.975, 0.0], [-0.07375, 0.0]],
     ),
 )
 def test_an_estimator_by_hand(name, rewards, lengths, groups, expected):
@@ -90,9 +83,8 @@ def test_padding_changes_no_advantage(name):
     assert estimate(wide)[:, 3:].abs().max() == 0
 
 
-@pytest.mark.parametrize("name", ["grpo", "dr_grpo"])
-def test_a_response_alone_in_its_group(name):
-    advantages = ESTIMATORS[name].advantages(inputs([1.0, 0.0, 0.7], [1, 1, 1], groups="aab"))
+def test_a_response_alone_in_its_group():
+    advantages = ESTIMATORS["grpo"].advantages(inputs([1.0, 0.0, 0.7], [1, 1, 1], groups="aab"))
     assert advantages[2, 0].item() == 0
 
 
@@ -106,7 +98,7 @@ def test_where_the_kl_penalty_is():
 
 
 def test_rae_goes_on_from_what_it_remembers():
-    rewards, groups = [1.0, 0.0, 0.5, 1.0, 1.0, 0.25], "abaabb"
+    rewards, groups = [1.0, 0.0, 0.5, 1.0, 1.0, 0.25], ["1a", "1b", "2a", "2a", "2b", "3b"]
     whole = ESTIMATORS["rae"].advantages(inputs(rewards, [1] * 6, groups=groups))
     first = inputs(rewards[:2], [1] * 2, groups=groups[:2])
     second = replace(inputs(rewards[2:], [1] * 4, groups=groups[2:]), memory=first.memory)
@@ -130,16 +122,16 @@ def test_advantages_use_the_rates_of_roles_and_the_configured_groups():
     assert slower == pytest.approx([HALF, -HALF, 0.1 * HALF, -0.1 * HALF])
     samples = [sample(1.0), sample(0.0), sample(0.3, role="scoring")]
     assert firsts(samples, Grpo()) == pytest.approx([HALF, -HALF, 0.0])
-    # 1, 0, 0.3 of one group: mean 1.3 / 3.
-    whole = Custom(estimator="comas.ideas.advantages:dr_grpo", group_by=["question_id"])
-    assert firsts(samples, whole) == pytest.approx([1.7 / 3, -1.3 / 3, -0.4 / 3])
+    # 1, 0, 0.3 of one group: mean 1.3 / 3, variance (1.7^2 + 1.3^2 + 0.4^2) / 9 / 2.
+    std = ((1.7**2 + 1.3**2 + 0.4**2) / 18) ** 0.5
+    whole = firsts(samples, Grpo(group_by=["question_id"]))
+    assert whole == pytest.approx([1.7 / 3 / std, -1.3 / 3 / std, -0.4 / 3 / std])
 
 
 @cases(
     "algorithm, apart",
     (Grpo(), {"question_id", "role"}),
     (Grpo(group_by=["question_id", "agent_index"]), {"question_id", "agent_index"}),
-    (Custom(estimator="comas.ideas.advantages:rae"), {"role", "agent_index"}),
 )
 def test_the_groups_of_an_estimator_differ_by_its_own_keys_alone(algorithm, apart):
     other: dict[str, object] = {"agent_index": 1, "question_id": "p", "discussion_id": "e"}

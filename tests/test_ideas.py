@@ -4,13 +4,11 @@ from dataclasses import replace
 
 import pytest
 import torch
-from builders import discussion, mask_of, turn
+from builders import discussion, turn
 from small_runs import REPOSITORY
 
-from comas.config.schema import Custom
 from comas.policy_optimization.batching import StepTotals
-from comas.policy_optimization.losses import Surrogate, Targets, policy_loss
-from comas.policy_optimization.openrlhf_import import openrlhf_module
+from comas.policy_optimization.losses import Targets, policy_loss
 from comas.preflight.configuration import load_config
 from comas.reward_formulation import REWARD_SCHEMES
 from comas.types import Discussion, Question, Rewards, Turn
@@ -133,31 +131,6 @@ def test_a_program_is_paid_for_its_form_alone(asked):
     said.append(turn("r0.s4", programs[0]))  # no fence
     rewards = paid("program_form", discussion(*said, question=question)).discussions[0].rewards
     assert rewards == (1.0, 0.0, 0.0, 0.0, 0.0)
-
-
-def surrogate(logprobs, old, advantages, mask, *, loss: str, **settings) -> Surrogate:
-    algorithm = Custom(loss=f"comas.ideas.losses:{loss}", **settings)
-    targets = Targets(mask, advantages, old, None, None, torch.zeros_like(old))
-    totals = StepTotals(int(mask.sum()), len(mask), mask.shape[1], 1)
-    return policy_loss(logprobs, targets=targets, totals=totals, algorithm=algorithm)
-
-
-def test_gspo_is_openrlhfs_in_value_and_gradient():
-    generator = torch.Generator().manual_seed(0)
-    logprobs, step = torch.randn(2, 3, 5, generator=generator)
-    old, logprobs = logprobs + 0.3 * step, logprobs.requires_grad_()
-    advantages = torch.randn(3, 1, generator=generator).expand(3, 5)
-    clips, mask = {"clip_eps_low": 0.05, "clip_eps_high": 0.1}, mask_of(5, 2, 3)
-    theirs = openrlhf_module("loss").PolicyLoss(**clips, policy_loss_type="gspo")
-    expected, share, *_ = theirs(logprobs, old, advantages, action_mask=mask.float())
-    settings = {"clip_epsilon": 0.05, "clip_epsilon_high": 0.1, "loss": "gspo"}
-    settings |= {"loss_aggregation": "sequence_mean"}
-    found = surrogate(logprobs, old, advantages, mask, **settings)
-    torch.testing.assert_close(found.loss, expected)
-    assert 0 < found.num_clipped < mask.sum()
-    torch.testing.assert_close(found.num_clipped / mask.sum(), share)
-    gradients = (torch.autograd.grad(loss, logprobs)[0] for loss in (found.loss, expected))
-    torch.testing.assert_close(*gradients)
 
 
 def test_dapos_clipping_is_a_setting_of_the_core():

@@ -65,7 +65,7 @@ ROLLOUT = schema.Rollout(max_prompt_tokens=49, max_response_tokens=15)
 LEARNING_RATE = 2e-4
 OPTIMIZATION = Optimization(learning_rate=LEARNING_RATE, warmup_steps=0, train_batch_size=None)
 REINFORCE_PP = ReinforcePP()
-DR_GRPO = Custom(estimator="comas.ideas.advantages:dr_grpo", loss_aggregation="constant_length")
+DR_GRPO = Custom(estimator="grpo", loss_aggregation="constant_length")
 
 Weights = dict[str, torch.Tensor]
 
