@@ -18,6 +18,8 @@ Purpose = Literal["solves", "judges", "scores", "helps"]
 ROLE_LETTERS = {"solution": "s", "evaluation": "e", "scoring": "t"}
 """Abbreviations in turn ids: "r0.s1.e0.t0" scores the first evaluation of solution 1 of round 0.
 Other roles are spelt out: "r0.plan0"."""
+NO_ROLES = ("question", "discussion", "history", "domain", "wording", "template")
+"""Names that mean something else in a prompt."""
 
 
 @dataclass(frozen=True)
@@ -35,8 +37,9 @@ class Role:
 
     def __post_init__(self) -> None:
         """Raise ValueError for a name that turn ids cannot hold, or an unknown purpose."""
-        if not re.fullmatch("[a-z_]{2,}", self.name) or self.purpose not in get_args(Purpose):
-            known = ", ".join(get_args(Purpose))
+        form = f"(?!({'|'.join(NO_ROLES)})$)[a-z_]{{2,}}"
+        if not re.fullmatch(form, self.name) or self.purpose not in get_args(Purpose):
+            known = f"{', '.join(get_args(Purpose))}; not {', '.join(NO_ROLES)}"
             raise ValueError(f"{self}: name it by a-z and _, two or more, for one of {known}")
 
 

@@ -6,7 +6,7 @@ import sys
 import threading
 import urllib.request
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -133,6 +133,30 @@ def test_an_answer_that_no_completion_is_stands_as_a_given_turn_that_is_judged(m
     assert rewarded.rewards == (1.0, None, 0.0, 0.0) and plan.role == "plan"
 
 
+def test_the_answer_is_the_solution_that_says_it_before_a_stop_sequence(monkeypatch):
+    async def generate(request: Request) -> Generation:
+        text = "<score>3</score>" if request.role == "scoring" else "71 END"
+        return replace(await Society()(request), response_text=text)
+
+    def solve(question: Question, base_url: str) -> str:
+        ask(base_url, "One", stop=["END"])
+        return ask(base_url, "Is it?", agent=1, stop=["END"], metadata={"role": "check"})
+
+    [held] = hold(monkeypatch, solve, generate, roles={"check": "helps"})
+    assert [(turn.turn_id, turn.text) for turn in held.solutions()] == [("r0.s0", "71 ")]
+
+
+def test_a_scoring_that_the_program_asks_for_itself_decides_no_reward(monkeypatch):
+    def solve(question: Question, base_url: str) -> str:
+        answer = ask(base_url, "One")
+        ask(base_url, "Score it", agent=1, metadata={"role": "scoring"})
+        return answer
+
+    [held] = hold(monkeypatch, solve)
+    [rewarded] = REWARD_SCHEMES["interaction"]([held], dict, seed=0, step=0).discussions
+    assert rewarded.rewards == (1.0, 0.0, 0.0, 0.0)
+
+
 def test_a_chat_that_goes_on_keeps_the_ids_and_one_that_was_changed_begins_anew(monkeypatch):
     def solve(question: Question, base_url: str) -> None:
         first = ask(base_url, "One")
@@ -253,6 +277,7 @@ HOSTILE: dict[str, tuple[Callable[[str], Any], str]] = {
     "floods": (flood, "RuntimeError: flooded"),
     "gorges": (gorge, "HTTP Error 403: Forbidden"),
     "dies": (lambda url: 1 / 0, "ZeroDivisionError"),
+    "waits": (lambda url: Future[None]().result(timeout=0), "TimeoutError: "),
     "exits": (lambda url: sys.exit(3), "SystemExit: 3"),
     "names nobody": (lambda url: ask(url, "x", agent=2), "HTTP Error 404: Not Found"),
     "returns nonsense": (lambda url: {"agent_7": 1.0}, "agent_7, which is no turn or agent"),
@@ -388,6 +413,7 @@ def test_a_command_has_the_question_and_its_key_and_not_the_runs_environment(mon
     ("os.kill(os.getpid(), 9)", "it ended with status -9: it says nothing"),
     pytest.param("import time; time.sleep(60)", "it did not end within 2 s", marks=SECONDS),
     ("\nwhile True: print('flood' * 1000)", "it printed more than"),
+    ("print('flood' * 2**20)", "it printed more than"),
     ("print('{\"agent_1\": Infinity}')", "rewards that are not finite"),
 )
 def test_a_command_harms_its_own_discussion_alone(monkeypatch, tmp_path, text, fault):

@@ -89,6 +89,7 @@ class Asked(BaseModel):
     temperature: float | None = Field(None, ge=0)
     tools: list[dict[str, Any]] = []
     tool_choice: Any = None
+    """Only "none" has an effect: an agent is not forced to call a tool."""
     logprobs: bool = False
     return_token_ids: bool = False
     stream: bool = False
@@ -113,7 +114,7 @@ class Asked(BaseModel):
     @property
     def role(self) -> str | None:
         """The role that the request names for its turn."""
-        return self.metadata.get("role")
+        return None if (said := self.metadata.get("role")) is None else str(said)
 
     @property
     def offered(self) -> list[dict[str, Any]]:
@@ -137,11 +138,15 @@ class Choice(NamedTuple):
     """"stop", "length" or "tool_calls"."""
 
 
+def before_stop(text: str, stops: Sequence[str]) -> str:
+    """Return a text up to the first stop sequence, with which an engine ends its answer."""
+    return text[: min((text.find(stop) for stop in stops if stop in text), default=len(text))]
+
+
 def choice_of(name: str, generation: Generation, asked: Asked) -> Choice:
     """Convert an answer to the protocol's form: cut before a stop sequence, and with its tool call
     taken out of the text. A call that cannot be parsed stays in the text."""
-    text = generation.response_text
-    text = text[: min((text.find(stop) for stop in asked.stop if stop in text), default=len(text))]
+    text = before_stop(generation.response_text, asked.stop)
     message: dict[str, Any] = {"role": "assistant", "content": text}
     found = first_call(text, asked.tool_names) if asked.offered else None
     if found is not None:
@@ -292,9 +297,12 @@ def _parse(body: bytes, role: str | None) -> Asked:
     """Parse a request. Raises RefusalError if it is invalid, or asks for something unsupported."""
     try:
         asked = Asked.model_validate_json(body)
-    except (ValueError, RecursionError) as error:
-        said = errors_in_words(error) if isinstance(error, ValueError) else "it is nested too deep"
+    except (ValueError, TypeError, RecursionError) as error:
+        said = errors_in_words(error) if isinstance(error, ValueError) else str(error)
         raise RefusalError(400, "invalid_request_error", said) from error
+    if not all(isinstance(tool.get("function"), dict) for tool in asked.tools):
+        said = 'a tool has the form {"type": "function", "function": {"name": ...}}'
+        raise RefusalError(400, "unsupported", said)
     if asked.response_format.get("type", "text") != "text":
         raise RefusalError(
             400, "unsupported", "response_format is not supported; ask for the form in the prompt"

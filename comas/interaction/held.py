@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from comas.types import Discussion, Message, Turn
+from comas.types import Discussion, Message, Purpose, Turn
 
 
 @dataclass(frozen=True)
@@ -42,6 +42,11 @@ class HeldDiscussion(Discussion):
     """A discussion that a program held. Its turns form a chain, which turn ids do not show."""
 
     outcome: Outcome
+
+    def turns_that(self, purpose: Purpose) -> list[Turn]:
+        """Return those turns; a scoring that the program asked for itself decides no reward."""
+        own = self.outcome.asked if purpose == "scores" else ()
+        return [turn for turn in super().turns_that(purpose) if turn.turn_id not in own]
 
     def solutions(self) -> list[Turn]:
         """Return the final answer, if there is one."""

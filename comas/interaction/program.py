@@ -22,6 +22,7 @@ from comas.interaction.door import (
     AskedMessage,
     Choice,
     RefusalError,
+    before_stop,
     choice_of,
     overlook_closed_loops,
     the_door,
@@ -179,8 +180,10 @@ class DiscussionGuest:
 
     def conclude(self, answer: str | None) -> Turn:
         """Chain the turns, each the parent of the next, and return the final answer: the last
-        completion with the text ``answer`` (None: any), or else that text as a given turn."""
+        completion with the text ``answer``, of a solution if there is one (None: any), or else that
+        text as a given turn."""
         fitting = [t for t in self.said if answer is None or t.text.strip() == answer.strip()]
+        fitting.sort(key=lambda turn: answer is not None and turn.role == "solution")
         last = (fitting or self.said)[-1]
         chain = [*(turn for turn in self.said if turn is not last), last]
         for before, turn in zip([None, *chain], chain, strict=False):
@@ -255,7 +258,8 @@ class DiscussionGuest:
             )
         agent, name = request.agent_index, request.turn[1]
         self._tokens_left -= len(said.response_token_ids)
-        turn = Turn(name, None, 0, request.role, agent, request.prompt, said)
+        shown = replace(said, response_text=before_stop(said.response_text, asked.stop))
+        turn = Turn(name, None, 0, request.role, agent, request.prompt, shown)
         self.said.append(self._discussion.keep(turn))
         choice = choice_of(name, said, asked)
         chat = [*asked.messages, AskedMessage.model_validate(choice.message)]

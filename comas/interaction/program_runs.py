@@ -33,7 +33,8 @@ log = logging.getLogger(__name__)
 
 Solve = Callable[[Question, str], Any]
 """Answers a question by asking the agents at an address; may be a coroutine function. Returns the
-final answer (None: the last completion is it), or rewards: one number for all turns, or numbers by
+final answer (None: the last completion is it; whatever was said is rewarded as it is, also answers
+that were not chosen), or rewards: one number for all turns, or numbers by
 the names of turns (the ids of completions), agents (``agent_0``) or ``*``, and perhaps an
 ``answer``."""
 
@@ -88,14 +89,14 @@ async def _call(solve: Solve, question: Question, url: str, *, timeout_s: float)
     answered.set_running_or_notify_cancel()  # from now on, it cannot be cancelled
 
     async def within() -> None:
+        limit = asyncio.timeout(timeout_s)
         try:
-            async with asyncio.timeout(timeout_s):
+            async with limit:
                 found = solve(question, url)
                 value = await found if isawaitable(found) else found
-        except TimeoutError as error:
-            answered.set_exception(error)
         except BaseException as error:  # whatever a program may raise, sys.exit() too
-            answered.set_exception(ProgramError(f"{type(error).__name__}: {error}"))
+            told = ProgramError(f"{type(error).__name__}: {error}")
+            answered.set_exception(error if limit.expired() else told)
         else:
             answered.set_result(value)
 
@@ -140,10 +141,12 @@ async def _execute(
             raise ProgramError(f"{command[0]} cannot be started: {error.strerror}") from error
         try:
             async with asyncio.timeout(timeout_s):
-                while process.poll() is None:
+                has_ended = False
+                while not has_ended:
+                    has_ended = process.poll() is not None
                     if max(os.fstat(f.fileno()).st_size for f in (output, errors)) > MAX_OUTPUT:
                         raise ProgramError(f"it printed more than {MAX_OUTPUT} bytes")
-                    await asyncio.sleep(POLL_S)
+                    await asyncio.sleep(0 if has_ended else POLL_S)
         finally:
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
@@ -152,7 +155,7 @@ async def _execute(
     if process.returncode != 0:
         last = (complaint.splitlines() or ["it says nothing"])[-1]
         raise ProgramError(f"it ended with status {process.returncode}: {last}")
-    *before, last = said.splitlines() or [""]
+    *before, last = said.split("\n")  # not splitlines(): JSON may hold U+2028 as it is
     with suppress(ValueError, RecursionError):
         if isinstance(found := json.loads(last), dict):
             return {"answer": "\n".join(before), **found} if before else found

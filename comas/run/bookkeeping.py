@@ -11,6 +11,7 @@ from functools import partial
 from tqdm import tqdm
 
 from comas.engines.cluster.agents import Agents
+from comas.interaction.held import outcome_of
 from comas.policy_optimization.update_stats import UpdateStats
 from comas.reward_formulation import REWARD_SCHEMES
 from comas.run.batches import Batch, Batches
@@ -85,9 +86,9 @@ class Bookkeeping:
         times = {**self._times, "time/step_s": time.monotonic() - self._started}
         due = partial(is_due, self._step, num_steps=self.bar.total)
         self._updates.check(buffers, stats)
-        if self._step == 1 and not any(
-            i.discussion.num_overlong_prompts for i in rewards.discussions
-        ):
+        discussions = [item.discussion for item in rewards.discussions]
+        failed = any(of.error for of in filter(None, map(outcome_of, discussions)))
+        if self._step == 1 and not failed and not any(d.num_overlong_prompts for d in discussions):
             check_paid(config, rewards.discussions, is_dry_run=False)
         metrics = step_metrics(rewards, stats, verdicts, config=config)
         metrics |= {"rollout/staleness": batch.staleness, **times}
@@ -102,7 +103,6 @@ class Bookkeeping:
         self.run.save_discussions(
             self._step, rewards.discussions, verdicts=verdicts, answers=answers
         )
-        discussions = [item.discussion for item in rewards.discussions]
         self.run.save_tokens(self._step, discussions, advantages=advantages)
         self._report(metrics)
         if due(every=config.training.save_every) or self.run.best_step() == self._step:

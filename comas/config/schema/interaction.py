@@ -13,7 +13,7 @@ from comas.types import ROLES, Purpose, Role
 class Society:
     """The agents. An agent takes part in discussions, a policy is a set of weights."""
 
-    num_agents: int = key(4, ge=1)
+    num_agents: int = key(4, ge=1, le=1024)
     """l in the paper: participants of each discussion."""
     models: list[str] = key(["Qwen/Qwen2.5-3B-Instruct"], leads_to="file")
     """Base model of each policy (folder, GGUF file or hub name); one entry serves every policy.
@@ -63,8 +63,8 @@ class Program(BaseModel, extra="forbid", frozen=True, strict=True):
             raise ValueError("give either a function or a command")
         for name, purpose in (self.roles or {}).items():
             Role(name, purpose)
-            if name in ROLES:
-                raise ValueError(f"roles: {name} is one of the paper's, and has a purpose already")
+            if name in ROLES or purpose == "solves":
+                raise ValueError(f"roles: {name} is one of the paper's, or a second solution")
         return self
 
 
@@ -81,7 +81,7 @@ class Interaction:
     criticism: str = key("scored", leads_to="plug-in")
     """Name in ``comas.interaction.criticism.CRITICISMS``, or a plug-in: how solutions are
     criticised."""
-    num_rounds: int = key(8, ge=1)
+    num_rounds: int = key(8, ge=1, le=1024)
     """m in the paper. A round has one solution (sequential) or one per agent (others)."""
     num_evaluations: int = key(1, ge=1)
     """n in the paper: evaluations of each solution."""
