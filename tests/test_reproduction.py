@@ -76,7 +76,7 @@ def test_every_experiment_of_a_shipped_study_can_be_trained(path, tmp_path):
 
 def test_wrong_studies_are_refused_with_what_is_allowed(tmp_path):
     for wrong, told in pairs("config", "a study"):
-        with pytest.raises(ConfigError, match=f"(?s){told}"):
+        with pytest.raises(ValueError, match=f"(?s){told}"):
             plan(tmp_path, wrong)
     with pytest.raises(ConfigError, match="names none"):
         load(Study, None, [], check=find_conflicts)

@@ -77,7 +77,7 @@ def test_an_interval_is_never_narrower_than_that_of_values_by_chance():
     blind = Source(
         "paid", few * 9, auc(opinions(*((str(i), 1.0, i < 9) for i in range(65))), seed=0)
     )
-    checks = gate(blind, right=[True, False], readable=[], learnt=[True])
+    checks = gate(blind, right=[True, False], readable=[], learnt=[True], is_all=True)
     assert verdict(blind, checks).startswith("not worth training (AUC, paid); paid: cannot tell")
 
 
@@ -101,7 +101,8 @@ def test_the_verdict_goes_by_the_interval(paid, says):
 
 
 def passed(*estimate: float, **changes: Any) -> dict[str, bool | None]:
-    of = {"right": [True, False], "readable": [True] * 9, "learnt": [True]} | changes
+    of = {"right": [True, False], "readable": [True] * 9, "learnt": [True], "is_all": False}
+    of |= changes
     return {check.name: check.passes for check in gate(source("paid", *estimate), **of)}
 
 
@@ -116,11 +117,14 @@ def test_each_condition_of_the_gate_has_its_threshold():
     assert passed(right=[not of for of in rarely])[names[0]] is False
     assert passed(right=rarely[:30])[names[0]] is passed(right=rarely[1:9])[names[0]] is None
     assert passed(right=[])[names[0]] is None
-    assert passed(learnt=rarely)[names[1]] is passed(learnt=[False] * 2)[names[1]] is False
+    assert passed(learnt=rarely)[names[1]] is False
+    assert passed(learnt=[False] * 6)[names[1]] is None  # of many in a run
+    assert passed(learnt=[False] * 2, is_all=True)[names[1]] is False
+    assert passed(right=[True] * 19 + [False])[names[0]] is True
     assert passed(readable=[True] * 7 + [False] * 3)[names[2]] is None
     assert passed(readable=[True] * 70 + [False] * 30)[names[2]] is False
     paid = source("paid", 0.55, 0.4, 0.7)
-    checks = gate(paid, right=rarely, readable=[], learnt=[True])
+    checks = gate(paid, right=rarely, readable=[], learnt=[True], is_all=True)
     assert verdict(paid, checks).startswith("not worth training (right solutions); paid: may or")
     assert verdict(paid, checks[1:]).startswith("left open (AUC, paid; a longer --trial=")
 

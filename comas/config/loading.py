@@ -89,10 +89,11 @@ def changed_keys(before: Any, after: Any) -> Changes:
         {key: value for key, value in leaves(dataclasses.asdict(each)).items() if value != {}}
         for each in (before, after)
     )
+    known = keys_of(after)  # of which one that is null may be absent, unlike an entry of a mapping
     return {
         key: (yaml_text(old.get(key)), yaml_text(new.get(key)))
         for key in {**old, **new}
-        if old.get(key) != new.get(key)
+        if old.get(key) != new.get(key) or (key not in known and (key in old) != (key in new))
     }
 
 

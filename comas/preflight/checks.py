@@ -71,7 +71,7 @@ def table(checks: Sequence[Check]) -> list[str]:
 
                      needed          present
         GPUs         8               2            <- error 1
-        host memory  277.6 GiB       283.0 GiB    <- warning
+        host memory  287.5 GiB       293.0 GiB    <- warning
     """
     errors = errors_of(checks)
     rows = [["", "needed", "present", ""]]

@@ -182,7 +182,8 @@ def _program(config: Config) -> Iterator[Conflict]:
     except ValidationError as error:
         for fault in error.errors():
             entry = f".{fault['loc'][0]}" if fault["loc"] else ""
-            said = f"{fault['msg'][:1].lower()}{fault['msg'][1:]}"
+            said = fault["msg"].removeprefix("Value error, ")
+            said = f"{said[:1].lower()}{said[1:]}"
             names = f"{', '.join(Program.model_fields)} (comas/config/schema/interaction.py)"
             yield Conflict((f"interaction.program{entry}",), said, f"it holds {names}")
         return

@@ -188,7 +188,7 @@ def rank_memory(
     reduction = size * min(whole, BUCKET_ELEMENTS["cuda"]) + (size * part if stage == 2 else 0)
     head = shape.vocab_size * (2 * 4 * CHUNK_SIZE + 4 * shape.hidden_size * (not is_adapted))
     averaging = 0 if offload else 4 * min(masters, GATHERED_ELEMENTS if stage == 3 else whole)
-    learning = reduction + max(_activations(shape, config) + head, averaging)
+    learning = reduction + max(activations(shape, config) + head, averaging)
     passing = max(learning, engine + TRANSFER_BYTES if shares_gpu else 0)
     # Trap: ZeRO-3 starts with a float32 buffer for whole gradients, although it updates in parts.
     updated = min(whole, GATHERED_ELEMENTS * policy.ranks_per_policy)
@@ -226,7 +226,7 @@ def layer_activations(shape: ModelShape) -> int:
     return 10 * shape.hidden_size + 2 * shape.kv_size + 4 * shape.intermediate_size
 
 
-def _activations(shape: ModelShape, config: Config) -> float:
+def activations(shape: ModelShape, config: Config) -> float:
     layer = layer_activations(shape)
     kept = (shape.num_layers + 1) * layer
     # Each layer's input, and all activations of one layer with their gradients.

@@ -297,6 +297,9 @@ def _find_disk(config: Config, checks: Checks, shapes: Mapping[str, ModelShape])
     folder = Path(config.resume or config.saves)
     num_kept = len(list(folder.glob("checkpoints/step_*"))) if config.resume else 0
     there = next(path for path in (folder, *folder.absolute().parents) if path.exists())
+    if not there.is_dir():
+        checks.append(Check(DISK, "a folder", "a file", f"saves={folder}: {there} is a file"))
+        return
     free = shutil.disk_usage(there).free
     checks.append(check_disk(config, sizes=sizes, free=free, num_kept=num_kept))
 

@@ -18,6 +18,7 @@ from comas.preflight.memory import (
     ModelShape,
     RankMemory,
     Sharding,
+    activations,
     engine_memory,
     gib,
     rank_memory,
@@ -27,7 +28,7 @@ from comas.preflight.memory import (
 USABLE_SHARE = 0.95
 """Usable share of memory; the rest of a GPU's is lost to fragmentation."""
 ENGINE_PROCESS_BYTES = 1.1 * GIB
-"""Host memory of a rollout engine's process on a CPU, besides weights and KV cache."""
+"""Host memory of a rollout engine's process, besides weights and KV cache on a CPU."""
 RAY_BYTES = 0.7 * GIB
 """Host memory of the driver and Ray's own processes."""
 SMALL_PARAMETERS = 20_000_000
@@ -50,7 +51,7 @@ class UpdateMemory:
     gpu_free: float
     """GPU memory for tensors."""
     host: float
-    """Host memory of all ranks on the machine."""
+    """Host memory of all processes on the machine."""
     host_bytes: int
     """The machine's memory."""
 
@@ -60,7 +61,7 @@ class UpdateMemory:
         return self.gpu_peak <= self.gpu_free and self.host <= USABLE_SHARE * self.host_bytes
 
     def __str__(self) -> str:
-        """``a GPU needs 28.7 GiB for states, up to 61.8 of 71.0 in all; the host 256.0 of ...``"""
+        """``a GPU needs 28.7 GiB for states, up to 61.8 of 71.0 in all; the host 271.5 of ...``"""
         return (
             f"a GPU needs {gib(self.gpu_states)} GiB for states, up to {gib(self.gpu_peak)} of "
             f"{gib(self.gpu_free)} in all; the host {gib(self.host)} of {gib(self.host_bytes)} GiB"
@@ -164,7 +165,9 @@ def update_memory(
         gpu_states=sharers * rank.states,
         gpu_peak=peak,
         gpu_free=USABLE_SHARE * machine.gpu_bytes - num_processes * PROCESS_BYTES,
-        host=num_groups * len(placement.policy_slots) * rank.host,
+        host=num_groups * len(placement.policy_slots) * (rank.host + RANK_PROCESS_BYTES)
+        + num_groups * len(placement.rollout_slots) * ENGINE_PROCESS_BYTES
+        + RAY_BYTES,
         host_bytes=machine.host_bytes,
     )
 
@@ -186,7 +189,7 @@ def check_memory(config: Config, shapes: Sequence[ModelShape], machine: Machine)
 
 def _cpu_bytes(config: Config, shapes: Sequence[ModelShape]) -> float:
     """Return the host memory of a run on a CPU: each process with its weights, ranks also with
-    gradients, Adam's states, and a reference model if the loss has one."""
+    gradients, Adam's states, activations, and a reference model if the loss has one."""
     has_reference = config.algorithm.uses_reference and config.policy.lora.rank is None
     # The shards of a model run in processes besides the one that schedules.
     shards = config.rollout.tensor_parallel
@@ -199,10 +202,13 @@ def _cpu_bytes(config: Config, shapes: Sequence[ModelShape]) -> float:
         for family in config.families
     )
     trained = {p: trained_parameters(shapes[p], config) for p in config.trained_policies}
+    # Adam's moments and the gradients in float32, and a copy of weights that are not.
+    states = 12 + 4 * (config.policy.dtype != "float32")
     ranks = sum(
         RANK_PROCESS_BYTES
         + (1 + has_reference) * BYTES[config.policy.dtype] * shapes[family[0]].num_parameters
-        + 16 * sum(trained.get(policy, 0) for policy in family)
+        + states * sum(trained.get(policy, 0) for policy in family)
+        + activations(shapes[family[0]], config)
         for family in config.trained_families
     )
     of_engines = config.rollout.engines_per_policy * engines
@@ -253,8 +259,13 @@ def _check_sampling(config: Config, shape: ModelShape, machine: Machine) -> Chec
         f"{gib(needed)} GiB (weights {gib(engine.weights)}, a batch {gib(engine.batch)}, KV cache "
         f"{gib(engine.sequence)})"
     )
-    error = None
-    if needed > given:
+    error, sharers = None, config.cluster.policies_per_gpu
+    if sharers * share > 1:
+        error = (
+            f"GPU memory: rollout.gpu_memory_utilization={share:g} for each of {sharers} engines "
+            f"on a GPU is more than it has; set it to {0.9 / sharers:.2g} or less"
+        )
+    elif needed > given:
         error = (
             f"GPU memory: rollout.gpu_memory_utilization={share:g} gives an engine {gib(given)} "
             f"GiB, and it needs {gib(needed)}; raise it, lower rollout.max_prompt_tokens or "

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from comas.config import changed_keys, load
+from comas.config import ConfigError, changed_keys, load
 from comas.config.paths import REPOSITORY, find
 from comas.config.schema import Config
 from comas.preflight.configuration import load_config
@@ -87,11 +87,14 @@ def plan_runs(study: Study, saves: Path, folder: Path | None = None) -> list[Pla
 
 def _check(run: PlannedRun) -> None:
     """Raise ValueError if the configuration is wrong, or the run was made with another one."""
-    config = load_config(run.config, run.overrides)
+    try:
+        config = load_config(run.config, run.overrides)
+    except ConfigError as error:
+        raise ValueError(f"{run.experiment}: {error}") from error
     folder = run.folder
     if folder is None:
         return
-    remedy = "remove that folder to make the run again, or set saves= to another folder"
+    remedy = "remove it, and its numbers in results=, to make the run again, or set another saves="
     before = load(Config, folder / "config.yaml", [])
     # Its location makes no difference.
     changes = changed_keys(replace(before, saves=config.saves), config)

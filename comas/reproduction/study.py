@@ -16,7 +16,8 @@ class Study:
     about: str = key("")
     """The beginning of the report, in Markdown."""
     experiments: dict[str, Any] = key({}, example={"mine": "mine.yaml algorithm.kl_coef=0.1"})
-    """Name -> arguments of ``scripts/train_comas.sh``: a configuration, then settings."""
+    """Name -> arguments of ``scripts/train_comas.sh``: a configuration, looked up beside the study,
+    then settings, whose paths start in the current folder."""
     compare_with: str | None = key(None, example="comas")
     """The reference experiment; null: the first."""
     bound: str | None = key(None, example="verifier")
@@ -54,7 +55,8 @@ def find_conflicts(study: Study) -> Iterator[Conflict]:
         yield Conflict(("experiments",), "names none", 'write experiments.mine="mine.yaml"')
     if study.settings and not words_of(study.settings):
         yield Conflict(("settings",), "has a quote that is not closed", "close it")
-    for name, command in study.experiments.items():
+    settings = {"settings": study.settings} if words_of(study.settings) else {}
+    for name, command in {**study.experiments, **settings}.items():
         if not words_of(command):
             remedy = f'write it like experiments.{name}="configs/comas.yaml training.num_steps=9"'
             yield Conflict(("experiments",), f"{name} must be a command's words, as text", remedy)

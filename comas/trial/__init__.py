@@ -88,7 +88,7 @@ class Trial:
         num_held = 0
         while fit > 0 and num_held < MAX_DISCUSSIONS:
             step = len(batches) + 1
-            left = left or draw_batch(known, step=step, batch_size=size, seed=config.seed)
+            left = left or draw_batch(known, step=step - 1, batch_size=size, seed=config.seed)
             wanted = min(wanted, MAX_DISCUSSIONS - num_held)
             num = min(fit, math.ceil(wanted / copies), len(left))
             batches.append(self.sample(left[:num], step=step))

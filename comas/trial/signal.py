@@ -24,7 +24,7 @@ BLIND = 0.6
 """A reward is blind if the interval of its AUC lies below this and includes 0.5."""
 TOO_HARD, TOO_EASY = 0.05, 0.95
 """Outside these shares of right solutions there is too little to tell apart."""
-GAINED = "interval above 0.5; runs gained from 0.9, not from 0.75 (results/smollm2.md)"
+GAINED = "interval above 0.5; runs gained at 0.9, at 0.75 perhaps (results/smollm2.md)"
 """What the AUC of the reward should be."""
 READABLE, LEARNABLE = 0.8, 0.1
 """Minimum shares of readable judgments, and of groups with an advantage."""
@@ -82,7 +82,8 @@ def describe_signal(batches: Sequence[Batch], update: Update, *, config: Config)
     groups, learnt = learnable(update.buffers, update.stats, config.algorithm)
     right = [of == "correct" for of in verdicts.values() if of != "failed"]
     paid = found["reward"]
-    checks = gate(paid, right=right, readable=said if judges_pay else [], learnt=learnt)
+    few = groups.startswith("groups are policies")
+    checks = gate(paid, right=right, readable=said if judges_pay else [], learnt=learnt, is_all=few)
     last = update.batch
     metrics = step_metrics(last.rewards, update.stats, last.verdicts, config=config)
     lost = [
@@ -170,15 +171,20 @@ PASSES = {True: "passes", False: "fails", None: "open"}
 
 
 def gate(
-    paid: Source, *, right: Sequence[bool], readable: Sequence[bool], learnt: Sequence[bool]
+    paid: Source,
+    *,
+    right: Sequence[bool],
+    readable: Sequence[bool],
+    learnt: Sequence[bool],
+    is_all: bool,
 ) -> list[Check]:
-    """Return the conditions for a run to be worth its time. ``paid`` is the reward, and
-    ``readable`` is empty if judges do not pay."""
+    """Return the conditions for a run to be worth its time. ``paid`` is the reward, ``readable`` is
+    empty if judges do not pay, and ``is_all`` is True if a run has no other groups."""
     few, most, needed = f"{TOO_HARD:.0%}", f"{TOO_EASY:.0%}", f"{LEARNABLE:.0%} or more"
-    ends = [reaches(right, TOO_HARD), reaches([not of for of in right], 1 - TOO_EASY)]
+    ends = [reaches(right, TOO_HARD), reaches([not of for of in right], round(1 - TOO_EASY, 9))]
     is_between = False if False in ends else None if None in ends else True
     groups = f"{share(learnt)} of {len(learnt)}"
-    learns = any(learnt) and reaches(learnt, LEARNABLE)
+    learns = any(learnt) if is_all else reaches(learnt, LEARNABLE)
     checks = [
         Check("right solutions", share(right), f"{few} to {most}", is_between),
         Check("groups with something to learn", groups, needed, learns),
@@ -232,7 +238,10 @@ def vote_over_one(opinions: Sequence[Opinion]) -> list[str]:
     """Return a line that compares a majority vote, if there was any, to a single answer. An opinion
     is 1 on solutions with the elected answer, and 0 on others of the same questions."""
     elected = {of.question_id: bool(of.is_right) for of in opinions if of.value}
-    one = share(bool(of.is_right) for of in opinions)
+    answers: dict[str, list[bool]] = {}
+    for of in opinions:
+        answers.setdefault(of.question_id, []).append(bool(of.is_right))
+    one = f"{fmean(map(fmean, answers.values())):.0%}" if answers else "-"
     said = f"{share(elected.values())} of {len(elected)} questions, a single answer in {one}"
     return [f"a majority vote would be right in {said}"] if elected else []
 

@@ -40,7 +40,8 @@ class PolicyGradient(AnyAlgorithm):
     role, at 0 not at all but for a KL term in the loss."""
     kl_coef: float = key(0.0, ge=0)
     """beta of the KL penalty; above 0 a reference model is loaded. The estimator decides whether
-    the penalty is part of the advantages or of the loss."""
+    the penalty is part of the advantages or of the loss; a function of your own is to subtract it
+    (``AdvantageInputs.log_ratios``)."""
     clip_epsilon: float = key(0.2, gt=0, le=1)
     """epsilon: importance ratios are clipped to [1 - epsilon, 1 + epsilon]."""
     clip_epsilon_high: float | None = key(None, gt=0, example=0.28)

@@ -66,7 +66,7 @@ class Rollout:
     def longest_response(self) -> int:
         """The highest ``max_response_tokens`` of any agent."""
         limits = self.max_response_tokens
-        return max(limits) if isinstance(limits, list) else limits
+        return max(limits, default=0) if isinstance(limits, list) else limits
 
     @property
     def max_model_len(self) -> int:
