@@ -48,4 +48,4 @@ def _compare(arguments: Sequence[str]) -> None:
     if others := [each for each in overrides if not each.startswith("results=")]:
         raise ValueError(f"compare takes results=... only, not {' '.join(others)}")
     results = overrides[-1].removeprefix("results=") if overrides else EvaluationConfig().results
-    sys.stdout.write(compare(names, results=Path(results)))
+    sys.stdout.write(compare(names, results=Path(results).expanduser()))

@@ -108,14 +108,14 @@ def split(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
     if given.base_url is not None:
         overrides.insert(0, f"base_url={given.base_url}")
     if given.greedy:
-        overrides.append("temperature=0")
+        overrides.insert(0, "temperature=0")
     return names, overrides
 
 
 def _conflicts(config: EvaluationConfig) -> Iterator[Conflict]:
     yield from _name_conflicts("benchmarks", config.benchmarks, BENCHMARKS, others=[HELD_OUT])
     yield from _name_conflicts("setups", config.setups, SETUPS, others=[PROGRAM])
-    if config.temperature == 0 and config.seeds > 1:
+    if config.extra_body.get("temperature", config.temperature) == 0 and config.seeds > 1:
         remedy = "leave out seeds, or set a temperature above 0"
         yield Conflict(("seeds", "temperature"), "greedy replies are the same each time", remedy)
     if config.base_url is None:

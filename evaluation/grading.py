@@ -4,7 +4,7 @@ import logging
 import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from importlib.metadata import version
+from importlib.metadata import distributions
 from pathlib import Path
 from statistics import fmean
 
@@ -33,7 +33,7 @@ log = logging.getLogger(__name__)
 
 LIBRARIES = (
     *("math-verify", "latex2sympy2-extended", "antlr4-python3-runtime", "sympy", "mpmath"),
-    *("pint", "markdown-it-py"),
+    *("pint", "markdown-it-py", "reasoning-gym"),
 )
 """Libraries that extract and compare answers."""
 
@@ -46,7 +46,9 @@ def _fingerprint_of_graders() -> str:
         if path.suffix in (".py", ".yaml")
     }
     python = [*sys.version_info[:2]]  # it runs the programs
-    return fingerprint([python, [version(name) for name in LIBRARIES], sorted(code.items())])
+    found = ((each.name.lower().replace("_", "-"), each.version) for each in distributions())
+    libraries = sorted({each for each in found if each[0] in LIBRARIES})
+    return fingerprint([python, libraries, sorted(code.items())])
 
 
 GRADERS_FINGERPRINT = _fingerprint_of_graders()

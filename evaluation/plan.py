@@ -275,6 +275,9 @@ def _notes(config: EvaluationConfig, requests: RequestOptions, target: Target) -
         )
     if requests.system_prompt is not None:
         notes.append(f"chats begin with the system prompt of the run: {requests.system_prompt!r}")
+    alike = " and ".join({"consistency", "debate"}.intersection(config.setups or SETUPS))
+    if config.temperature == 0 and alike:
+        notes.append(f"at temperature 0, the independent answers of a model in {alike} are equal")
     told = [dict(model.template_kwargs) for model in target.models]
     if any(told):
         notes.append(f"chat templates are told {'; '.join(map(str, told))}")
@@ -302,6 +305,7 @@ def _identity(
             "generation_config": config.generation_config if config.base_url is None else None,
             "max_tokens": requests.max_tokens,
             "system_prompt": requests.system_prompt,
+            **config.extra_body,
         },
         "limit": config.limit,
         "draw_seed": DRAW_SEED,

@@ -65,7 +65,9 @@ def write_summary(folder: Path) -> str:
     """Write summary.md into ``folder`` (``results/NAME``); return it without pass@k and the cost.
     Raises ValueError when there are no results, or damaged ones."""
     results = read_results(folder, name=folder.name)
-    screen = "\n\n".join([f"# Results of {results.name}", *_overview(results.rows, [results])])
+    asked = ", ".join(f"{name}: {v}" for name, v in results.sampling.items() if v is not None)
+    title = f"# Results of {results.name}" + (f"\n\nAsked with {asked}." if asked else "")
+    screen = "\n\n".join([title, *_overview(results.rows, [results])])
     cost = f"## Cost\n\nOver all benchmarks.\n\n{cost_table(results)}"
     write_text(folder / SUMMARY, "\n\n".join([screen, *_details(results.rows), cost]) + "\n")
     return f"{screen}\n"

@@ -55,7 +55,7 @@ def _thread(
         id=f"{chunk}/{answer.task_id}/seed{answer.seed}",
         step=None,
         question_key=f"{answer.task_id} {question}",
-        question=answer.calls[0].messages[-1]["content"],
+        question=answer.calls[0].messages[-1]["content"] if answer.calls else answer.task_id,
         domain=None,
         labels=labels,
         chunk=chunk,

@@ -38,16 +38,18 @@ async def answer(
     async def generate(request: Request) -> Generation | None:
         label, speaker, chat = request.turn[1], request.agent_index, request.chat
         ended: FinishReason = "stop"
+        num_tokens = 0
         try:
             if chat is None:
                 text = await ask([user(request.prompt)], label=label, speaker=speaker)
             else:
                 call = await ask.answer(chat, label=label, speaker=speaker)
                 text, ended = call.response, "length" if call.finish_reason == "length" else "stop"
+                num_tokens = call.completion_tokens  # of interaction.program.max_tokens
         except RefusedPromptError:
             return None
-        # Without training, only the text is read.
-        return Generation((), (), text, (), ended, policy_version=0)
+        # Without training, only the text is read, and how many tokens it has.
+        return Generation((), range(num_tokens), text, (0.0,) * num_tokens, ended, policy_version=0)
 
     opened = OpenDiscussion(
         # The prompts ask for the form of the answer themselves.

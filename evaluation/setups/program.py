@@ -66,4 +66,5 @@ def _setup(program: dict[str, Any], *, num_agents: int, digest: str) -> Setup:
     # Nobody criticises, as the program's own answer counts.
     rules = Interaction(program=program, criticism="none")
     flow = partial(answer, rules=rules, num_agents=num_agents)
-    return Setup(flow, num_speakers=num_agents, program=digest)
+    at_once = program.get("concurrency")
+    return Setup(flow, num_speakers=num_agents, program=digest, at_once=at_once)
