@@ -184,8 +184,8 @@ _TABLE: list[tuple[str, str, _Rewriting]] = [
     ),
     (
         ":",
-        rf"(\d:\d\d) *(?:\\text *\{{ *{_HALF_OF_DAY} *\}}|{_HALF_OF_DAY})",
-        lambda m: rf"{m[1]} \text{{{(m[2] or m[3]).lower()}m}}",
+        rf"(\d ?: ?\d\d) *(?:\\text *\{{ *{_HALF_OF_DAY} *\}}|{_HALF_OF_DAY})",
+        lambda m: rf"{m[1].replace(' ', '')} \text{{{(m[2] or m[3]).lower()}m}}",
     ),
     # Arguments in braces: \frac43 is \frac{4}{3}
     ("choose", r"\{([^{}]*)\\choose(?![a-zA-Z])([^{}]*)\}", r"\\binom{\1}{\2}"),

@@ -132,7 +132,8 @@ def _as_pair(text: str) -> list[str]:
     values = dict(map(_named, elements := split(text, _LIST_SEPARATOR)))
     if "" in values or not 1 < len(values) == len(elements):
         return []
-    return [f"({', '.join(values[name] for name in sorted(values))})"]
+    order = sorted(values, key=lambda name: (not name[0].isalpha(), name))  # r before \\theta
+    return [f"({', '.join(values[name] for name in order)})"]
 
 
 def _is_equal_list(gold: str, answer: str) -> bool:

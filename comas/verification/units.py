@@ -40,7 +40,8 @@ _WORD = r"(?<![^\W\d_])(?<!\\)[^\W\d_]+(?![^\W\d_])"
 _UNIT = rf"(?:{_TEXT}|{_WORD}|{_SIGN}|[\u20ac\u00a3\u00a5\u20b9\u00b0])(?: ?{_POWER})?"
 _JOINT = r" ?(?:(?:/|\\cdot(?![a-zA-Z])|\\times(?![a-zA-Z])|\*) ?)?"
 _PRODUCT = rf"{_UNIT}(?:{_JOINT}(?:{_UNIT}|\({_UNIT}(?:{_JOINT}{_UNIT})*\)))*"
-_WHOLE = re.compile(rf" ?(?:\\frac ?\{{ ?{_PRODUCT} ?\}} ?\{{ ?{_PRODUCT} ?\}}|{_PRODUCT}) ?")
+_RATIO = rf"\\frac ?\{{ ?{_PRODUCT} ?\}} ?\{{ ?{_PRODUCT} ?\}}"
+_WHOLE = re.compile(rf" ?(?:/ ?(?=\\text))?(?:{_RATIO}|{_PRODUCT}) ?")
 _LETTERS_IN_TEXT = re.compile(r"\\text ?\{ ?([a-zA-Z]) ?\}")
 _VARIABLES = re.compile(rf" ?(?:{_LETTERS_IN_TEXT.pattern}(?: ?{_POWER})? ?)+")
 _END_OF_VALUE = re.compile(r"[\d)}!%](?!\d)|\\pi(?![a-zA-Z])|\w(?= ?\\text)")

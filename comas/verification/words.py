@@ -58,7 +58,7 @@ _BARE = re.compile(r"(?=.*[^\W\d_]{4})[^\W\d_]+(?:[-' ]{1,2}[^\W\d_]+)*")
 _SHORT = {"yes", "no", "odd"}
 _WORDS_AMONG = re.compile(r"(?<!_)(?<!_[ {])\\text ?\{[^{}]*[^\W\d_]{2}")
 _PRODUCT_SIGN = re.compile(r"\\(?:cdot|times)(?![a-zA-Z])|[ *]")
-_POINTS = re.compile(r"(?<![\\a-zA-Z])[A-Z]{3,}(?![a-z])")
+_POINTS = re.compile(r"(?<![\\a-zA-Z])(?!USD)[A-Z]{3,}(?![a-z])")
 _NAME = re.compile(r"[A-Z]{2,}|[A-Z][a-z]{2}")
 _HYPHEN_OR_COMMA = re.compile(r"(?<=[^\W\d_])-(?=[^\W\d_])|,(?!\d)")
 _ARTICLE = re.compile(r"^(?:the|an?) (?=\w)")
