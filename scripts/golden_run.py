@@ -48,8 +48,8 @@ def checked_out(commit: str) -> Iterator[Path]:
     """Provide a working tree of ``commit`` during the block."""
     with tempfile.TemporaryDirectory() as folder:
         tree = Path(folder) / "base"
-        make = ["git", "-C", HERE, "worktree", "add", "--quiet", "--detach", tree, commit]
-        if subprocess.run(make).returncode:
+        make = ["git", "worktree", "add", "--quiet", "--detach", str(tree), commit]
+        if subprocess.run(make, cwd=HERE).returncode:
             sys.exit(f"{commit} is no commit of this repository, or it cannot be checked out")
         try:
             yield tree
