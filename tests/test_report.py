@@ -274,8 +274,8 @@ def test_only_what_is_new_or_failed_is_judged(folder, later, tasks, seeds, judge
 
 
 def test_graders_are_known_by_their_libraries(monkeypatch):
-    real = importlib.metadata.version
-    monkeypatch.setattr(importlib.metadata, "version", lambda n: "0" if n == "pint" else real(n))
+    others = [each for each in importlib.metadata.distributions() if each.name.lower() != "pint"]
+    monkeypatch.setattr(importlib.metadata, "distributions", lambda: others)
     now = runpy.run_path(grading.__file__)  # as a new process would import it
     assert now["GRADERS_FINGERPRINT"] != grading.GRADERS_FINGERPRINT
 
