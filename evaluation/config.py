@@ -107,8 +107,10 @@ def split(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
     names = [text for text in given.texts if text not in overrides]
     if given.base_url is not None:
         overrides.insert(0, f"base_url={given.base_url}")
+    if given.greedy and any(text.startswith("temperature=") for text in overrides):
+        parser.error("--greedy is temperature=0: leave out one of them")
     if given.greedy:
-        overrides.insert(0, "temperature=0")
+        overrides.append("temperature=0")
     return names, overrides
 
 

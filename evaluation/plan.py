@@ -275,7 +275,7 @@ def _notes(config: EvaluationConfig, requests: RequestOptions, target: Target) -
         )
     if requests.system_prompt is not None:
         notes.append(f"chats begin with the system prompt of the run: {requests.system_prompt!r}")
-    alike = " and ".join({"consistency", "debate"}.intersection(config.setups or SETUPS))
+    alike = " and ".join(n for n in ("consistency", "debate") if n in (config.setups or SETUPS))
     if config.temperature == 0 and alike:
         notes.append(f"at temperature 0, the independent answers of a model in {alike} are equal")
     told = [dict(model.template_kwargs) for model in target.models]

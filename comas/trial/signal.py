@@ -82,8 +82,8 @@ def describe_signal(batches: Sequence[Batch], update: Update, *, config: Config)
     groups, learnt = learnable(update.buffers, update.stats, config.algorithm)
     right = [of == "correct" for of in verdicts.values() if of != "failed"]
     paid = found["reward"]
-    few = groups.startswith("groups are policies")
-    checks = gate(paid, right=right, readable=said if judges_pay else [], learnt=learnt, is_all=few)
+    said, is_all = said if judges_pay else [], groups.startswith("groups are policies")
+    checks = gate(paid, right=right, readable=said, learnt=learnt, is_all=is_all)
     last = update.batch
     metrics = step_metrics(last.rewards, update.stats, last.verdicts, config=config)
     lost = [
