@@ -8,7 +8,7 @@ import torch
 from model_types import tiny_model
 from small_runs import QUICKSTART, REPOSITORY
 from tables import cases
-from transformers import Qwen2Config, Qwen2ForCausalLM
+from transformers import AutoModelForCausalLM, Qwen2Config, Qwen3Config
 
 from comas.config.schema import Config, Optimization
 from comas.engines.cluster.placement import gpus_in_all, plan_policy
@@ -30,9 +30,9 @@ from comas.preflight.preparation import check_device, check_disk, check_object_s
 from comas.preflight.sharding import check_memory, possible_shardings, settle_sharding
 
 PARAMETERS = 3_085_938_688
-QWEN_3B = ModelShape(PARAMETERS, 36, 2048, 11008, 256, 151936)
-QWEN_7B = ModelShape(7_615_616_512, 28, 3584, 18944, 512, 152064)
-QWEN_14B = ModelShape(14_770_033_664, 48, 5120, 13824, 1024, 152064)
+QWEN_3B = ModelShape(PARAMETERS, 36, 2048, 11008, 2048, 256, 151936)
+QWEN_7B = ModelShape(7_615_616_512, 28, 3584, 18944, 3584, 512, 152064)
+QWEN_14B = ModelShape(14_770_033_664, 48, 5120, 13824, 5120, 1024, 152064)
 EIGHT_A100 = Machine("cuda", 8, 79 * GIB, 1000 * GIB, has_cuda_compiler=True)
 CPU = Machine("cpu", 0, 0, 24 * GIB, has_cuda_compiler=False)
 
@@ -207,18 +207,24 @@ def test_activations_are_those_of_the_longest_sample():
     assert passing_of(micro_batch_tokens=1024) == recomputed
 
 
-@pytest.mark.parametrize(("hidden", "inner", "kv_heads"), [(128, 512, 1), (128, 688, 4)])
-def test_a_layer_keeps_what_the_arithmetic_says(hidden, inner, kv_heads):
+@cases(
+    "family, hidden, inner, kv_heads, head_dim",
+    (Qwen2Config, 128, 512, 1, 32),
+    (Qwen2Config, 128, 688, 4, 32),
+    (Qwen3Config, 128, 512, 2, 64),
+)
+def test_a_layer_keeps_what_the_arithmetic_says(family, hidden, inner, kv_heads, head_dim):
     def kept(num_layers: int, *, num_tokens: int = 128) -> int:
-        config = Qwen2Config(
+        config = family(
             vocab_size=16,
             hidden_size=hidden,
             intermediate_size=inner,
             num_hidden_layers=num_layers,
             num_attention_heads=4,
             num_key_value_heads=kv_heads,
+            head_dim=head_dim,
         )
-        model = Qwen2ForCausalLM(config).bfloat16()
+        model = AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16)
         weights = {p.untyped_storage().data_ptr() for p in model.parameters()}
         sizes: dict[int, int] = {}
 
@@ -233,7 +239,8 @@ def test_a_layer_keeps_what_the_arithmetic_says(hidden, inner, kv_heads):
         assert output.last_hidden_state.requires_grad
         return sum(sizes.values()) // num_tokens
 
-    shape = ModelShape(0, 0, hidden, inner, kv_heads * hidden // 4, 16)
+    is_qwen3 = family is Qwen3Config
+    shape = ModelShape(0, 0, hidden, inner, 4 * head_dim, kv_heads * head_dim, 16, is_qwen3)
     assert kept(3) - kept(2) == pytest.approx(2 * layer_activations(shape), rel=0.05)
 
 

@@ -19,7 +19,7 @@ from comas.preflight.sharding import SMALL_PARAMETERS, settle_threads
 
 
 def shape(num_parameters):
-    return ModelShape(num_parameters, 2, 64, 256, 64, 512)
+    return ModelShape(num_parameters, 2, 64, 256, 64, 64, 512)
 
 
 def settled(

@@ -40,7 +40,7 @@ from comas.verification.verifiers import VERIFIERS, reads_columns
 
 EMBEDDED_FILES = [f"quickstart/{name}.jsonl" for name in ("train", "validation", "probe")]
 EMBEDDED_MODELS = [f"quickstart/models/{name}" for name in (*ARCHITECTURES, *VARIANTS)]
-EMBEDDED_SHAPE = ModelShape(500_000, 4, 128, 512, 128, 2048)
+EMBEDDED_SHAPE = ModelShape(500_000, 4, 128, 512, 128, 128, 2048)
 """An upper bound for every embedded model."""
 
 

@@ -52,9 +52,13 @@ class ModelShape:
     num_layers: int
     hidden_size: int
     intermediate_size: int
+    query_size: int
+    """Query heads times head size."""
     kv_size: int
     """Key heads times head size."""
     vocab_size: int
+    has_qk_norm: bool = False
+    """Queries and keys are normalised, as in Qwen3."""
 
 
 def shipped_shape(model: str) -> Path | None:
@@ -69,23 +73,24 @@ def model_shape(model: str) -> ModelShape:
     is shipped in ``configs/models/``. Raises what ``without_weights`` does."""
     modules = without_weights(str(shipped_shape(model) or description_of(model)))
     text = modules.config.get_text_config()
+    query_sizes, kv_sizes = zip(*map(_query_and_kv_size, text.per_layer_config), strict=True)
     return ModelShape(
         num_parameters=sum(parameter.numel() for parameter in modules.parameters()),
         num_layers=text.num_hidden_layers,
         hidden_size=text.hidden_size,
         intermediate_size=_intermediate_size(text),
-        kv_size=max(map(_kv_size, text.per_layer_config)),
+        query_size=max(query_sizes),
+        kv_size=max(kv_sizes),
         vocab_size=text.vocab_size,
+        has_qk_norm=any("q_norm" in name for name, _ in modules.named_modules()),
     )
 
 
-def _kv_size(layer: "PretrainedConfig") -> int:
-    """Return key heads times head size of a layer; 0 if it has no attention."""
+def _query_and_kv_size(layer: "PretrainedConfig") -> tuple[int, int]:
+    """Return query heads and key heads times head size of a layer; zeros without attention."""
     heads = getattr(layer, "num_attention_heads", None) or 0
-    if not heads:
-        return 0
-    head_size = getattr(layer, "head_dim", None) or layer.hidden_size // heads
-    return (getattr(layer, "num_key_value_heads", None) or heads) * head_size
+    head_size = getattr(layer, "head_dim", None) or layer.hidden_size // max(heads, 1)
+    return heads * head_size, (getattr(layer, "num_key_value_heads", None) or heads) * head_size
 
 
 def _intermediate_size(text: "PretrainedConfig") -> int:
@@ -119,7 +124,7 @@ def trained_parameters(shape: ModelShape, config: Config) -> int:
     if config.policy.lora.rank is None:
         return shape.num_parameters
     hidden, inner, keys = shape.hidden_size, shape.intermediate_size, shape.kv_size
-    ends = 4 * hidden + 2 * (hidden + keys) + 3 * (hidden + inner)
+    ends = 2 * (hidden + shape.query_size) + 2 * (hidden + keys) + 3 * (hidden + inner)
     return config.policy.lora.rank * shape.num_layers * ends
 
 
@@ -220,10 +225,11 @@ def tokens_at_once(config: Config) -> int:
 def layer_activations(shape: ModelShape) -> int:
     """Return the elements per token that a transformer layer keeps for its backward pass.
 
-    Counted on Qwen2 layers in bfloat16 (float32 keeps two hidden sizes less): ten hidden sizes,
-    keys and values, and four intermediate sizes of the gated MLP.
+    Counted on Qwen2 and Qwen3 layers in bfloat16 (float32 keeps two hidden sizes less): eight
+    hidden sizes, queries and keys twice (five times if normalised), four sizes of the gated MLP.
     """
-    return 10 * shape.hidden_size + 2 * shape.kv_size + 4 * shape.intermediate_size
+    heads = (5 if shape.has_qk_norm else 2) * (shape.query_size + shape.kv_size)
+    return 8 * shape.hidden_size + heads + 4 * shape.intermediate_size
 
 
 def activations(shape: ModelShape, config: Config) -> float:

@@ -7,16 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import gguf
-from tokenizers import (
-    AddedToken,
-    Regex,
-    Tokenizer,
-    decoders,
-    models,
-    normalizers,
-    pre_tokenizers,
-    processors,
-)
+from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
+from tokenizers.processors import TemplateProcessing
 
 from comas.utils.files import locked, written_aside
 
@@ -224,7 +216,7 @@ def make_tokenizer(metadata: Metadata, chat_template: str) -> "PreTrainedTokeniz
         if (token_id := _about(metadata, f"{key}_token_id")) is not None
     }
     if _about(metadata, "add_bos_token", False) and (bos := special.get("bos_token")):
-        tokenizer.post_processor = processors.TemplateProcessing(
+        tokenizer.post_processor = TemplateProcessing(
             single=[bos, "$A"], special_tokens=[(bos, _about(metadata, "bos_token_id"))]
         )
     return PreTrainedTokenizerFast(

@@ -37,7 +37,7 @@ def model_flops(shape: ModelShape, samples: Sequence[TrainingSample]) -> float:
         num_response = len(sample.response_token_ids)
         num_tokens = len(sample.prompt_token_ids) + num_response
         total += 6 * (shape.num_parameters - head) * num_tokens + 6 * head * num_response
-        total += 6 * shape.num_layers * shape.hidden_size * num_tokens**2
+        total += 6 * shape.num_layers * shape.query_size * num_tokens**2
     return total
 
 
