@@ -7,7 +7,7 @@ from random import Random
 from typing import TypeVar
 
 from comas.config.schema import Data
-from comas.data import RECORD, RECORDS, Invalid, load_questions, read_records
+from comas.data.records import RECORD, RECORDS, Invalid, load_questions, read_records
 from comas.interaction.prompts import SOLUTION, fill
 from comas.interaction.wording import wording_of
 from comas.utils.files import MAX_LISTED_ERRORS

@@ -81,6 +81,19 @@ def test_an_interval_is_never_narrower_than_that_of_values_by_chance():
     assert verdict(blind, checks).startswith("not worth training (AUC, paid); paid: cannot tell")
 
 
+def test_pairs_of_one_question_can_be_counted_alone():
+    """Of ten questions with three solutions, every other one has two right ones, else one."""
+    easy = opinions(*((str(i), float(i % 2), j <= i % 2) for i in range(10) for j in range(3)))
+    assert auc(easy, seed=0).value == (10 * 10 + (10 * 5 + 5 * 10) / 2) / 15**2
+    assert assess("x", easy, seed=0, within=True).auc == (0.5, 0.5, 0.5)
+    own = [of._replace(value=-i % 3 - 9 * (of.value or 0)) for i, of in enumerate(easy, start=1)]
+    # Each question has a variance of 2 * (3 + 1) / 12 in its two pairs of three solutions.
+    reach = 1.96 * sqrt(10 * 2 * 4 / 12) / 20
+    assert auc(own, seed=0, within=True) == pytest.approx((1, 1 - reach, 1))
+    said = "4 questions with right and 5 with wrong solutions, 4 of them with both, are too few"
+    assert assess("x", [*easy[:12], easy[14]], seed=0, within=True).untold == said
+
+
 def test_what_could_be_found_goes_by_the_width_of_the_interval():
     assert source("x", 0.55, 0.5, 0.696).detectable == pytest.approx(0.5 + 2.8 * 0.05)
     assert source("x", 0.5, 0.0, 1.0).detectable == 1.0
@@ -130,19 +143,18 @@ def test_each_condition_of_the_gate_has_its_threshold():
 
 
 @cases(
-    "algorithm, said",
-    (Grpo(), ("by question_id, role, with an advantage", [True, False])),
-    (ReinforcePP(), ("policies, with an advantage", [True])),
-    (Dpo(), ("prompts, with two responses of different rewards", [True, False])),
+    "algorithm, expected",
+    (Grpo(), [True, False]),
+    (ReinforcePP(), [True]),
+    (Dpo(), [True, False]),
 )
-def test_the_groups_in_which_there_is_something_to_learn_are_counted(algorithm, said):
+def test_the_groups_in_which_there_is_something_to_learn_are_counted(algorithm, expected):
     paid = [("q", 1.0, 1), ("q", 0.0, 1), ("qq", 1.0, 2), ("qq", 1.0, 2)]
     own = [sample(question_id=q, reward=r, prompt_token_ids=(token,)) for q, r, token in paid]
     buffers = {0: own}
     advantages = () if isinstance(algorithm, Dpo) else ((0.7, 0.7), (-0.7, -0.7), (0, 0), (0, 0))
     stats = {0: UpdateStats(learning_rate=0.1, advantages=advantages)}
-    name, learnt = learnable(buffers, stats, algorithm)
-    assert (name.startswith(f"groups are {said[0]}"), learnt) == (True, said[1])
+    assert learnable(buffers, stats, algorithm) == expected
 
 
 def costs(**changes: Any) -> Costs:

@@ -17,8 +17,7 @@ def former(key: str) -> tuple[str, str] | None:
     tables = former_keys()
     section, _, last = key.rpartition(".")
     for name in (key, section):  # an entry of a mapping
-        if name in tables["renamed"]:
-            ours = tables["renamed"][name]
+        if (ours := tables["renamed"].get(name)) is not None:
             return f"{name} was renamed {ours}", f"write {ours} instead"
         if name in tables["gone"]:
             return f"is no key any more: {tables['gone'][name]}", "leave it out"

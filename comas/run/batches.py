@@ -20,7 +20,6 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 from comas.interaction.held import HeldDiscussion
 from comas.types import Discussion, Metrics, RewardedDiscussion, Rewards
@@ -104,14 +103,11 @@ class Batches:
             for batch in self._waiting:
                 said = [(asdict(i.discussion), i.rewards) for i in batch.rewards.discussions]
                 waiting.append((batch.step, batch.sampled_after, said, batch.rewards.metrics))
-            write_text(folder / AHEAD, json.dumps(waiting, default=_in_json))
+            # An array is written as a list, and other values in a question's columns as text.
+            text = json.dumps(waiting, default=lambda v: [*v] if isinstance(v, array) else str(v))
+            write_text(folder / AHEAD, text)
 
     def _sample_up_to(self, last: int, *, done: int) -> None:
         while self._last < last:
             self._last += 1
             self._waiting.append(Batch(self._last, done, *self._sample(self._last)))
-
-
-def _in_json(value: object) -> list[Any] | str:
-    """Encode an array as a list, and other values in a question's columns as text."""
-    return list(value) if isinstance(value, array) else str(value)

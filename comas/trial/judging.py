@@ -77,12 +77,13 @@ def find_sources(
     verdicts: Verdicts,
     *,
     seed: int,
+    within: bool,
 ) -> dict[str, Source]:
     """Return how well each agent's and all agents' opinions (``judges``) tell right from wrong, and
     the reward; for comparison also a vote, a vote weighed by the judges, and the mean log-prob of a
-    solution's tokens."""
+    solution's tokens. ``within`` is as in ``auc``."""
     discussions = [item.discussion for item in rewarded]
-    source = partial(assess, seed=seed)
+    source = partial(assess, seed=seed, within=within)
     found = {
         f"agent {agent}": source(f"agent {agent} as a judge", said)
         for agent, said in sorted(judges.items())
@@ -126,23 +127,23 @@ def find_sources(
 
 
 def assess(
-    name: str, opinions: Iterable[Opinion], *, seed: int, nothing: str = "nothing can be read"
+    name: str, opinions: Iterable[Opinion], *, seed: int, within: bool = False, nothing: str = ""
 ) -> Source:
     """Return how well ``opinions`` tell right from wrong, if there are enough. ``nothing`` says why
     there may be none."""
     known = [of for of in opinions if of.value is not None and of.is_right is not None]
-    right, wrong = (
-        len({of.question_id for of in known if of.is_right is kind}) for kind in (True, False)
-    )
-    if min(right, wrong) < MIN_QUESTIONS:
-        counts = f"{right} questions with right and {wrong} with wrong solutions are too few"
-        return Source(name, known, untold=counts if known else nothing)
-    return Source(name, known, auc(known, seed=seed))
+    right, wrong = ({of.question_id for of in known if of.is_right is k} for k in (True, False))
+    if min(map(len, (right & wrong,) if within else (right, wrong))) < MIN_QUESTIONS:
+        counts = f"{len(right)} questions with right and {len(wrong)} with wrong solutions"
+        counts += f", {len(right & wrong)} of them with both," * within
+        nothing = nothing or "nothing can be read"
+        return Source(name, known, untold=f"{counts} are too few" if known else nothing)
+    return Source(name, known, auc(known, seed=seed, within=within))
 
 
-def auc(opinions: Sequence[Opinion], *, seed: int) -> Estimate:
+def auc(opinions: Sequence[Opinion], *, seed: int, within: bool = False) -> Estimate:
     """Return the AUC: the share of pairs of a right and a wrong solution in which the right one has
-    the higher value, counting ties half (Mann-Whitney).
+    the higher value, counting ties half (Mann-Whitney); ``within`` counts pairs of one question.
 
     The 95 % interval comes from a bootstrap over questions, as solutions of one question are alike,
     with the quantiles of the expanded percentile bootstrap (Hesterberg 2015, arXiv 1411.5279): for
@@ -165,27 +166,37 @@ def auc(opinions: Sequence[Opinion], *, seed: int) -> Estimate:
 
     def share(counts: np.ndarray) -> np.ndarray:
         """Return the AUC of each resample; ``counts`` of the questions are [B, num]."""
-        wins, total = (((counts @ table) * counts).sum(axis=1) for table in (won, compared))
+        wins, total = (
+            counts @ table.diagonal() if within else ((counts @ table) * counts).sum(axis=1)
+            for table in (won, compared)
+        )
         return wins[total > 0] / total[total > 0]
 
     drawn = np.random.default_rng(seed).multinomial(num, np.full(num, 1 / num), NUM_RESAMPLES)
     tail = ndtr(stdtrit(num - 1, 0.025) * sqrt(num / (num - 1)))
     below, above = np.quantile(share(drawn.astype(float)), [tail, 1 - tail])
-    value, reach = float(share(np.ones((1, num)))[0]), 1.96 * chance_error(values, is_right)
+    value = float(share(np.ones((1, num)))[0])
+    reach = 1.96 * chance_error(values, is_right, places if within else 0 * places)
     low, high = max(0.0, min(below, value - reach)), min(1.0, max(above, value + reach))
     return Estimate(value, float(low), float(high))
 
 
-def chance_error(values: np.ndarray, is_right: np.ndarray) -> float:
+def chance_error(values: np.ndarray, is_right: np.ndarray, strata: np.ndarray) -> float:
     """Return the standard error of the AUC of values that are independent of the verdicts, n of
     which t share each value: sqrt((n + 1 - sum(t^3 - t) / (n (n - 1))) / (12 * right * wrong)).
+    Pairs are those of one stratum, whose variances add up.
 
     Example: 48 right, 48 wrong, without ties: sqrt(97 / (12 * 48 * 48)) = 0.0592.
     """
-    num, num_right = len(values), is_right.sum()
-    ties = np.unique(values, return_counts=True)[1].astype(float)
-    varied = num + 1 - (ties**3 - ties).sum() / (num * (num - 1))
-    return float(np.sqrt(max(varied, 0.0) / (12 * num_right * (num - num_right))))
+    variance, pairs = 0.0, 0
+    for stratum in np.unique(strata):
+        inside = strata == stratum
+        num, num_right = inside.sum(), is_right[inside].sum()
+        if product := num_right * (num - num_right):
+            ties = np.unique(values[inside], return_counts=True)[1].astype(float)
+            varied = num + 1 - (ties**3 - ties).sum() / (num * (num - 1))
+            variance, pairs = variance + max(varied, 0.0) * product / 12, pairs + product
+    return float(np.sqrt(variance) / pairs)
 
 
 def judgments(

@@ -60,10 +60,6 @@ class Check(NamedTuple):
     """True if the condition holds; None if the trial leaves it open."""
 
 
-Spoken = Sequence[tuple[Turn, Verdict | None]]
-"""Turns, with the verdicts on solutions."""
-
-
 def describe_signal(batches: Sequence[Batch], update: Update, *, config: Config) -> list[str]:
     """Return the report on ``batches`` and the ``update``."""
     rewarded = [item for batch in batches for item in batch.rewards.discussions]
@@ -71,7 +67,9 @@ def describe_signal(batches: Sequence[Batch], update: Update, *, config: Config)
     verdicts = {key: of for batch in batches for key, of in batch.verdicts.items()}
     judges = judgments(discussions, verdicts, CRITICISMS[config.interaction.criticism].outcome)
     judges_pay = REWARD_SCHEMES[config.reward.scheme].reads is not None
-    found = find_sources(rewarded, judges, verdicts, seed=config.seed)
+    keys = group_keys(config.algorithm)
+    within = "question_id" in keys
+    found = find_sources(rewarded, judges, verdicts, seed=config.seed, within=within)
     spoken = [
         (turn, verdicts.get((discussion.discussion_id, turn.turn_id)))
         for discussion in discussions
@@ -79,11 +77,12 @@ def describe_signal(batches: Sequence[Batch], update: Update, *, config: Config)
         if not turn.is_given
     ]
     said = [of.value is not None for opinions in judges.values() for of in opinions]
-    groups, learnt = learnable(update.buffers, update.stats, config.algorithm)
+    learnt = learnable(update.buffers, update.stats, config.algorithm)
+    groups = f"by {', '.join(keys)}" if keys else "policies"
     right = [of == "correct" for of in verdicts.values() if of != "failed"]
     paid = found["reward"]
-    said, is_all = said if judges_pay else [], groups.startswith("groups are policies")
-    checks = gate(paid, right=right, readable=said, learnt=learnt, is_all=is_all)
+    said = said if judges_pay else []
+    checks = gate(paid, right=right, readable=said, learnt=learnt, is_all=not keys)
     last = update.batch
     metrics = step_metrics(last.rewards, update.stats, last.verdicts, config=config)
     lost = [
@@ -95,9 +94,9 @@ def describe_signal(batches: Sequence[Batch], update: Update, *, config: Config)
         f"is there a signal? {len(discussions)} discussions of {num_questions} questions",
         *in_columns(shares(spoken, judges, num_agents=config.society.num_agents)),
         "",
-        *in_columns(table(found.values())),
+        *in_columns(table(found.values(), within=within)),
         "",
-        f"is it worth training by this reward? ({groups})",
+        f"is it worth training by this reward? (groups are {groups})",
         *in_columns([[f"  {of.name}", of.found, of.wants, PASSES[of.passes]] for of in checks]),
         *vote_over_one(found["vote"].opinions),
         f"verdict on reward.scheme={config.reward.scheme}: {verdict(paid, checks)}",
@@ -106,9 +105,13 @@ def describe_signal(batches: Sequence[Batch], update: Update, *, config: Config)
 
 
 def shares(
-    spoken: Spoken, judges: Mapping[int, Sequence[Opinion]], *, num_agents: int
+    spoken: Sequence[tuple[Turn, Verdict | None]],
+    judges: Mapping[int, Sequence[Opinion]],
+    *,
+    num_agents: int,
 ) -> list[list[str]]:
-    """Return a table of shares, for all agents together and for each of several."""
+    """Return a table of shares, for all agents together and for each of several. ``spoken`` has the
+    verdicts on solutions."""
     roles = list(dict.fromkeys(turn.role for turn, _ in spoken))
     names = ["right solutions", "solutions without an answer", "readable as a judge"]
     columns = [
@@ -131,9 +134,10 @@ def shares(
     return [list(row) for row in zip(*columns, strict=True)]
 
 
-def table(found: Iterable[Source]) -> list[list[str]]:
+def table(found: Iterable[Source], *, within: bool) -> list[list[str]]:
     """Return a table of how well each source tells right solutions from wrong ones."""
-    rows = [["  who tells right from wrong?", "AUC [95 %]", "solutions"]]
+    question = f"  who tells right from wrong{' among solutions of one question' * within}?"
+    rows = [[question, "AUC [95 %]", "solutions"]]
     for of in found:
         told = f"cannot be said: {of.untold}" if of.auc is None else str(of.auc)
         num = len({opinion.solution for opinion in of.opinions})
@@ -141,30 +145,32 @@ def table(found: Iterable[Source]) -> list[list[str]]:
     return rows
 
 
+def group_keys(algorithm: Algorithm) -> Sequence[str]:
+    """Return the fields of a sample that define its group; without any, groups are policies."""
+    if isinstance(algorithm, Dpo):
+        return "agent_index", "question_id", "prompt_token_ids"
+    estimator = ADVANTAGE_ESTIMATORS[algorithm.estimator]
+    return estimator.group_by if algorithm.group_by is None else algorithm.group_by
+
+
 def learnable(
     buffers: Mapping[int, Sequence[TrainingSample]],
     stats: Mapping[int, UpdateStats],
     algorithm: Algorithm,
-) -> tuple[str, Sequence[bool]]:
-    """Return a description of the algorithm's groups, and for each whether it has an advantage."""
+) -> list[bool]:
+    """Return for each group whether some response has an advantage, or is the better of a pair."""
     learnt: dict[Hashable, bool] = {}
     for policy, samples in buffers.items():
         if isinstance(algorithm, Dpo):
-            name = "groups are prompts, with two responses of different rewards"
             pairs = {id(chosen) for chosen, _ in preference_pairs(samples)}
-            for s in samples:
-                group = s.agent_index, (*s.prompt_token_ids,)
-                learnt[group] = learnt.get(group, False) or id(s) in pairs
-            continue
-        estimator = ADVANTAGE_ESTIMATORS[algorithm.estimator]
-        keys = estimator.group_by if algorithm.group_by is None else algorithm.group_by
-        by = f"by {', '.join(keys)}" if keys else "policies"
-        name = f"groups are {by}, with an advantage of some response over another"
-        for s, advantages in zip(samples, stats[policy].advantages, strict=True):
-            group = policy, *(getattr(s, key) for key in keys)
-            has = max(map(abs, advantages), default=0.0) > NO_ADVANTAGE
-            learnt[group] = learnt.get(group, False) or has
-    return name, list(learnt.values())
+            has = [id(s) in pairs for s in samples]
+        else:
+            advantages = stats[policy].advantages
+            has = [max(map(abs, row), default=0.0) > NO_ADVANTAGE for row in advantages]
+        for s, is_better in zip(samples, has, strict=True):
+            group = policy, str([getattr(s, key) for key in group_keys(algorithm)])
+            learnt[group] = learnt.get(group, False) or is_better
+    return list(learnt.values())
 
 
 PASSES = {True: "passes", False: "fails", None: "open"}

@@ -20,7 +20,6 @@ from pathlib import Path
 from markdown_it import MarkdownIt
 from markdown_it.rules_block import StateBlock
 from markdown_it.rules_block.fence import fence
-from markdown_it.token import Token
 
 from comas.verification.forms import Verdict
 from comas.verification.sandbox import Isolation, Limits, Sandbox
@@ -83,15 +82,12 @@ def last_python_block(response: str) -> str | None:
         if token.type == "fence"
         and token.map is not None
         and token.info.lower().split()[:1] == ["python"]
-        and (token.map[1] < num_lines or _has_end(token))
+        # Closed: lines follow, or the last line is not part of the content.
+        and (
+            token.map[1] < num_lines or token.map[1] - token.map[0] == token.content.count("\n") + 2
+        )
     ]
     return blocks[-1] if blocks else None
-
-
-def _has_end(fence: Token) -> bool:
-    """Return True if the fence is closed: its last line is not part of its content."""
-    assert fence.map is not None
-    return fence.map[1] - fence.map[0] == fence.content.count("\n") + 2
 
 
 @cache

@@ -63,7 +63,8 @@ def verify_science(response: str, gold: str) -> Verdict:
     readings = read_number(answer) if answer is not None else ()
     if not readings:
         return "unanswered"
-    is_close = any(_is_close(value, wanted) for value in readings for wanted in expected)
+    bounds = [(of, RELATIVE_TOLERANCE * abs(of) if of else ZERO_TOLERANCE) for of in expected]
+    is_close = any(abs(value - of) <= most for value in readings for of, most in bounds)
     return "correct" if is_close else "wrong"
 
 
@@ -101,8 +102,3 @@ def read_number(text: str) -> tuple[float, ...]:
 def _unwrap(text: str) -> str:
     opening, inner, _ = unwrap(text.removeprefix(r"\text").lstrip())
     return inner if opening == "{" else text
-
-
-def _is_close(value: float, wanted: float) -> bool:
-    tolerance = RELATIVE_TOLERANCE * abs(wanted) if wanted else ZERO_TOLERANCE
-    return abs(value - wanted) <= tolerance

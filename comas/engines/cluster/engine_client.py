@@ -66,7 +66,10 @@ class EngineClient:
         Raises EngineError when the engine fails; LostEngineError if a restart may help.
         """
         if self._conversation is None or self._conversation.done():
-            self._start_conversation()
+            self._orders, self._has_orders = Orders({}, []), asyncio.Event()
+            self._silent_s = 0.0
+            self._conversation = asyncio.create_task(self._converse())
+            self._conversation.add_done_callback(self._fail_all)
         number = next(self._numbers)
         answer = asyncio.get_running_loop().create_future()
         doing = f"generating {' '.join(request.turn)}"
@@ -81,12 +84,6 @@ class EngineClient:
             raise
         finally:
             del self._asked[number]
-
-    def _start_conversation(self) -> None:
-        self._orders, self._has_orders = Orders({}, []), asyncio.Event()
-        self._silent_s = 0.0
-        self._conversation = asyncio.create_task(self._converse())
-        self._conversation.add_done_callback(self._fail_all)
 
     async def _converse(self) -> None:
         """Exchange messages with the engine until the loop ends or the engine fails."""

@@ -3,7 +3,6 @@
 from typing import Any
 
 import torch
-from torch import nn
 from vllm.config import set_current_vllm_config
 from vllm.model_executor.layers.linear import LinearBase
 from vllm.model_executor.layers.quantization.base_config import QuantizeMethodBase
@@ -58,12 +57,8 @@ def load_weights(worker: Any, *, path: str) -> None:
         if missing:
             raise ValueError(f"a weight update left out {', '.join(sorted(missing))}")
         # Trap: a tied head receives no weights of its own: its packed copy would stay stale.
-        for head in _heads(model):
+        layers = [layer for layer in model.modules() if isinstance(layer, VocabParallelEmbedding)]
+        heads = [layer for layer in layers if isinstance(layer, ParallelLMHead)]
+        for head in heads or layers:  # tied heads can be the embeddings (vLLM 0.26)
             head.quant_method.process_weights_after_loading(head)
     return_free_memory()
-
-
-def _heads(model: nn.Module) -> list[Any]:
-    embeddings = [layer for layer in model.modules() if isinstance(layer, VocabParallelEmbedding)]
-    heads = [layer for layer in embeddings if isinstance(layer, ParallelLMHead)]
-    return heads or embeddings  # tied heads can be the embeddings (vLLM 0.26)
