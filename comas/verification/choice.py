@@ -31,7 +31,7 @@ _LISTED = re.compile(r"^\(([A-Z])\) ", re.MULTILINE)
 _PUNCTUATION = re.compile(r"[\s()\[\].,:;]+")
 # At the start of what should be an option's text: a second letter, or a word that leads to one.
 _GOES_ON = re.compile(
-    r"[\s.]*(?:[,;/&+]|(?:or|and|nor|not|but|to)\b"
+    r"[\s.]*(?:[,;/&+]|(?:or|and|nor|not|but|to|is (?:not|incorrect|wrong|false))\b"
     r"|[(\[]? ?[a-zA-Z] ?(?:[)\].:,;/&]|(?:or|and)\b|$))",
     re.IGNORECASE,
 )

@@ -21,7 +21,7 @@ _UNSEEN = dict.fromkeys([0xAD, *range(0x200B, 0x200E), *range(0x2060, 0x2065), 0
 # Unicode's names of typeset forms: 2 in superscript, 1/2 as one sign, a bold x.
 _SET_FORMS = {"<super>": "^{%s}", "<sub>": "_{%s}", "<fraction>": "%s"}
 _BRACKET = re.compile(r"(?P<open>\\\{|[(\[{])|(?P<close>\\\}|[)\]}])|\\.", re.DOTALL)
-_COMMAND = re.compile(r"\\([a-zA-Z]+)")
+_COMMAND = re.compile(r"\\((?:left|right)\.|[a-zA-Z]+)")
 _SPACE = r"(?:(?<!\\)\\(?:[,;:!> ]|$)|~|\s)"
 # Thin spaces, a comma without its space, a comma in braces: always separate thousands.
 _GROUPED = rf"\{{ ?(?:,|{_SPACE})+ ?\}}{_SPACE}*|(?:\\!)*,(?:\\!\s*)+|{_SPACE}+"
@@ -122,7 +122,7 @@ _TABLE: list[tuple[str, str, _Rewriting]] = [
     ("{", r"(?<![\^_])\{ ?([:=<>+-]) ?\}", r"\1"),
     ("{", r"(?<![\^_])\{ ?(\\(?:times|cdot|cup|cap|setminus)) ?\}", r"\1 "),
     ("text", _TEXT.pattern, _out_of_text),
-    ("", r"(?<!\\)\$|(?<!\\)\\[()\[\]]|\\(?:left|right)\s*\.", " "),
+    ("", r"(?<!\\)\$|(?<!\\)\\[()\[\]]", " "),
     ("", _SPACE, " "),
     (
         "begin",
@@ -156,11 +156,16 @@ _TABLE: list[tuple[str, str, _Rewriting]] = [
     ("all real", _word("all real(?: number)?s"), r"\\mathbb{R}"),
     ("percent", _word("percent"), "%"),
     ("circ", r" ?\^ ?(?:\\circ(?![a-zA-Z])|\{ ?\\circ ?\})", "\u00b0"),
+    ("o", r"(?<=\d) ?\^ ?(?:\{ ?)?(?:o|\\text ?\{ ?o ?\})(?![a-zA-Z])(?: ?\})?", "\u00b0"),
     ("text", rf"\\text ?\{{ ?([ei]|[$%|]|\\[$%]|\\frac ?{_GROUP} ?{_GROUP}) ?\}}", r"\1"),
     ("operatorname", rf"\\operatorname\*? ?\{{ ?({_FUNCTION}|sec|min|max) ?\}}", r"\\\1 "),
     ("operatorname", rf"\\operatorname\*? ?\{{(?!(?:{_OPERATOR})\}})", r"\\text{"),
     ("text", rf"\\text ?\{{ ?({_FUNCTION}) ?\}}", r"\\\1 "),
-    ("", rf"(?<![a-zA-Z\\])({_FUNCTION})(?=[(^_\\{{]| ?\d| ?[a-z](?![a-zA-Z]))", r"\\\1 "),
+    (
+        "",
+        rf"(?<![a-zA-Z\\])({_FUNCTION})(?=[(^_\\{{]| ?\d|( |(?=[nu-z]))[a-z](?![a-zA-Z]))",
+        r"\\\1 ",
+    ),
     # Functions and powers as in a program
     ("text", r"\\text ?\{ ?(sqrt|cbrt|abs) ?\}", r"\1"),
     ("abs", rf"(?<![a-zA-Z\\])abs ?{_PARENTHESES}", r"|\1|"),
