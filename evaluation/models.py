@@ -179,9 +179,8 @@ def find_remote(
     the endpoint does not list exactly one.
     """
     if (error := error_in_address(base_url)) is not None:
-        constraint, remedy = error
-        raise ValueError(f"base_url {constraint}: {remedy}")
-    api_key = os.environ.get("OPENAI_API_KEY", "none")
+        raise ValueError("base_url {}: {}".format(*error))
+    api_key = os.environ.get("OPENAI_API_KEY", "").strip() or "none"
     try:
         listed = list_models(base_url, api_key)
     except ValueError as error:
@@ -205,13 +204,14 @@ def find_remote(
     return Target(f"{model} at {base_url}", (remote,), {".": (0,)})
 
 
-def read_model(folder: Path) -> LocalModel:
-    """Inspect the folder of a model or a LoRA adapter. Raises ValueError if it is incomplete."""
+def read_model(folder: Path, base_of_run: str | None = None) -> LocalModel:
+    """Inspect the folder of a model, or of a LoRA adapter and its base, which may have been moved
+    with the run. Raises ValueError if it is incomplete."""
     if (adapter := adapter_of(folder)) is not None:
-        base = read_model(_folder_of(adapter.base))
-        digest = hashlib.sha256(
-            f"{base.fingerprint} {fingerprint(file_digests(folder))}".encode()
-        ).hexdigest()
+        moved = None if Path(adapter.base).is_dir() else base_of_run
+        base = read_model(_folder_of(moved or adapter.base))
+        both = f"{base.fingerprint} {fingerprint(file_digests(folder))}"
+        digest = hashlib.sha256(both.encode()).hexdigest()
         return replace(base, fingerprint=digest, adapter=folder, adapter_rank=adapter.rank)
     try:
         check_model_folder(folder)
@@ -245,11 +245,11 @@ def _run_target(run: Path, *, weights: str, template_kwargs: Mapping[str, Any]) 
         for policy in range(config.num_policies)
     ]
     with ThreadPoolExecutor() as threads:
-        models = tuple(threads.map(read_model, folders))
-    models = tuple(
-        replace(model, template_kwargs={**kwargs, **template_kwargs})
-        for model, kwargs in zip(models, config.chat_template_kwargs, strict=True)
-    )
+        found = threads.map(read_model, folders, map(before.get, config.models))
+        models = tuple(
+            replace(model, template_kwargs={**kwargs, **template_kwargs})
+            for model, kwargs in zip(found, config.chat_template_kwargs, strict=True)
+        )
     policies = config.policy_of_agent
     subjects: dict[str, tuple[int, ...]] = {
         f"agent_{agent}": (policy,) for agent, policy in enumerate(policies)

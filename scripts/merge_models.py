@@ -14,6 +14,7 @@ from comas.utils.model_folder import (
     CARD,
     adapter_of,
     check_model_folder,
+    contents_of,
     copy_tokenizer,
     describe_as,
     folder_of,
@@ -25,6 +26,8 @@ log = logging.getLogger("merge_models")
 ABOUT_ADAPTER = re.compile(r"^This is a LoRA adapter.*?(?=\n\n)", re.DOTALL | re.MULTILINE)
 """A model card's paragraph (comas/run/model_card.md) on opening an adapter."""
 MERGED = "merged"
+ORIGIN = "merged_from"
+"""File: the digest of the adapter that a merged model was made from."""
 
 
 @command("merge_models")
@@ -61,19 +64,20 @@ def find_adapters(folder: Path) -> list[Path]:
 def is_merged(adapter: Path, output: Path) -> bool:
     """True if ``merge`` has already written ``adapter`` to ``output``.
 
-    Raises ValueError when something else is there: an incomplete model or, by its card, the model
-    of another adapter or step.
+    Raises ValueError when something else is there: an incomplete model, the adapter itself, or the
+    model of another adapter or step.
     """
     if not output.exists():
         return False
+    if output.resolve() == adapter.resolve():
+        raise ValueError(f"{output} is the adapter itself: name another folder")
     remedy = "remove it, or name another folder"
     try:
         check_model_folder(output)
     except ValueError as error:
         raise ValueError(f"{output} exists, but is incomplete ({error}): {remedy}") from error
-    card, held = _card_of_merged(adapter), output / CARD
-    # Ignores the metadata, to which a user may have added a licence.
-    if card is not None and (not held.is_file() or ModelCard.load(held).text != card.text):
+    origin = output / ORIGIN
+    if not origin.is_file() or origin.read_text() != contents_of(str(adapter), folder=adapter):
         raise ValueError(f"{output} exists, but was not merged from {adapter}: {remedy}")
     return True
 
@@ -93,6 +97,7 @@ def merge(adapter: Path, output: Path) -> None:
         model.save_pretrained(partial)
         describe_as(folder, partial)
         copy_tokenizer(adapter, partial)
+        (partial / ORIGIN).write_text(contents_of(str(adapter), folder=adapter))
         card = _card_of_merged(adapter)
         if card is not None:
             card.save(partial / CARD)

@@ -19,7 +19,7 @@ start() {
     exit 2
   fi
   STARTED_IN="$PWD"
-  cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit
+  CDPATH='' cd -- "$(dirname "${BASH_SOURCE[0]}")/.." || exit
   source scripts/environment.sh
 }
 

@@ -28,7 +28,7 @@ for argument in "$@"; do
   esac
 done
 
-cd "$(dirname "${BASH_SOURCE[0]}")/.."
+CDPATH='' cd -- "$(dirname "${BASH_SOURCE[0]}")/.."
 source scripts/environment.sh
 exec "$PYTHON_BIN" -m pytest -n "$workers" --maxprocesses 8 --dist loadfile --no-loadscope-reorder \
   -m "$markers" "${arguments[@]+"${arguments[@]}"}"

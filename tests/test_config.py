@@ -17,6 +17,7 @@ from small_runs import REPOSITORY, written
 from tables import cases, pairs, texts
 
 from comas.config import ConfigError, changed_keys, config_as_yaml, load
+from comas.config.errors import yaml_text
 from comas.config.former import former_keys
 from comas.config.keys import keys_of, owner_of
 from comas.config.loading import read
@@ -292,7 +293,7 @@ def test_an_example_fits_its_key():
     for schema_class in (Config, evaluation_config.EvaluationConfig):
         for name, key in keys_of(schema_class()).items():
             if key.example is not None:
-                loaded = load(schema_class, None, [f"{name}={key.example}"])
+                loaded = load(schema_class, None, [f"{name}={yaml_text(key.example)}"])
                 changed = changed_keys(schema_class(), loaded)
                 assert all(f"{other}.".startswith(f"{name}.") for other in changed)
 

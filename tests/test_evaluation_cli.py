@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import NoReturn
 
 import pytest
+from peft import LoraConfig
 from scripted_server import Body, ScriptedServer, status
 from small_runs import make_run, record, write_records, written
 from tables import case_file, cases, parts
@@ -279,3 +280,8 @@ def test_a_model_is_known_by_its_weights_and_its_context_has_a_limit(tmp_path):
     large = json.dumps(config | {"max_position_embeddings": 131072})
     (tmp_path / "0/config.json").write_text(large)
     assert read_model(tmp_path / "0").context_length == 32768
+    config = LoraConfig(base_model_name_or_path="/moved/away", r=4, task_type="CAUSAL_LM")
+    config.save_pretrained(str(tmp_path / "adapter"))
+    (tmp_path / "adapter/adapter_model.safetensors").touch()
+    found = read_model(tmp_path / "adapter", str(tmp_path / "1"))
+    assert (found.folder, found.adapter) == (tmp_path / "1", tmp_path / "adapter")

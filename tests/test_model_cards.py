@@ -79,7 +79,7 @@ def test_a_model_without_a_card_or_with_a_broken_one_states_no_licence(tmp_path)
     assert licence_of("nobody/has-this") == {}
 
 
-def test_a_merged_model_is_whole_and_says_what_its_adapter_says(tmp_path):
+def test_a_merged_model_is_whole_and_says_what_its_adapter_says(tmp_path, caplog):
     base, folder = tmp_path / "base", tmp_path / "run/models/agent_1"
     save_tiny_model(base, "tied")
     model = AutoModelForCausalLM.from_pretrained(base, dtype=torch.float32)
@@ -97,7 +97,7 @@ def test_a_merged_model_is_whole_and_says_what_its_adapter_says(tmp_path):
     [*_, about] = re.findall("{% if config.policy.lora.rank %}(.*?){% endif %}", template, re.S)
     card = f"---\nlibrary_name: peft\nlicense: mit\n---\n# Agent 1\n\n{about}## Data\n"
     (folder / "README.md").write_text(card)
-    assert main([str(tmp_path / "run")]) == 0
+    assert main([str(tmp_path / "run")]) == 0 == main([str(tmp_path / "run")])
     output = tmp_path / "run/merged/agent_1"
     assert (output / "README.md").read_text() == (
         "---\nlibrary_name: transformers\nlicense: mit\n---\n"
@@ -112,6 +112,10 @@ def test_a_merged_model_is_whole_and_says_what_its_adapter_says(tmp_path):
         assert torch.allclose(merged(ids).logits, adapted(ids).logits, atol=1e-4)
         plain = AutoModelForCausalLM.from_pretrained(base, dtype=torch.float32)(ids).logits
         assert (plain - merged(ids).logits).abs().max() > 0.1
+    (folder / "adapter_model.safetensors").write_bytes(b"of another step")
+    for to, said in ("merged", "was not merged from"), ("models", "is the adapter itself"):
+        assert main([str(tmp_path / "run"), str(tmp_path / "run" / to)]) == 1
+        assert said in caplog.text
 
 
 @pytest.mark.parametrize("name", ["dtype", "torch_dtype"])

@@ -239,8 +239,8 @@ def test_a_layer_keeps_what_the_arithmetic_says(family, hidden, inner, kv_heads,
         assert output.last_hidden_state.requires_grad
         return sum(sizes.values()) // num_tokens
 
-    is_qwen3 = family is Qwen3Config
-    shape = ModelShape(0, 0, hidden, inner, 4 * head_dim, kv_heads * head_dim, 16, is_qwen3)
+    heads = 4 * head_dim, kv_heads * head_dim
+    shape = ModelShape(0, 0, hidden, inner, *heads, 16, family is Qwen3Config)
     assert kept(3) - kept(2) == pytest.approx(2 * layer_activations(shape), rel=0.05)
 
 

@@ -37,7 +37,7 @@ def names(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir())
 
 
-def test_a_new_run_has_a_folder_for_this_user_alone_that_latest_points_at(config):
+def test_a_new_run_has_a_folder_for_this_user_alone_that_latest_points_at(config, caplog):
     before = os.umask(0)
     with RunDirectory.create(config) as first, RunDirectory.create(config) as second:
         os.umask(before)
@@ -51,6 +51,11 @@ def test_a_new_run_has_a_folder_for_this_user_alone_that_latest_points_at(config
     [start] = json.loads((first.path / "versions.json").read_text())
     assert start["python"].startswith("3.") and "pydantic" in start["packages"]
     assert start["command"] == sys.argv
+    (Path(config.saves) / "latest").unlink()
+    (Path(config.saves) / "latest").mkdir()  # as a copy that follows links has it
+    with RunDirectory.create(config):
+        assert "latest does not lead to this run: [Errno 21]" in caplog.text
+    assert not list(Path(config.saves).glob(".partial*"))
 
 
 def test_the_git_state_tells_a_checkout_from_an_installed_package(tmp_path):
@@ -220,6 +225,9 @@ def test_advantages_of_an_earlier_step_join_the_tokens_of_that_step(tmp_path):
         (late.discussion_id, "r0.s0"): [-0.5],
     }
     assert records[early.discussion_id, "r0.s0"]["response_token_ids"] == [6]
+    (tmp_path / "step_0002.jsonl.gz").write_bytes(compressed([{"a": 1}])[:20])
+    with pytest.raises(FileError, match=r"step_0002.jsonl.gz is damaged: .* Delete it"):
+        read_tokens(tmp_path)
 
 
 def test_tensorboard_gets_every_step_once_also_after_a_recovery_and_a_resume(config):

@@ -105,6 +105,7 @@ def test_an_endpoint_is_asked_with_its_key_through_the_proxy(others, monkeypatch
         assert told == [("models.invalid", "Bearer key", "Basic bWU6cGFzcw==")] * 2
         # Servers on this machine are asked without the proxy.
         monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
+        monkeypatch.setenv("OPENAI_API_KEY", " ")  # set, but to nothing
         [remote] = find_remote(server.base_url, model=None).models
         assert run(remote.endpoint.base_url, tmp_path / "here", 1, num_retries=0).num_done == 1
 

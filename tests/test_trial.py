@@ -87,8 +87,7 @@ def test_pairs_of_one_question_can_be_counted_alone():
     assert auc(easy, seed=0).value == (10 * 10 + (10 * 5 + 5 * 10) / 2) / 15**2
     assert assess("x", easy, seed=0, within=True).auc == (0.5, 0.5, 0.5)
     own = [of._replace(value=-i % 3 - 9 * (of.value or 0)) for i, of in enumerate(easy, start=1)]
-    # Each question has a variance of 2 * (3 + 1) / 12 in its two pairs of three solutions.
-    reach = 1.96 * sqrt(10 * 2 * 4 / 12) / 20
+    reach = 1.96 * sqrt(10 * 2 * 4 / 12) / 20  # two pairs of three solutions in each
     assert auc(own, seed=0, within=True) == pytest.approx((1, 1 - reach, 1))
     said = "4 questions with right and 5 with wrong solutions, 4 of them with both, are too few"
     assert assess("x", [*easy[:12], easy[14]], seed=0, within=True).untold == said

@@ -270,7 +270,7 @@ def _file_as_module(path: str) -> ModuleType:
     module.__file__ = path
     sys.modules[module.__name__] = module  # dataclasses look up their module there
     with blaming_plugins():
-        exec(compile(_texts[path], path, "exec"), vars(module))
+        exec(compile(_texts[path].removeprefix("\ufeff"), path, "exec"), vars(module))
     return module
 
 

@@ -1,5 +1,6 @@
 """The sources of settings: the command line, and YAML files that may be based on others."""
 
+import re
 from collections.abc import Sequence
 from functools import cache, partial
 from pathlib import Path
@@ -44,6 +45,11 @@ def _read_override(override: str) -> list[Setting]:
     except (yaml.YAMLError, RecursionError) as error:
         remedy = "close its brackets and quotes, or put all of it into quotes"
         raise _error(given, f"is not YAML: {one_line(error)}", remedy) from error
+    plain = text.strip()
+    is_bare = isinstance(value, str | None) and plain[:1] not in ("'", '"', "|", ">", "")
+    if is_bare and value != plain and re.search(r"(?:^|\s)#|\n", plain):
+        remedy = "put the text into quotes of its own: key=\"'...'\""
+        raise _error(given, "would lose line breaks, or what follows a #, as YAML", remedy)
     written = text.strip() if isinstance(value, bool | int | float) else None
     return [Setting(leaf, each, COMMAND_LINE, written=written) for leaf, each in found.items()]
 

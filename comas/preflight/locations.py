@@ -23,6 +23,8 @@ def locate(name: str, *, saves: Path, seed: int, found_before: Mapping[str, str]
     Raises ValueError if an embedded file is gone and today's recipe would make a different one.
     """
     before = found_before.get(name)
+    if before is not None and not Path(before).exists() and Path(name).exists():
+        before = None  # a run that was moved without what it names
     if name.endswith(GGUF_SUFFIX):
         return before or str(converted(Path(name), saves=saves))
     if before is not None and is_built(name, before):

@@ -17,7 +17,6 @@ saves/20250131-094500-comas/
 import json
 import logging
 import math
-import os
 import secrets
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
@@ -70,7 +69,13 @@ class RunDirectory:
             stack.enter_context(records.log_file(path / LOG))
             files.append_lines(path / METRICS, [])
             self._trackers = open_trackers(config, path)
-            _point_latest_at(path)
+            latest, aside = (path.parent / name for name in ("latest", f"{PARTIAL}{path.name}"))
+            try:
+                aside.symlink_to(path.name)
+                aside.replace(latest)
+            except OSError as error:
+                files.remove(aside)
+                logger.warning("%s does not lead to this run: %s", latest, error)
             self._resources = stack.pop_all()
 
     @classmethod
@@ -308,12 +313,3 @@ def changes_since_start(config: Config, contents: Mapping[str, str]) -> str:
     if not config.resume_changed:
         seals.refuse_changes(path, changes)
     return seals.in_words(changes)
-
-
-def _point_latest_at(run: Path) -> None:
-    latest = run.parent / "latest"
-    aside = run.parent / f"{PARTIAL}latest-{os.getpid()}"
-    with explaining_errors(latest):
-        files.remove(aside)
-        aside.symlink_to(run.name)
-        aside.replace(latest)

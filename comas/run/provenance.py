@@ -23,7 +23,7 @@ GPUS = ["nvidia-smi", "--query-gpu=name,memory.total", "--format=csv,noheader"]
 
 def note_process(folder: Path) -> None:
     """Append this process to versions.json in ``folder``. Raises FileError if it is damaged."""
-    before = read_processes(folder) if (folder / FILE).exists() else []
+    before = read_processes(folder)
     write_text(folder / FILE, json.dumps([*before, describe_process()], indent=1))
 
 
@@ -67,7 +67,9 @@ def commit_of(process: Mapping[str, Any]) -> str:
 
 
 def read_processes(folder: Path) -> list[dict[str, Any]]:
-    """Read versions.json. Raises FileError when it is damaged."""
+    """Read versions.json; none without it. Raises FileError when it is damaged."""
+    if not (folder / FILE).exists():
+        return []
     remedy = "Delete it to go on without the versions of earlier starts"
     return read_json(folder / FILE, list[dict[str, Any]], remedy=remedy)
 

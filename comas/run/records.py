@@ -4,6 +4,7 @@ import gzip
 import json
 import logging
 import re
+import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict
@@ -14,7 +15,7 @@ from typing import Any
 from comas.interaction.held import outcome_of
 from comas.reward_formulation.interaction_reward import parse_score
 from comas.types import ROLES, AnswerKey, Discussion, RewardedDiscussion, Turn, TurnKey
-from comas.utils.files import explaining_errors, json_lines, read_lines
+from comas.utils.files import FileError, explaining_errors, json_lines, read_lines
 from comas.verification.forms import in_json, parted
 
 LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
@@ -166,8 +167,11 @@ def read_tokens(folder: Path, *, steps: Iterable[int] | None = None) -> dict[Tur
     names = ["step_*"] if steps is None else [f"step_{step:04d}" for step in steps]
     records: dict[TurnKey, Record] = {}
     for path in sorted(path for name in names for path in folder.glob(f"{name}.jsonl.gz")):
-        for line in gzip.decompress(path.read_bytes()).splitlines():
-            record = json.loads(line)
+        try:
+            found = [json.loads(line) for line in gzip.decompress(path.read_bytes()).splitlines()]
+        except (EOFError, OSError, ValueError, zlib.error) as error:
+            raise FileError(f"{path} is damaged: {error}. Delete it to go on without it") from error
+        for record in found:
             records.setdefault((record["discussion_id"], record["turn_id"]), {}).update(record)
     return records
 

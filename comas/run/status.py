@@ -43,7 +43,7 @@ def end_of(run: Path) -> str | None:
     rows, num_steps = read_rows(run / METRICS), noted_num_steps(run)
     step = rows[-1]["step"] if rows else 0
     after = f"after step {step}" + (f" of {num_steps}" if num_steps is not None else "")
-    if trained_steps(run) == step and num_steps in (step, None):
+    if trained_steps(run) == step >= (num_steps or 0):
         return f"ended {after}"
     if files.is_locked(run):
         return None

@@ -90,8 +90,8 @@ def run_source(
     why = "the run's folder has no tokens/"
     try:
         details = discussions.read_details(run, kept_config(run), threads) if with_details else {}
-    except ValueError as error:  # a run that was copied elsewhere before it saved its models
-        why = f"their tokenizer is not found ({error})"
+    except ValueError as error:  # such as a run that was copied before it saved its models
+        why = f"they cannot be read ({error})"
         log.warning("the page has no prompts and tokens: %s", why)
     return replace(report, threads=threads, without_details=why, details=details)
 
@@ -190,5 +190,5 @@ def versions_table(run: Path) -> PageTable:
         for process in read_processes(run)
     ]
     header = ("", *(f"process {number}" for number in range(1, len(described) + 1)))
-    rows = [(name, *(of[name] for of in described)) for name in described[0]]
+    rows = [(name, *(of[name] for of in described)) for first in described[:1] for name in first]
     return PageTable("Versions", header, rows)
