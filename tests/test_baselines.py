@@ -82,6 +82,8 @@ def test_quality_is_of_all_earlier_answers():
     first = {"r0_s0": "correct", "r0_s1": "correct", "r0_s2": "wrong"}
     paid = rewards("maporl_quality", **first, r1_s0="correct", r1_s1="wrong")
     assert paid == pytest.approx((1.0, 1.0, 0.0, 1 + 1 / 3, -1 / 6))
+    second = first | {"r1_s0": "wrong", "r2_s0": "correct"}  # Q = 2/4 before round 2
+    assert rewards("maporl_quality", **second)[-1] == 1 + 0.5 * 0.5
 
 
 def test_what_the_verifier_failed_on_is_not_trained_and_counts_in_no_mean():

@@ -83,7 +83,9 @@ def test_the_order_of_completion_changes_nothing(schedule):
     assert discuss(slow, schedule=schedule) == discuss(schedule=schedule)
 
 
-@pytest.mark.parametrize(("horizon", "shown"), [(2, [False, True, True]), (7, [True] * 3)])
+@pytest.mark.parametrize(
+    ("horizon", "shown"), [(0, [False] * 3), (2, [False, True, True]), (7, [True] * 3)]
+)
 def test_sequential_shows_the_last_kappa_rounds_to_solver_and_evaluator(horizon, shown):
     turns = by_id(discuss(num_rounds=4, horizon=horizon)[0])
     for prompt in (turns["r3.s0"].prompt, turns["r3.s0.e0"].prompt):
@@ -136,6 +138,13 @@ def test_an_overlong_prompt_loses_its_oldest_history_first():
     turns = by_id(discussion)
     last = turns["r2.s0.e0"].prompt
     assert turns["r0.s0"].text not in last and turns["r1.s0"].text in last
+
+    async def forgets(request: Request) -> Generation | None:
+        has_history = request.role != "scoring" and "(empty)" not in request.prompt
+        return None if has_history else await speak(request)
+
+    discussion = discuss(forgets, **settings)[0]
+    assert (len(discussion.turns), discussion.num_overlong_prompts) == (9, 4)  # a prompt once
 
 
 def test_a_skipped_prompt_leaves_out_what_would_build_on_it():

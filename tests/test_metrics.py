@@ -6,9 +6,9 @@ from typing import Any
 
 import page_runs
 import pytest
-from builders import discussion, turn
+from builders import discussion, generation, turn
 from small_runs import QUICKSTART
-from tables import cases
+from tables import case_file, cases
 
 from comas.interaction.prompts import APPROVALS
 from comas.policy_optimization.update_stats import UpdateStats
@@ -19,22 +19,23 @@ from comas.run.metrics.reward_effectiveness import (
     reliability,
     reward_effectiveness,
 )
-from comas.run.metrics.step import step_lines, step_metrics
+from comas.run.metrics.step import reward_spread, rollout_metrics, step_lines, step_metrics
 from comas.types import Discussion, Question, RewardedDiscussion, Rewards
 
 
-@cases(
-    "answers, expected",
-    # Equal answers are 0.5 apart, different ones 1 and 0.5.
-    ({"q": [("7", 1.0), ("7", 0.5), ("8", 0.0)]}, 1 - 0.25 / ((1 + 0.25) / 2)),
-    ({"q": [("7", 1.0), ("7", 1.0), ("8", 0.0)]}, 1.0),
-    # Other questions are not compared with: those two pairs alone.
-    ({"q": [("7", 1.0), ("7", 0.0)], "r": [("7", 1.0), ("8", 0.0)]}, 0.0),
-    ({"q": [("7", 1.0), ("8", 0.0)]}, None),
-    ({"q": [("7", 1.0), ("7", 1.0), ("8", 1.0)]}, None),
-    ({"q": [("7", 1.0), ("7", 0.5), ("8", 0.0), ("8", None)]}, 1 - 0.25 / ((1 + 0.25) / 2)),
-    ({}, None),
-)
+def test_the_numbers_of_a_step_are_those_counted_by_hand():
+    said, expected = (case_file("metrics")[f"STEP_{name}"] for name in ("TURNS", "METRICS"))
+    turns = [
+        replace(turn(name, agent=agent), generation=generation(num_tokens=n, finish_reason=why))
+        for name, agent, n, why, _ in said  # each after a prompt of one token
+    ]
+    item = RewardedDiscussion(discussion(*turns), tuple(row[-1] for row in said))
+    found = rollout_metrics([item], num_agents=2)
+    assert {name: found[name] for name in expected} == pytest.approx(expected)
+    assert (reward_spread([item]), reward_spread([])) == (0.25, None)  # 1 and 0.75 in round 0
+
+
+@cases("answers, expected")
 def test_a_reward_is_reliable_where_it_depends_on_the_answer(answers, expected):
     rewarded = []
     for name, given in answers.items():

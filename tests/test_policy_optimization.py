@@ -15,7 +15,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tables import cases
 
-from comas.config.schema import Custom, Optimization
+from comas.config.schema import Custom, Dpo, Grpo, Optimization, ReinforcePP
 from comas.config.schema.algorithm import Correction
 from comas.engines.policy.optimizers import create_schedule
 from comas.policy_optimization import balancing, batching, logprobs, losses
@@ -125,15 +125,45 @@ def test_the_loss_is_openrlhfs(correction, aggregation):
     assert found.loss.item() == expected.item()
 
 
-def test_the_kl_penalty_is_averaged_like_the_loss_and_pulls_to_the_reference():
-    logprobs = torch.tensor([[-1.0, -3.0]], requires_grad=True)
-    kl = losses.approximate_kl(logprobs, torch.tensor([[-2.0, -9.0]]), estimator="k3")
-    mask = torch.tensor([[True, False]])
-    penalty = losses.aggregate(kl, mask, aggregation="token_mean", totals=totals(2, 1))
-    assert penalty.item() == pytest.approx(math.exp(-1) / 2)
-    penalty.backward()
+@cases("aggregation, share", ("token_mean", 1 / 3), ("sequence_mean", 1 / 2))
+def test_the_kl_penalty_is_averaged_like_the_loss_and_pulls_to_the_reference(aggregation, share):
+    policy = torch.tensor([[-1.0, -3.0], [-1.0, -1.0]], requires_grad=True)
+    reference = torch.tensor([[-2.0, -9.0], [-1.0, -1.0]])
+    mask, zeros = torch.tensor([[True, False], [True, True]]), torch.zeros(2, 2)
+    targets = losses.Targets(mask, zeros, zeros, None, reference, zeros)
+    algorithm = Grpo(kl_coef=0.5, loss_aggregation=aggregation)
+    found = losses.policy_loss(policy, targets=targets, totals=totals(3, 2), algorithm=algorithm)
+    assert found.loss.item() == pytest.approx(0.5 * math.exp(-1) * share)  # k3(1) = exp(-1)
+    found.loss.backward()
     # d k3 / d lp = 1 - exp(ref - lp) = 1 - exp(-1) > 0: descending lowers lp towards ref.
-    torch.testing.assert_close(logprobs.grad, torch.tensor([[(1 - math.exp(-1)) / 2, 0.0]]))
+    pull = torch.tensor([[0.5 * (1 - math.exp(-1)) * share, 0.0], [0.0, 0.0]])
+    torch.testing.assert_close(policy.grad, pull)
+
+
+def test_without_old_log_probs_the_ratio_is_1_and_has_a_gradient():
+    policy, zeros = torch.tensor([[-1.0]], requires_grad=True), torch.zeros(1, 1)
+    targets = losses.Targets(mask_of(1), zeros + 2, None, None, None, zeros)
+    found = losses.policy_loss(policy, targets=targets, totals=totals(1), algorithm=ReinforcePP())
+    found.loss.backward()
+    assert (found.loss.item(), policy.grad.item()) == (-2, -2)
+
+
+ALGORITHMS = {"reinforce_pp": ReinforcePP, "grpo": Grpo, "custom": Custom, "dpo": Dpo}
+
+
+@cases("name, settings, num_steps, wanted")
+def test_a_pass_beforehand_is_made_where_it_is_needed(name, settings, num_steps, wanted):
+    algorithm = ALGORITHMS[name](**settings)
+    assert losses.needs_pass_beforehand(algorithm, num_optimizer_steps=num_steps) is wanted
+
+
+@cases("name, settings, idle")
+def test_only_samples_without_a_gradient_are_idle(name, settings, idle):
+    advantages = torch.tensor([[0.0, 0.0], [0.5, -0.5], [0.0, 1.0]])
+    reference = advantages if settings.get("kl_coef") else None
+    targets = losses.Targets(mask_of(2, 2, 2), advantages, None, None, reference, advantages)
+    algorithm = ALGORITHMS[name](**settings)
+    assert losses.idle_samples([2, 1, 0], targets=targets, algorithm=algorithm) == idle
 
 
 @pytest.mark.parametrize("each", [False, True])
@@ -188,6 +218,7 @@ def test_steps_hold_every_sample_or_pair_once_and_differ_by_one_at_most(num, siz
     lengths = {len(step) for step in steps}
     assert not lengths or (max(lengths) - min(lengths) <= unit and min(lengths) > 0)
     assert (num, size, unit) != (5, 4, 2) or len(steps) == 3
+    assert num < 30 or [i for step in steps for i in step] != list(range(num * unit))
 
 
 @cases("lengths, limit, ranks, shares")

@@ -96,6 +96,11 @@ def test_a_scheme_is_handed_what_it_asks_for_and_nothing_else():
 def test_without_scoring_the_judgments_are_votes(judgments, rewards):
     said = [turn(f"r0.s0.e{i}", f"<judgment>{t}</judgment>") for i, t in enumerate(judgments)]
     assert rewarded("judgment", [turn("r0.s0"), *said]) == rewards
+    if len(judgments) == 3:
+        held = [discussion(turn("r0.s0"), *said, said[0])]
+        found = REWARD_SCHEMES["judgment"](held, dict, seed=0, step=0).metrics
+        invalid = 0.25 * judgments.count("perhaps")
+        assert found == {"judgment/approval_rate": 0.75 - invalid, "judgment/invalid_rate": invalid}
 
 
 def scored(number: int, score: int | None) -> Discussion:
@@ -104,10 +109,10 @@ def scored(number: int, score: int | None) -> Discussion:
     return discussion(*turns, name=f"d{number}")
 
 
-def rewards(name: str, *scores: int | None, verdicts=(), seed: int = 0):
+def rewards(name: str, *scores: int | None, verdicts=(), seed: int = 0, step: int = 1):
     discussions = [scored(number, score) for number, score in enumerate(scores)]
     of_turns = {(f"d{number}", "r0.s0"): verdict for number, verdict in enumerate(verdicts)}
-    rewarded = REWARD_SCHEMES[name](discussions, lambda: of_turns, seed=seed, step=1)
+    rewarded = REWARD_SCHEMES[name](discussions, lambda: of_turns, seed=seed, step=step)
     assert [item.discussion for item in rewarded.discussions] == discussions
     assert rewarded.metrics == {"scoring/invalid_rate": scores.count(None) / len(scores)}
     return [item.rewards for item in rewarded.discussions]
@@ -146,6 +151,7 @@ def test_a_shuffle_follows_the_seed_and_deals_none_where_nothing_is():
     scores = [1, 3] * 50
     first, again, other = (rewards("shuffled", *scores, seed=seed) for seed in (0, 0, 1))
     assert first == again != other
+    assert rewards("shuffled", *scores, step=2) != first
     same = sum(r[0] == (score - 1) / 2 for r, score in zip(first, scores, strict=True))
     # Hypergeometric: mean 50, standard deviation 5.
     assert 25 < same < 75

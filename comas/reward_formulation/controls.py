@@ -68,8 +68,8 @@ def shuffled_reward(discussions: Sequence[Discussion], *, rng: Random) -> Reward
     solutions rewarded 1, 0.5 and 0 may get 0, 1 and 0.5."""
     rewards = interaction_reward(discussions)
     dealt = [list(item.rewards) for item in rewards.discussions]
-    turns = [turn for d in discussions for turn in d.turns if turn not in d.turns_that("scores")]
-    for role in {turn.role: None for turn in turns}:
+    shared = [t for d in discussions for t in d.turns if d.roles[t.role].purpose != "scores"]
+    for role in {turn.role: None for turn in shared}:
         places = [
             (row, column)
             for row, discussion in enumerate(discussions)
