@@ -13,7 +13,7 @@ from typing import NamedTuple
 import httpx
 import huggingface_hub
 
-from comas.utils.files import written_aside
+from comas.utils.files import locked, written_aside
 from comas.utils.gguf import write_model
 from comas.utils.model_folder import MODEL_FILES, check_model_folder, load_tokenizer
 from comas.utils.terminal import command
@@ -81,7 +81,9 @@ def main(arguments: Sequence[str]) -> int:
     options = parser.parse_args(arguments)
     origin, folder = MODELS[options.name], options.folder
     if not folder.exists():
-        get(origin, folder)
+        with locked(folder.parent, remedy="wait for it", waits=True):
+            if not folder.exists():  # unless another process got it meanwhile
+                get(origin, folder)
     check_model_folder(folder)
     check_answers(origin, folder)
     log.info("%s is ready: society.models: [%s]", folder, folder)
