@@ -24,7 +24,7 @@ BLIND = 0.6
 """A reward is blind if the interval of its AUC lies below this and includes 0.5."""
 TOO_HARD, TOO_EASY = 0.05, 0.95
 """Outside these shares of right solutions there is too little to tell apart."""
-GAINED = "interval above 0.5; runs gained at 0.9, not at 0.75 (results/smollm2.md)"
+GAINED = "interval above 0.5; SmolLM2 gained at 0.9, not at 0.75 (results/smollm2.md)"
 """What the AUC of the reward should be."""
 READABLE, LEARNABLE = 0.8, 0.1
 """Minimum shares of readable judgments, and of groups with an advantage."""
