@@ -76,12 +76,11 @@ def describe_signal(batches: Sequence[Batch], update: Update, *, config: Config)
         for turn in discussion.turns
         if not turn.is_given
     ]
-    said = [of.value is not None for opinions in judges.values() for of in opinions]
+    said = [of.value is not None for own in judges.values() for of in own if judges_pay]
     learnt = learnable(update.buffers, update.stats, config.algorithm)
     groups = f"by {', '.join(keys)}" if keys else "policies"
     right = [of == "correct" for of in verdicts.values() if of != "failed"]
     paid = found["reward"]
-    said = said if judges_pay else []
     checks = gate(paid, right=right, readable=said, learnt=learnt, is_all=not keys)
     last = update.batch
     metrics = step_metrics(last.rewards, update.stats, last.verdicts, config=config)
@@ -160,6 +159,7 @@ def learnable(
 ) -> list[bool]:
     """Return for each group whether some response has an advantage, or is the better of a pair."""
     learnt: dict[Hashable, bool] = {}
+    keys = group_keys(algorithm)
     for policy, samples in buffers.items():
         if isinstance(algorithm, Dpo):
             pairs = {id(chosen) for chosen, _ in preference_pairs(samples)}
@@ -168,7 +168,7 @@ def learnable(
             advantages = stats[policy].advantages
             has = [max(map(abs, row), default=0.0) > NO_ADVANTAGE for row in advantages]
         for s, is_better in zip(samples, has, strict=True):
-            group = policy, str([getattr(s, key) for key in group_keys(algorithm)])
+            group = policy, str([getattr(s, key) for key in keys])  # token ids may be a list
             learnt[group] = learnt.get(group, False) or is_better
     return list(learnt.values())
 

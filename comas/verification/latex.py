@@ -163,7 +163,7 @@ _TABLE: list[tuple[str, str, _Rewriting]] = [
     ("text", rf"\\text ?\{{ ?({_FUNCTION}) ?\}}", r"\\\1 "),
     (
         "",
-        rf"(?<![a-zA-Z\\])({_FUNCTION})(?=[(^_\\{{]| ?\d|( |(?=[nu-z]))[a-z](?![a-zA-Z]))",
+        rf"(?<![a-zA-Z\\])({_FUNCTION})(?=[(^_\\{{]| ?\d|(?: |(?=[nu-z]))[a-z](?![a-zA-Z]))",
         r"\\\1 ",
     ),
     # Functions and powers as in a program
