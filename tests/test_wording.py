@@ -76,12 +76,12 @@ def test_a_file_words_only_what_it_holds_differently(tmp_path):
 
 def test_a_quoted_text_can_be_cut(tmp_path):
     text = """solution: {math: "{question} {discussion}"}
-scoring: {math: "{question:.5} {solution:.4} {evaluation} <score>1</score>"}
+scoring: {math: "{question:.5} {solution:.4} {evaluation:.0}<score>1</score>"}
 history: {item: "{solution:.2}, {evaluation:.1}"}"""
     wording = wording_of(str(written(tmp_path / "prompts.yaml", text)))
     quoted = {"question": "1 + 1?", "wording": wording}
     said = fill(SCORING, "math", solution="It is 2", evaluation="No", **quoted)
-    assert said == "1 + 1 It i No <score>1</score>"
+    assert said == "1 + 1 It i <score>1</score>"
     heard = [prompts.HistoryItem("It is 2", "No")]
     assert fill(SOLUTION, "math", history=heard, **quoted) == "1 + 1? It, N"
 

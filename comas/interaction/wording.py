@@ -14,8 +14,8 @@ from comas.config.paths import REPOSITORY, find, tried
 from comas.config.yaml_texts import parse
 from comas.interaction.prompts import SHIPPED, Wording
 
-CUT = re.compile(r"(\.[1-9]\d*)?")
-"""Format of a quoted field: its whole text, or only its first characters (``.240``)."""
+CUT = re.compile(r"(\.\d+)?")
+"""Format of a quoted field: its whole text, its first characters (``.240``), or none (``.0``)."""
 
 
 @cache
