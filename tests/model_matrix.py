@@ -148,9 +148,9 @@ def main(types: list[str]) -> int:
     """Return 1 if log-probs differ by more than the limit."""
     with tempfile.TemporaryDirectory() as folder:
         rows = {name: row_of(name, Path(folder) / name) for name in types}
-    text = "# Types of models\n\nWritten by `python tests/model_matrix.py`, which says what the "
-    text += "columns mean.\n\n| model type | trained | before | after | refused |\n"
-    text += "|---|---|---|---|---|\n"
+    text = "# Types of models\n\nWritten by `python tests/model_matrix.py`. *before*, *after*: "
+    text += "largest log-prob difference around two updates.\n\n"
+    text += "| model type | trained | before | after | refused |\n|---|---|---|---|---|\n"
     for name, row in rows.items():
         numbers = [f"{row[key]:.0e}" if key in row else "" for key in ("before", "after")]
         text += f"| {' | '.join([name, row['trained'], *numbers, row['refused']])} |\n"
