@@ -77,7 +77,6 @@ def main(arguments: Sequence[str]) -> int:
             _try(prepared, budget_s=options.trial)
             return 0
         config = prepared.config
-        sizes = describe_sizes(config, prepared.sizes)
         if config.resume:
             run = RunDirectory.open(config, prepared.contents)
         else:
@@ -87,7 +86,7 @@ def main(arguments: Sequence[str]) -> int:
                 log.info("the best agents are in %s", from_here(_export_best(prepared, run)))
                 return 0
             log.info("run directory: %s", from_here(run.path))
-            for line in (*sizes, *prepared.settings):
+            for line in (*describe_sizes(config, prepared.sizes), *prepared.settings):
                 log.info(line)
             for warning in prepared.warnings:
                 log.warning(warning)

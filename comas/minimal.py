@@ -250,10 +250,7 @@ def advantages(
 
 
 def clipped_surrogate(
-    logprobs: torch.Tensor,
-    old_logprobs: torch.Tensor,
-    advantages: torch.Tensor,
-    mask: torch.Tensor,
+    logprobs: torch.Tensor, old_logprobs: torch.Tensor, advantages: torch.Tensor, mask: torch.Tensor
 ) -> torch.Tensor:
     """Return the clipped surrogate loss (equation 11), the mean over all response tokens of::
 

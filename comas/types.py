@@ -202,8 +202,7 @@ class Discussion:
 
     def solution_of(self, turn: Turn) -> Turn | None:
         """Return the solution that a turn is, or else the nearest above it."""
-        path = self.path_to(turn)
-        return next((t for t in path if self.roles[t.role].purpose == "solves"), None)
+        return next((t for t in self.path_to(turn) if self.roles[t.role].purpose == "solves"), None)
 
     def scorings(self, turn: Turn) -> list[Turn]:
         """Return the nearest scorings below ``turn``, in order; they decide its reward."""

@@ -142,10 +142,9 @@ def _name_conflicts(
     """Find names that are repeated or unknown (folders and tables use their labels)."""
     if names is None:
         return
-    found = [registry.find(name) for name in names]
     labels = [
         entry.name if isinstance(entry, Benchmark) else registry.label(name)
-        for name, entry in zip(names, found, strict=True)
+        for name, entry in zip(names, [registry.find(name) for name in names], strict=True)
     ]
     taken = [label for name, label in zip(names, labels, strict=True) if name != label in registry]
     if not names or len(set(labels)) < len(labels) or taken:

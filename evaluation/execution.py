@@ -49,8 +49,7 @@ def evaluate(plan: EvaluationPlan) -> str:
             open_tasks(plan.tasks[column.benchmark], plan.seeds, plan.answers_folder(name, column))
             for name, column in plan.cells
         ):
-            serving = served(plan.target, logs=plan.folder, config=plan.config)
-            servers = stack.enter_context(serving)
+            servers = stack.enter_context(served(plan.target, logs=plan.folder, config=plan.config))
         write_identity(plan.folder, plan.identity)
         note_process(plan.folder)
         agents = [subject for subject in plan.target.subjects if subject != SOCIETY]

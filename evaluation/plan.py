@@ -211,8 +211,7 @@ def with_needed_context(
 ) -> Target:
     """Limit the context of ``target``'s models to the longest prompt of these setups plus its
     reply, with all replies at maximum length: the KV cache of a model's whole context may not fit.
-    A program may need all of it.
-    """
+    A program may need all of it."""
     setups, tasks, needed = [*setups], [*tasks], SHORT_CONTEXT
     if any(setup.program for setup in setups):
         return target

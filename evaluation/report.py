@@ -91,8 +91,7 @@ def compare(names: Sequence[str], *, results: Path) -> str:
     first, *others = [read_results(results / name, name=name) for name in names]
     rows = [*first.rows, *(row for other in others for row in compare_rows(other.rows, first.rows))]
     title = f"# {', '.join(names[1:])} compared with {names[0]}"
-    parts = [title, *_overview(rows, [first, *others]), *_details(rows)]
-    return "\n\n".join(parts) + "\n"
+    return "\n\n".join([title, *_overview(rows, [first, *others]), *_details(rows)]) + "\n"
 
 
 def _asked_differently(everyone: Sequence[Results]) -> list[str]:

@@ -76,8 +76,7 @@ def append_failure(folder: Path, failure: Failure) -> None:
 
 def _read_lines(path: Path, kind: type[T]) -> list[T]:
     remedy = "Delete the line and rerun the command, which asks that task again"
-    parse = json_type(kind).validate_json
-    return read_lines(path, parse, remedy=remedy) if path.exists() else []
+    return read_lines(path, json_type(kind).validate_json, remedy=remedy) if path.exists() else []
 
 
 class Column(NamedTuple):
@@ -104,9 +103,7 @@ class GradedAnswer:
     math_verify: Verdict | None
 
     def verdict(self, grader: Grader) -> Verdict | None:
-        """Return the verdict of ``grader``."""
-        verdict: Verdict | None = getattr(self, grader)
-        return verdict
+        return getattr(self, grader)
 
 
 @dataclass(frozen=True)
@@ -228,8 +225,7 @@ def write_identity(folder: Path, identity: Identity) -> None:
     path = folder / IDENTITY
     before = _read(path) if path.is_file() else {}
     claimed = {key: before.get(key, {}) | identity[key] for key in MAY_GROW}
-    merged = {FORMAT_KEY: FORMAT, **identity, **claimed}
-    write_text(path, json.dumps(merged, indent=1) + "\n")
+    write_text(path, json.dumps({FORMAT_KEY: FORMAT, **identity, **claimed}, indent=1) + "\n")
 
 
 def read_sampling(folder: Path) -> Mapping[str, Any]:

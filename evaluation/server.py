@@ -68,11 +68,7 @@ class Servers:
 
 @contextmanager
 def serve(
-    models: Sequence[LocalModel],
-    *,
-    logs: Sequence[Path],
-    config: EvaluationConfig,
-    device: Device,
+    models: Sequence[LocalModel], *, logs: Sequence[Path], config: EvaluationConfig, device: Device
 ) -> Iterator[Servers]:
     """Serve the models on the loopback interface during the block, to clients with their keys.
 

@@ -62,8 +62,7 @@ def plan_slots(num_servers: int, *, config: EvaluationConfig, device: Device) ->
             f"tensor_parallel_size={size}, but this process may use {len(gpus)} GPUs "
             f"({', '.join(gpus) or 'none'}): lower it or change CUDA_VISIBLE_DEVICES"
         )
-    servers_per_group = -(-num_servers // len(groups))
-    share = config.gpu_memory_utilization / servers_per_group
+    share = config.gpu_memory_utilization / (-(-num_servers // len(groups)))
     return [Slot(groups[i % len(groups)], share) for i in range(num_servers)]
 
 
@@ -164,13 +163,12 @@ def _lora_flags(adapters: Sequence[LocalModel]) -> list[str]:
     """Return the flags for LoRA adapters, which are named by their folders."""
     if not adapters:
         return []
-    named = [{"name": str(m.adapter), "path": str(m.adapter)} for m in adapters]
     return [
         "--enable-lora",
         f"--max-loras={len(adapters)}",
         f"--max-lora-rank={max(lora_room(model.adapter_rank) for model in adapters)}",
         "--lora-modules",
-        *map(json.dumps, named),
+        *map(json.dumps, [{"name": str(m.adapter), "path": str(m.adapter)} for m in adapters]),
     ]
 
 
@@ -182,8 +180,7 @@ def threads_of_servers(models: Sequence[LocalModel], *, num_servers: int) -> int
 
 def server_environment(slot: Slot, *, key: str, threads: int = 1) -> dict[str, str]:
     """Return the environment of a server that requires ``key``; ``threads`` are for a CPU."""
-    device: Device = "cuda" if slot.gpus else "cpu"
-    environment = os.environ | engine_environment(device, threads=threads)
+    environment = os.environ | engine_environment("cuda" if slot.gpus else "cpu", threads=threads)
     environment["VLLM_LOGGING_LEVEL"] = "INFO"
     environment[KEY_VARIABLE] = key
     if slot.gpus:

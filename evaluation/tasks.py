@@ -87,8 +87,7 @@ def choose_benchmarks(
     """
     if wanted is None:
         is_built = any(b.records_path(data).is_file() for b in BENCHMARKS.values())
-        is_run = target.held_out is not None
-        fits_held_out = is_run and (target.is_quickstart or not is_built)
+        fits_held_out = target.held_out is not None and (target.is_quickstart or not is_built)
         wanted = (HELD_OUT,) if fits_held_out else tuple(BENCHMARKS)
     if HELD_OUT in wanted and target.held_out is None:
         raise ValueError(

@@ -43,21 +43,20 @@ def _thread(
     answer: Answer, verdicts: GradedAnswer, evaluation: Evaluation, *, subject: str, chunk: str
 ) -> Thread:
     question = evaluation.questions[answer.task_id]
-    labels = {
-        "benchmark": evaluation.benchmark,
-        "setup": evaluation.setup,
-        "subject": subject,
-        "seed": str(answer.seed),
-        "published grader": verdicts.published or "-",
-        "math-verify": verdicts.math_verify or "-",
-    }
     return Thread(
         id=f"{chunk}/{answer.task_id}/seed{answer.seed}",
         step=None,
         question_key=f"{answer.task_id} {question}",
         question=answer.calls[0].messages[-1]["content"] if answer.calls else answer.task_id,
         domain=None,
-        labels=labels,
+        labels={
+            "benchmark": evaluation.benchmark,
+            "setup": evaluation.setup,
+            "subject": subject,
+            "seed": str(answer.seed),
+            "published grader": verdicts.published or "-",
+            "math-verify": verdicts.math_verify or "-",
+        },
         chunk=chunk,
         turns=tuple(_turns(answer.calls, verdicts.strict)),
     )

@@ -19,8 +19,7 @@ def read_arguments(kind: type[Arguments]) -> Arguments:
         return load(kind, None, given)
     except ConfigError as error:
         keys = "".join(f"  {f.name}={f.default}\n" for f in dataclasses.fields(kind))  # type: ignore[arg-type]
-        told = f"error: {' '.join(given)}: {error}\nKeys and their defaults:\n{keys}"
-        sys.stderr.write(told)
+        sys.stderr.write(f"error: {' '.join(given)}: {error}\nKeys and their defaults:\n{keys}")
         raise SystemExit(2) from None
 
 

@@ -36,8 +36,7 @@ def main(arguments: Sequence[str]) -> int:
             keys = (f"interaction.schedule={schedule}", f"training.num_steps={NUM_STEPS}")
             before = train(code, f"base-{schedule}", *keys, *overrides)
             after = train(HERE, f"here-{schedule}", *keys, *overrides)
-            found = compare(before, after, may_add=True)
-            differences += [f"{schedule}: {line}" for line in found]
+            differences += [f"{schedule}: {line}" for line in compare(before, after, may_add=True)]
     shown = differences[:MAX_SHOWN] or [f"no difference to {base} in {NUM_STEPS} steps"]
     sys.stdout.write("\n".join([*shown, f"{len(differences)} differences", ""]))
     return bool(differences)

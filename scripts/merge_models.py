@@ -98,19 +98,9 @@ def merge(adapter: Path, output: Path) -> None:
         describe_as(folder, partial)
         copy_tokenizer(adapter, partial)
         (partial / ORIGIN).write_text(contents_of(str(adapter), folder=adapter))
-        card = _card_of_merged(adapter)
-        if card is not None:
+        if (adapter / CARD).is_file():
+            card = ModelCard.load(adapter / CARD)
+            card.data.library_name = "transformers"
+            merged = f"A LoRA adapter of rank {found.rank} is merged into it."
+            card.text = ABOUT_ADAPTER.sub(merged, card.text)
             card.save(partial / CARD)
-
-
-def _card_of_merged(adapter: Path) -> ModelCard | None:
-    """Return the adapter's card, changed for a whole model; None if it has none."""
-    found = adapter_of(adapter)
-    assert found is not None
-    if not (adapter / CARD).is_file():
-        return None
-    card = ModelCard.load(adapter / CARD)
-    card.data.library_name = "transformers"
-    merged = f"A LoRA adapter of rank {found.rank} is merged into it."
-    card.text = ABOUT_ADAPTER.sub(merged, card.text)
-    return card

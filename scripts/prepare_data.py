@@ -43,10 +43,9 @@ def _job(arguments: Sequence[str]) -> Job:
     options = _parse(arguments)
     names = set(options.only or [BLEND_NAME, *BENCHMARKS])
     with_blend = BLEND_NAME in names
-    plugins = sorted(names - {BLEND_NAME, *BENCHMARKS})
     wanted = [
         *(n for n in BENCHMARKS if (with_blend or n in names) and n not in options.skip),
-        *plugins,
+        *sorted(names - {BLEND_NAME, *BENCHMARKS}),
     ]
     return Job(
         output=options.output,

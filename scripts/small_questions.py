@@ -86,8 +86,7 @@ def problems(split: str, num: int | None = None) -> list[Problem]:
         a, b = rng.randint(2, high), rng.randint(2, high)
         if sign == "-":
             a, b = a + b, b
-        key = f"{sign} {sorted((a, b))}"
-        if zlib.crc32(key.encode()) % 4 in remainders:
+        if zlib.crc32(f"{sign} {sorted((a, b))}".encode()) % 4 in remainders:
             question = rng.choice(WORDINGS[family]).format(a, b)
             drawn[question] = Problem(question, f"{a} {sign} {b}", VALUES[sign](a, b))
     return list(drawn.values())

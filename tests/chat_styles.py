@@ -42,8 +42,7 @@ def byte_level(normalizer: normalizers.Normalizer | None = None) -> Tokenizer:
         ]
     )
     tokenizer.decoder = decoders.ByteLevel()
-    alphabet = pre_tokenizers.ByteLevel.alphabet()
-    return _trained(tokenizer, num_tokens=400, initial_alphabet=alphabet)
+    return _trained(tokenizer, num_tokens=400, initial_alphabet=pre_tokenizers.ByteLevel.alphabet())
 
 
 def wide_letters() -> Tokenizer:

@@ -110,10 +110,9 @@ def serve(work: Path) -> None:
         llm = LLM(**engine_arguments(str(work / "base"), rollout=ROLLOUT, **options))
         said["before"] = sampled()
         llm.collective_rpc(check_layers)
-        sent = load_file(work / "sent")
         send_in_memory(
             lambda path: llm.collective_rpc(load_weights, kwargs={"path": path}),
-            sent.items(),
+            load_file(work / "sent").items(),
             is_first=True,
         )
         llm.reset_prefix_cache()

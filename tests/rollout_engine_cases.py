@@ -152,10 +152,8 @@ def test_temperature_zero_takes_the_likeliest_token(bench):
 
 @only_tied
 def test_a_prompt_over_the_limit_gives_none_and_one_at_the_limit_is_answered(bench):
-    template_tokens = len(bench.generate("", seed=0).prompt_token_ids)
-    longest = "x" * (ROLLOUT.max_prompt_tokens - template_tokens)
-    at_limit = bench.generate(longest, seed=0)
-    assert len(at_limit.prompt_token_ids) == ROLLOUT.max_prompt_tokens
+    longest = "x" * (ROLLOUT.max_prompt_tokens - len(bench.generate("", seed=0).prompt_token_ids))
+    assert len(bench.generate(longest, seed=0).prompt_token_ids) == ROLLOUT.max_prompt_tokens
     assert bench.run(bench.ask(longest + "x", seed=0)) is None
 
 
@@ -271,8 +269,7 @@ PROMPTS = [f"What is {i} + 23?" for i in range(24)]
 def adapted_bench(request: pytest.FixtureRequest, tmp_path_factory: Any) -> Iterator[Bench]:
     """An engine with adapters of policies 0, 2 and 3, in one and two shards."""
     folder = tmp_path_factory.mktemp("adapted")
-    adapters = Adapters(LORA, (0, 2, 3))
-    bench = Bench(folder, "tied", adapters=adapters, tensor_parallel=request.param)
+    bench = Bench(folder, "tied", adapters=Adapters(LORA, (0, 2, 3)), tensor_parallel=request.param)
     bench.run(bench.engine.start())
     yield bench
     bench.close()
@@ -291,8 +288,7 @@ def adapted(adapted_bench: Bench) -> PeftModel:
         if "lora_B" in name:
             torch.nn.init.normal_(weight, std=0.1)
     for policy in (0, 2, 3):
-        weights = adapter_weights(model, policy)
-        adapted_bench.run(adapted_bench.engine.load_adapter(policy, weights))
+        adapted_bench.run(adapted_bench.engine.load_adapter(policy, adapter_weights(model, policy)))
     return model
 
 
@@ -331,8 +327,7 @@ def test_adapters_share_no_prefix(adapted_bench, adapted):
 def test_a_sent_adapter_replaces_that_of_its_policy_alone(adapted_bench, adapted):
     ask = partial(adapted_bench.generate_all, PROMPTS[:4])
     before = {policy: ask(adapters=[policy]) for policy in (0, 2)}
-    others = adapter_weights(adapted, 3)
-    adapted_bench.run(adapted_bench.engine.load_adapter(2, others))
+    adapted_bench.run(adapted_bench.engine.load_adapter(2, adapter_weights(adapted, 3)))
     after = {policy: ask(adapters=[policy]) for policy in (0, 2)}
     assert after[0] == before[0]
     assert all(difference(adapted, generation, 3) < 1e-4 for generation in after[2])

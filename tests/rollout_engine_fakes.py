@@ -285,8 +285,7 @@ def test_the_workers_of_every_engine_have_ranks_of_their_own(monkeypatch):
     actors = [Mock(**{"call.remote.return_value": name}) for name in "ab"]
     UpdateCalls(actors, workers_each=3).init_weight_transfer_engine({"rank_offset": 1})
     for first_rank, actor in zip((1, 4), actors, strict=True):
-        info = {"rank_offset": first_rank}
-        said = call("update", "init_weight_transfer_engine", init_info=info)
+        said = call("update", "init_weight_transfer_engine", init_info={"rank_offset": first_rank})
         assert actor.call.remote.mock_calls == [said]
     assert waited.mock_calls == [call(["a", "b"])]
 

@@ -76,7 +76,6 @@ def play(monkeypatch: pytest.MonkeyPatch, config: Config, agents: ScriptedAgents
     monkeypatch.setattr(driver, "agents_of", lambda *_: agents)
     prepared = prepare(config)
     begin = RunDirectory.open if config.resume else RunDirectory.create
-    expected = KeyboardInterrupt if agents.fails_in else ()
-    with begin(prepared.config) as run, suppress(expected):
+    with begin(prepared.config) as run, suppress(KeyboardInterrupt if agents.fails_in else ()):
         driver.train(prepared, run)
     return run.path

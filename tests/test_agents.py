@@ -193,15 +193,13 @@ def test_adapters_of_one_base_share_its_engines_and_each_is_served_to_its_agent(
     with Agents(config, models=bases, device="cpu") as agents:
         assert len(_rollout_processes()) == 2
         agents.sync_weights()
-        plain = [Path(base) for base in bases]
-        assert largest_difference(agents, plain) < MAX_LOGPROB_DIFFERENCE
+        assert largest_difference(agents, [Path(base) for base in bases]) < MAX_LOGPROB_DIFFERENCE
         spoken = [generate(agents, agent) for agent in range(3)]
         said = [[g.response_token_ids for g in spoken[agent]] for agent in range(3)]
         assert said[0] == said[1] == said[2]  # B is 0 as yet
 
         buffers = buffers_of(agents, 2)
-        stats = agents.begin_update({1: buffers[1]}, step=1)()
-        agents.sync_weights(stats)
+        agents.sync_weights(agents.begin_update({1: buffers[1]}, step=1)())
         assert generate(agents, 0) == spoken[0]
         assert generate(agents, 1) != spoken[1]
         agents.sync_weights(agents.begin_update({0: buffers[0]}, step=2)())
@@ -226,8 +224,7 @@ def _check_adapters(agents: Agents, bases: Sequence[str], trained: Path) -> None
     for agent, base in enumerate(bases):
         for generation in generate(agents, agent, seed=100):
             sampled = torch.tensor(generation.rollout_logprobs)
-            adapter = trained / f"agent_{agent}"
-            adapted = logprobs_of(Path(base), generation, adapter=adapter)
+            adapted = logprobs_of(Path(base), generation, adapter=trained / f"agent_{agent}")
             assert (adapted - sampled).abs().max() < MAX_LOGPROB_DIFFERENCE
             plain = logprobs_of(Path(base), generation)
             assert (plain - sampled).abs().max() > 10 * MAX_LOGPROB_DIFFERENCE

@@ -156,8 +156,7 @@ def test_answers_to_other_prompts_or_of_other_agents_are_not_compared(other):
 
 
 def test_the_loss_is_openrlhfs_and_does_not_depend_on_micro_batches_or_ranks():
-    generator = torch.Generator().manual_seed(0)
-    logprobs, reference = torch.randn(2, 6, 4, generator=generator).unbind()
+    logprobs, reference = torch.randn(2, 6, 4, generator=torch.Generator().manual_seed(0)).unbind()
     mask = torch.arange(4) < torch.tensor([4, 2, 1, 3, 4, 4])[:, None]
     chosen, rejected, of_reference = ((x * mask).sum(1) for x in (logprobs, logprobs, reference))
     theirs, *_ = openrlhf_module("loss").DPOLoss(beta=0.3)(

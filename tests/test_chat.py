@@ -108,8 +108,7 @@ def test_no_message_writes_a_mark_whatever_it_spells(style):
 
     @given(st.lists(contents(style) | st.text(), min_size=count, max_size=count))
     def check(said: list[str]) -> None:
-        messages = chat(style, *said)
-        token_ids = encoder(style).encode(messages)
+        token_ids = encoder(style).encode(chat(style, *said))
         found = count_marks(style, token_ids)
         # Beside a message's end a mark of ordinary text may merge with it, into other tokens.
         assert found <= expected if style in OF_TEXT else found == expected
@@ -140,8 +139,7 @@ def test_a_message_keeps_its_text_whatever_it_spells(style):
     @given(st.lists(text, min_size=count, max_size=count))
     def check(said: list[str]) -> None:
         messages = chat(style, *said)
-        token_ids = encoder(style).encode(messages)
-        assert untouched(style).decode(token_ids) == rendered(style, messages)
+        assert untouched(style).decode(encoder(style).encode(messages)) == rendered(style, messages)
 
     check()
 
@@ -279,8 +277,7 @@ def test_the_lengths_of_thinking_and_answer_are_metrics_of_models_that_think():
         generation("71", num_tokens=4),  # of another model, which has no marks
     ]
     turns = [replace(turn(f"r0.s{i}", agent=i // 3), generation=s) for i, s in enumerate(said)]
-    item = RewardedDiscussion(discussion(*turns), (1.0,) * 4)
-    metrics = rollout_metrics([item], num_agents=2)
+    metrics = rollout_metrics([RewardedDiscussion(discussion(*turns), (1.0,) * 4)], num_agents=2)
     assert metrics["thinking_length"] == metrics["agent_0/thinking_length"] == 5  # (6 + 8 + 1) / 3
     assert metrics["thinking_truncated_rate"] == pytest.approx(1 / 3)
     assert metrics["interaction/truncated_rate"] == 0.5

@@ -117,8 +117,7 @@ def test_two_policies_train_on_two_nodes_continue_there_and_outlive_one(ray_clus
     threading.Thread(target=lose_a_node_after_step_3, daemon=True).start()
     assert main([f"resume={run}", "training.num_steps=12", "resume_changed=true"]) == 0
     assert trained_steps(run) == 12
-    rows = rows_of(run)
-    assert [row["step"] for row in rows] == list(range(13))
+    assert [row["step"] for row in rows_of(run)] == list(range(13))
     log = (run / "train.log").read_text()
     assert "continuing after step 2 of 12" in log
     # Ray may notice late: the first restart may still use the lost node.

@@ -93,11 +93,10 @@ def test_a_lesson_is_what_a_rollout_asks_and_the_response_with_its_end(config, t
     encoder = ChatEncoder(tokenizer, folder=Path(config.models[0]))
     lessons = encode(load_demonstrations(config), encoder, config)
     for lesson, prompt, row in zip(lessons, prompts, (SOLUTION, SCORING), strict=True):
-        asked = (
+        assert lesson.prompt_token_ids == tokenizer.encode(
             f"<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\n{prompt}<|im_end|>\n"
             "<|im_start|>assistant\n"
         )
-        assert lesson.prompt_token_ids == tokenizer.encode(asked)
         assert lesson.response_token_ids == [*tokenizer.encode(row["response"]), END_OF_TURN]
 
 
@@ -106,8 +105,7 @@ def test_a_response_ends_where_an_engine_stops(tmp_path, said, end):
     tokenizer = byte_tokenizer()
     tokenizer.eos_token = "<|endoftext|>"
     (tmp_path / "generation_config.json").write_text(json.dumps(said))
-    encoder = ChatEncoder(tokenizer, folder=tmp_path)
-    assert encoder.encode_response("71")[2:] == [end]
+    assert ChatEncoder(tokenizer, folder=tmp_path).encode_response("71")[2:] == [end]
 
 
 @pytest.mark.stack
@@ -156,8 +154,7 @@ def test_a_model_is_taught_once_and_a_resumed_run_goes_on_with_it(config, tmp_pa
     with RunDirectory.create(prepared.config) as run:
         run.keep_settings(prepared.locations, prepared.sources)
     (tmp_path / "shown.jsonl").unlink()
-    resumed = load_config(None, [f"resume={run.path}"])
-    assert prepare(resumed).models == prepared.models
+    assert prepare(load_config(None, [f"resume={run.path}"])).models == prepared.models
 
 
 def test_what_decides_the_weights_names_the_folder(config, tmp_path):

@@ -193,8 +193,7 @@ NO_TEMPORARY = "error: no temporary file can be written (No usable temporary dir
 def test_a_disk_or_an_output_that_is_full_causes_no_traceback(ending, program, status, out, err):
     *limit, program = program.split("; ")
     what = f"-c '{case_file('commands')['ANSWERS']}'" if program == "-c" else program
-    line = "; ".join([*limit, f"{sys.executable} {what} {ending}"])
-    told = run_to_end("sh", "-c", line)
+    told = run_to_end("sh", "-c", "; ".join([*limit, f"{sys.executable} {what} {ending}"]))
     assert told.returncode == status
     assert told.stdout.startswith(out) and bool(told.stdout) == bool(out)
     assert told.stderr.startswith(err)
@@ -217,8 +216,7 @@ def test_the_time_left_follows_from_what_was_counted_here(monkeypatch, caplog, i
         while not caplog.messages:
             assert time.monotonic() < deadline
             time.sleep(0.005)
-    told = f"rollout: 96/288 turns, 01:40 so far, {left} left, failed=1"
-    assert caplog.messages[0] == told
+    assert caplog.messages[0] == f"rollout: 96/288 turns, 01:40 so far, {left} left, failed=1"
 
 
 @pytest.mark.slow

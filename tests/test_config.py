@@ -131,8 +131,7 @@ def test_another_algorithm_keeps_the_keys_of_the_base_that_it_has(tmp_path):
     config = load_config(own, ["algorithm.clip_epsilon=0.3"])
     kept = {"kl_coef": 0.02, "role_weights": {"scoring": 0.5}}
     assert config.algorithm == Grpo(group_by=["role"], clip_epsilon=0.3, **kept)
-    kept_file = written(tmp_path / "config.yaml", config_as_yaml(config))
-    assert load_config(kept_file, []) == config
+    assert load_config(written(tmp_path / "config.yaml", config_as_yaml(config)), []) == config
     config = load_config(own, ["algorithm.beta=0.2", "algorithm.name=dpo"])
     assert config.algorithm == Dpo(beta=0.2)
     config = load_config(own, ["algorithm.name=dpo", "algorithm.name=reinforce_pp"])
@@ -239,8 +238,7 @@ def test_errors_name_the_file_in_which_the_key_stands(tmp_path):
 def test_an_invalid_base_is_one_error_with_its_line(tmp_path, base, constraint, remedy):
     paths = {"own": str(tmp_path / "own.yaml"), "other": str(tmp_path / "other.yaml")}
     recipe(tmp_path, "other", f"base: {paths['own']}\n")
-    own = recipe(tmp_path, "own", f"seed: 1\nbase: {base.format(**paths)}\n")
-    [error] = errors(file=own)
+    [error] = errors(file=recipe(tmp_path, "own", f"seed: 1\nbase: {base.format(**paths)}\n"))
     assert error.startswith("base = ") and ", line " in error
     assert constraint.format(**paths) in error and remedy in error
 

@@ -72,8 +72,7 @@ def test_a_key_that_stands_twice_in_an_object_is_a_fault(tmp_path, form):
 @cases("written", "12345678901234567890.5", "0.10000000000000000001", "1e-400", "2.50", "1e5")
 def test_a_number_is_a_gold_answer_with_all_its_digits(tmp_path, written):
     row = json.dumps(record(answer=0)).replace(": 0", f": {written}")
-    path = write_records(tmp_path / "a.jsonl", [row])
-    [gold] = load_questions(path).answers.values()
+    [gold] = load_questions(write_records(tmp_path / "a.jsonl", [row])).answers.values()
     assert Decimal(gold) == Decimal(written)
 
 
@@ -179,8 +178,7 @@ def test_options_that_are_none_or_are_not_named_are_a_fault(answer, choices, sai
 def test_a_csv_holds_options_in_columns_of_their_own(tmp_path):
     path = written(tmp_path / "quiz.csv", "q,A,B,right\nBigger?,2,3,B\n")
     columns = {"prompt": "q", "answer": "right", "choices": ["A", "B"]}
-    rules = Data(columns=columns, domain="choice", answer_after=None)
-    found = load_questions(path, rules)
+    found = load_questions(path, Data(columns=columns, domain="choice", answer_after=None))
     assert found.questions == (Question("quiz/1", "choice", "Bigger?\n\n(A) 2\n(B) 3"),)
     assert found.answers == {"quiz/1": "B\n(A) 2\n(B) 3"}
     with pytest.raises(DataError, match=r"no column C; data\.columns\.choices names them"):

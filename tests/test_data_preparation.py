@@ -104,8 +104,7 @@ def test_a_copy_is_read_as_a_download_leaves_it(tmp_path):
         write_parquet(root / config / "test-00000-of-00001.parquet", rows)
         write_parquet(root / config / "train-00000-of-00001.parquet", OTHER)
     files = {"test": "{}/test-*", "train": "{}/train-*"}
-    configs = ("main", "other")
-    write_card(root, {c: {s: f.format(c) for s, f in files.items()} for c in configs})
+    write_card(root, {c: {s: f.format(c) for s, f in files.items()} for c in ("main", "other")})
     (root / ".cache/huggingface/download").mkdir(parents=True)
     (root / ".cache/huggingface/download/test.parquet.metadata").write_text("x")
     assert missing_copies([SOURCE], tmp_path) == []

@@ -285,8 +285,7 @@ def test_tasks_judge_their_own_answers_right_and_others_or_endless_ones_wrong(go
 @pytest.mark.parametrize("task", ["spiral_matrix", "countdown", "simple_integration"])
 def test_an_answer_that_is_code_is_never_run(golds, task):
     """reasoning_gym evaluates all three: each of these would be right."""
-    gold = Gold.read(golds[task])
-    own = str(gold.own_answer)
+    own = str(Gold.read(golds[task]).own_answer)
     code = {
         "spiral_matrix": f"{own!r}.split()",
         "countdown": f"{own}+len([])",

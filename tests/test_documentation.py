@@ -56,8 +56,7 @@ def test_every_name_in_a_document_exists(document):
 
 @pytest.mark.parametrize("document", DOCUMENTS)
 def test_every_link_in_a_document_leads_somewhere(document):
-    text = read(document)
-    targets = re.findall(r"\]\((?!https?:)([^)]+)\)", text)
+    targets = re.findall(r"\]\((?!https?:)([^)]+)\)", read(document))
     assert [target for target in targets if not leads_somewhere(document, target)] == []
 
 
@@ -200,8 +199,7 @@ def test_the_table_of_the_readme_is_of_the_numbers():
 @cases("study, page", ("reproduction", "reproduction/report.md"), ("lasting", "lasting.md"))
 def test_tables_of_finished_studies_are_of_the_numbers(study, page):
     text = (RESULTS / page).read_text()
-    records = read_records(RESULTS / STUDIES[study])
-    results = pooled(records, numbers(study), range(20))
+    results = pooled(read_records(RESULTS / STUDIES[study]), numbers(study), range(20))
     reference = "comas" if study == "reproduction" else "long_live_joint"
     table = comparison_table(results, GREEDY, reference=reference).splitlines()
     assert table[0] in text

@@ -169,8 +169,7 @@ def test_contents_may_be_parts_and_calls_become_what_agents_write(parrot):
         {"role": "tool", "content": "71", "tool_call_id": "1"},
     ]
     client.chat.completions.create(model="agent_0", messages=messages)
-    words = [message.in_words() for message in guest.asked[-1].messages]
-    assert words == [
+    assert [message.in_words() for message in guest.asked[-1].messages] == [
         {"role": "system", "content": "Add."},
         {"role": "assistant", "content": CALL},
         {"role": "tool", "content": "71"},
@@ -188,8 +187,7 @@ def test_the_role_of_a_turn_stands_in_the_metadata_or_in_a_header(parrot):
 def test_the_key_may_stand_in_the_address_or_be_the_api_key(parrot):
     _, client, url, key = parrot
     assert [model.id for model in client.models.list()] == ["agent_0", "agent_1"]
-    bare = url.replace(f"/{key}", "")
-    assert client.with_options(base_url=bare, api_key=key).models.list().data
+    assert client.with_options(base_url=url.replace(f"/{key}", ""), api_key=key).models.list().data
 
 
 def test_agents_that_are_served_answer_within_the_limits_of_a_request():

@@ -61,8 +61,7 @@ async def ask_all(client: EngineClient, *prompts: str) -> list[Any]:
 def test_requests_of_one_moment_go_in_one_message_and_each_gets_its_answer():
     engine = ScriptedEngine()
     client = client_of(engine)
-    answers = asyncio.run(ask_all(client, "a", "overlong", "b"))
-    assert answers == [spoken("a"), None, spoken("b")]
+    assert asyncio.run(ask_all(client, "a", "overlong", "b")) == [spoken("a"), None, spoken("b")]
     assert [list(orders.requests.values()) for orders in engine.orders] == [
         [request(text, turn_id=f"r{i}.s0") for i, text in enumerate(("a", "overlong", "b"))]
     ]
@@ -110,8 +109,7 @@ def test_a_lost_ray_is_noticed_while_answers_are_waited_for(monkeypatch):
     def check() -> None:
         raise LostEngineError("Ray is lost")
 
-    client = client_of(ScriptedEngine(answer=None), check_ray=check)
-    [error] = asyncio.run(ask_all(client, "a"))
+    [error] = asyncio.run(ask_all(client_of(ScriptedEngine(answer=None), check_ray=check), "a"))
     assert str(error) == "Ray is lost"
 
 

@@ -110,8 +110,7 @@ def test_a_server_reads_what_prompts_and_replies_can_need_and_no_more(arguments,
         return model.context_length
 
     # 5 samples of 2048 tokens, one a byte, and what is said around them; and the reply.
-    samples = ["x" * 2048] * CONSISTENCY_SAMPLES
-    [summary] = aggregation("What is 7 + 1?", samples)
+    [summary] = aggregation("What is 7 + 1?", ["x" * 2048] * CONSISTENCY_SAMPLES)
     needed = len(summary["content"]) + 2048
     assert needed < context("setups=[vanilla, consistency]") < needed + 200
     assert context("setups=[vanilla]") == 4096
@@ -235,8 +234,7 @@ def test_tasks_are_asked_with_a_sentence_or_as_in_training(tmp_path):
     (task,) = benchmark_tasks("gsm8k", data=tmp_path, limit=1)
     assert task.query.startswith(f"{task.question}\n\n")
     assert task.query.endswith("\\boxed{}.")
-    path = write_records(tmp_path / "held.jsonl", [record(0)])
-    (task,) = held_out_tasks(path, limit=None)
+    (task,) = held_out_tasks(write_records(tmp_path / "held.jsonl", [record(0)]), limit=None)
     assert task.gold == "1"
     assert task.query.endswith("# Problem\nWhat is 0 + 1?\n\n# Discussion so far\n(empty)")
 

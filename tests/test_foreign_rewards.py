@@ -129,8 +129,7 @@ def test_a_verifier_that_asks_for_columns_is_given_them_and_no_reward_is(tmp_pat
 
 
 def test_records_hold_columns_as_far_as_json_does():
-    day = datetime.date(2026, 1, 2)
-    item = asked(1, day=day, score=float("nan"), picture=b"\xff")
+    item = asked(1, day=datetime.date(2026, 1, 2), score=float("nan"), picture=b"\xff")
     rewarded = RewardedDiscussion(item, (None,) * 3)
     found = json.loads(json.dumps(discussion_record(rewarded, verdicts={})))["columns"]
     kept = {"source": "mine", "gold": "1", "day": "2026-01-02", "score": None, "picture": "_w=="}

@@ -79,8 +79,7 @@ def test_a_gguf_file_becomes_a_model_folder_once(tmp_path):
     check_model_folder(folder)
     tokenizer = load_tokenizer(folder)
     assert tokenizer.eos_token_id == END_OF_TURN and tokenizer.pad_token_id == 0
-    prompt = tokenizer.apply_chat_template(CHAT)
-    assert prompt == byte_tokenizer().apply_chat_template(CHAT)
+    assert tokenizer.apply_chat_template(CHAT) == byte_tokenizer().apply_chat_template(CHAT)
     assert tokenizer.decode(tokenizer.encode("Naïve 日本 🙂")) == "Naïve 日本 🙂"
     read = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
     for name, weight in tiny().named_parameters():  # but for the rounding to bfloat16

@@ -52,15 +52,13 @@ def test_what_a_machine_cannot_run_is_known_beforehand():
     refused = {name: run.why_impossible(check, H100) for name, check in CHECKS.items()}
     assert {name for name, reason in refused.items() if reason} == {"ranks", "tensor", "nccl"}
     assert refused["ranks"] == "needs 2 GPUs, and this machine has 1"
-    on_cpu = [name for name, check in CHECKS.items() if run.why_impossible(check, CPU)]
-    assert on_cpu == ["nccl"]
+    assert [name for name, check in CHECKS.items() if run.why_impossible(check, CPU)] == ["nccl"]
 
 
 def test_each_row_is_told_and_written_whatever_happens(monkeypatch, tmp_path, capsys):
     lost = LostEngineError("rank 0 of policy 0 is gone")
     lost.__cause__ = RuntimeError("no kernel image, in an engine's process")
-    too_small = society.NotRunError("too small")
-    outcomes = iter([None, KeyError("x"), lost, too_small, *[None] * 5])
+    outcomes = iter([None, KeyError("x"), lost, society.NotRunError("too small"), *[None] * 5])
     file = tmp_path / "rows.jsonl"
 
     def run_check(pair, config, *, machine, **_):
@@ -69,14 +67,14 @@ def test_each_row_is_told_and_written_whatever_happens(monkeypatch, tmp_path, ca
             raise error
         return {"tokens/s": 1234.4, "planned": machine.host_bytes >> 30, "before": before}
 
-    def in_process(function, *_):
+    def isolated(function, *_):
         if function is measures.attention_error:
             raise TypeError("varlen_attn() got an unexpected keyword argument")
         return 1.0
 
     monkeypatch.setenv("DS_ACCELERATOR", "cpu")
     monkeypatch.setattr(run, "start_command", lambda name: None)
-    monkeypatch.setattr(run, "in_process", in_process)
+    monkeypatch.setattr(run, "isolated", isolated)
     monkeypatch.setattr(run, "run_check", run_check)
     status = run.main(Arguments("cpu", out=str(tmp_path), host_gib=128.0))
     rows = {row["check"]: row for row in map(json.loads, file.open())}

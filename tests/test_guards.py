@@ -17,8 +17,7 @@ from comas.run import guards
 
 def said(agent: int, text: str = "?", *, role: str = "s0", cut: bool = False) -> types.Turn:
     told = builders.turn(f"r0.{role}", text, agent=agent)
-    how = generation(text, finish_reason="length" if cut else "stop")
-    return replace(told, generation=how)
+    return replace(told, generation=generation(text, finish_reason="length" if cut else "stop"))
 
 
 SAMPLE = builders.sample()
@@ -99,8 +98,7 @@ def test_each_sign_is_told_once_with_what_to_look_at(name, values, step, said, c
 
 
 def test_the_first_steps_are_those_of_the_run_also_after_a_resume(caplog):
-    rows = series("response_length", *[10.0] * 10, *[40.0] * 20)
-    [warning] = told(rows, caplog, seen_before=15)
+    [warning] = told(series("response_length", *[10.0] * 10, *[40.0] * 20), caplog, seen_before=15)
     assert warning.startswith("16 ")
 
 

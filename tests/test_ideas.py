@@ -61,8 +61,7 @@ def test_a_judge_who_always_says_the_same_is_paid_nothing(score):
 def test_answers_with_scores_are_compared_within_a_question():
     first = judged("a", ("7", 3), ("8", 1))
     second = judged("a", (" 7 ", 2))
-    elsewhere = judged("b", ("7", 1), ("7", 1))
-    assert consistently(first, second, elsewhere) == [
+    assert consistently(first, second, judged("b", ("7", 1), ("7", 1))) == [
         [(1.0, 0.5, 0.5), (0.0, 0.0, 0.0)],
         [(0.5, 0.0, 0.0)],
         [(0.0, 0.0, 0.0), (0.0, 0.0, 0.0)],
@@ -105,8 +104,7 @@ def test_scores_of_all_copies_elect_an_answer_and_whoever_gives_it_is_paid():
     assert elected(judged("a", ("8", 1), ("8", 2), ("7", 3)))[0] == [(0.0, 0.0, 1.0)]
     assert elected(judged("a", ("7", 1), ("7", 3), ("8", 2)))[0] == [(1.0, 1.0, 0.0)]
     first, second = judged("a", ("8", 3)), judged("a", ("7", 3), ("7", 3))
-    other = judged("b", ("8", 2))
-    assert elected(first, second, other)[0] == [(0.0,), (1.0, 1.0), (1.0,)]
+    assert elected(first, second, judged("b", ("8", 2)))[0] == [(0.0,), (1.0, 1.0), (1.0,)]
     assert elected(judged("a", ("7", 1), ("8", 1))) == ([(0.0, 0.0)], None)
     coding = replace(judged("a", ("7", 2), ("8", 3)), question=Question("a", "coding", "?"))
     assert elected(coding) == ([(0.5, 1.0)], None)

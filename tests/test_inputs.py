@@ -49,8 +49,7 @@ from evaluation.tasks import held_out_tasks
 
 @pytest.fixture
 def config(tmp_path: Path) -> Config:
-    overrides = [f"saves={tmp_path / 'saves'}", "rollout.batch_size=3"]
-    return load_config(QUICKSTART, overrides)
+    return load_config(QUICKSTART, [f"saves={tmp_path / 'saves'}", "rollout.batch_size=3"])
 
 
 @pytest.fixture
@@ -189,8 +188,7 @@ def test_a_name_that_is_no_path_is_kept(places, name):
 def test_a_base_and_a_config_are_found_in_the_same_way(places):
     for number, place in enumerate(places):
         (place / "base.yaml").write_text(f"seed: {number}\n")
-    mine = written(places[0] / "mine.yaml", "base: base.yaml\n")
-    assert read(Config, mine, [])[0].seed == 0
+    assert read(Config, written(places[0] / "mine.yaml", "base: base.yaml\n"), [])[0].seed == 0
     assert read(Config, Path("base.yaml"), [])[0].seed == 1
     (places[1] / "base.yaml").unlink()
     assert read(Config, Path("base.yaml"), [])[0].seed == 2
@@ -322,5 +320,4 @@ def test_a_run_without_coding_questions_asks_for_no_isolation(tmp_path, monkeypa
     questions = write_records(tmp_path / "questions.jsonl", [record(1, task=domain, answer=answer)])
     files = [f"data.train={questions}", f"data.validation={questions}", f"saves={tmp_path}"]
     config = load_config(QUICKSTART, [*files, "verification.sandbox=allow_degraded"])
-    expected = ("allow_degraded", KEY) if domain == "coding" else None
-    assert check_run(config).isolation == expected
+    assert check_run(config).isolation == (("allow_degraded", KEY) if domain == "coding" else None)

@@ -52,8 +52,7 @@ def test_parallel_deals_evaluations_and_scorings_evenly_in_each_round():
         parts = Counter(t.agent_index for t in chosen)
         # 8 discussions x 4 solvers x 2 evaluations = 64 parts of a round for 4 agents.
         assert parts == {agent: 16 for agent in range(4)}
-    counts = Counter(deal(Random(0), num_agents=3, num_parts=8))
-    assert sorted(counts.values()) == [2, 3, 3]
+    assert sorted(Counter(deal(Random(0), num_agents=3, num_parts=8)).values()) == [2, 3, 3]
 
 
 def test_each_role_may_have_an_agent_of_its_own():
@@ -131,8 +130,7 @@ def test_no_role_waits_for_the_slowest_discussion():
 def test_an_overlong_prompt_loses_its_oldest_history_first():
     settings = {"num_rounds": 3, "horizon": 2, "prompt_reuse": 1}
     full = discuss(**settings)[0]
-    limit = len(by_id(full)["r2.s0.e0"].prompt) - 1
-    discussion = discuss(reading(limit), **settings)[0]
+    discussion = discuss(reading(len(by_id(full)["r2.s0.e0"].prompt) - 1), **settings)[0]
     assert discussion.num_overlong_prompts == 1
     assert roles(discussion) == roles(full)
     turns = by_id(discussion)

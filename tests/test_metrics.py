@@ -80,8 +80,7 @@ def qualities(metrics: dict[str, float | None], threshold: str) -> dict[str, flo
 def test_the_qualities_of_both_thresholds_are_those_counted_by_hand():
     rewards = (1.0, 0.5, 1.0, 0.0, 0.0, 0.5)
     rewarded = [simple(name, r) for name, r in zip("abcdef", rewards, strict=True)]
-    right = dict.fromkeys("abd", "correct")
-    verdicts = verdicts_on(**right, c="wrong", e="unanswered", f="wrong")
+    verdicts = verdicts_on(**dict.fromkeys("abd", "correct"), c="wrong", e="unanswered", f="wrong")
     metrics = reward_effectiveness(rewarded, verdicts=verdicts)
     # Correct are a, b, d. From score 2 on, a, b, c, f are predicted: TP 2, FP 2, FN 1, TN 1.
     names = ("accuracy", "precision", "recall", "specificity", "balanced_accuracy", "f1")
@@ -112,8 +111,7 @@ def test_what_is_no_prediction_counts_neither_way():
     metrics = reward_effectiveness([simple("a", 1.0)], verdicts=verdicts, sees_verdicts=True)
     assert set(qualities(metrics, "from_score_2").values()) == {None}
     assert metrics["scoring/confusion/score_3/correct"] == 1
-    unscored = scored("a", "", None)
-    metrics = reward_effectiveness([unscored], verdicts=verdicts_on(a="correct"))
+    metrics = reward_effectiveness([scored("a", "", None)], verdicts=verdicts_on(a="correct"))
     assert set(qualities(metrics, "from_score_3").values()) == {None}
 
 

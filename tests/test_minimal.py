@@ -29,8 +29,7 @@ def discussions(policies) -> list[minimal.Discussion]:
     held = minimal.discuss([(1, 2), (3, 4)] * 6, policies, step=1)
     for number, discussion in enumerate(held):
         scoring = discussion.turns[3 * (number % 2) + 2]
-        said = [minimal.SCORES[number % 3], minimal.END]
-        scoring.response, scoring.logprobs = said, [-1.0, -0.5]
+        scoring.response, scoring.logprobs = [minimal.SCORES[number % 3], minimal.END], [-1.0, -0.5]
         minimal.reward(discussion)
     return held
 
@@ -115,7 +114,6 @@ def in_types(discussion: minimal.Discussion) -> types.Discussion:
         tokens = (as_ids(turn.prompt), as_ids(said), " ".join(said), tuple(turn.logprobs))
         generation = types.Generation(*tokens, ended, policy_version=1)
         agent = turn.agent_index
-        held = types.Turn(turn_id, parent_id, round_index, turn.role, agent, "", generation)
-        turns.append(held)
+        turns.append(types.Turn(turn_id, parent_id, round_index, turn.role, agent, "", generation))
     question = types.Question("sum", "math", "What is {} + {}?".format(*discussion.question))
     return types.Discussion("step1/sum/copy0", question, tuple(turns))

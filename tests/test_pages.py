@@ -164,8 +164,7 @@ def test_answers_of_an_evaluation_are_threads_with_the_messages_of_every_call(tm
     labels = ("r0.s0", "r0.s0.e0")
     calls = tuple(Call(label, 1, asked, "71", "stop", 6, 2) for label in labels)
     answer = Answer("gsm8k/0", 0, "71", calls)
-    path = subject / "gsm8k" / "debate" / ANSWERS
-    append_lines(path, [TypeAdapter(Answer).dump_json(answer)])
+    append_lines(subject / "gsm8k" / "debate" / ANSWERS, [TypeAdapter(Answer).dump_json(answer)])
     source = results_source(tmp_path / "quick")
     [shown] = source.threads
     assert (shown.question, shown.labels["setup"]) == ("What is 48 + 23?", "debate")
@@ -295,8 +294,7 @@ def test_the_page_is_served_on_this_machine_to_who_knows_the_key_alone(server):
     with LiveServer([]) as other:
         assert other.key != server.key
     key = server.key
-    others = ("/", "/new", "/details?run=0&step=1", f"/{key}", f"/{key}/x", f"/{key[:-1]}/")
-    for path in others:
+    for path in ("/", "/new", "/details?run=0&step=1", f"/{key}", f"/{key}/x", f"/{key[:-1]}/"):
         assert asked(server, path)[:2] == (404, "not found"), path
     assert asked(server, f"/{key}/", host="evil.example")[0] == 404
     assert asked(server, f"/{key}/", host="localhost")[0] == 200

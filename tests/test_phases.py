@@ -118,8 +118,7 @@ def one_step(log, *, gpus_per_policy, update_every=(1, 1), tensor_parallel=1) ->
 
 @pytest.fixture(scope="module")
 def shared(tmp_path_factory: pytest.TempPathFactory) -> list[Call]:
-    log = tmp_path_factory.mktemp("shared") / "calls"
-    return one_step(log, gpus_per_policy=2)
+    return one_step(tmp_path_factory.mktemp("shared") / "calls", gpus_per_policy=2)
 
 
 @pytest.fixture(scope="module")

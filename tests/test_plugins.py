@@ -242,11 +242,9 @@ def test_a_dry_run_tries_the_worked_example_and_says_where_it_is(tmp_path):
 
 def test_a_run_keeps_the_text_and_a_resume_compares_it(tmp_path, caplog):
     path = written(tmp_path / "fixed.py", CONSTANT)
-    settings = [f"saves={tmp_path / 'saves'}", f"reward.scheme={path}:half"]
-    run = begun(load_config(None, settings))
+    run = begun(load_config(None, [f"saves={tmp_path / 'saves'}", f"reward.scheme={path}:half"]))
     digest = digest_of(CONSTANT)
-    kept = run / f"sources/{digest[:12]}-fixed.py"
-    assert kept.read_text() == CONSTANT
+    assert (run / f"sources/{digest[:12]}-fixed.py").read_text() == CONSTANT
     assert json.loads((run / "seal.json").read_text())["files"][str(path)] == digest
 
     load_config(None, [f"resume={run}"])
@@ -254,8 +252,7 @@ def test_a_run_keeps_the_text_and_a_resume_compares_it(tmp_path, caplog):
     with pytest.raises(ValueError, match=f"{path}: sha256 {digest[:12]} -> sha256 "):
         load_config(None, [f"resume={run}"])  # before anything of it is run
     edited = written(path, CONSTANT + "# better\n").read_text()
-    config = load_config(None, [f"resume={run}", "resume_changed=true"])
-    with RunDirectory.open(config) as resumed:
+    with RunDirectory.open(load_config(None, [f"resume={run}", "resume_changed=true"])) as resumed:
         resumed.keep_settings({}, {str(path): edited})
     assert "this run continues with other settings or files" in caplog.text
     assert {file.read_text() for file in (run / "sources").iterdir()} == {CONSTANT, edited}

@@ -75,8 +75,7 @@ def make_samples(count: int = 11, *, seed: int = 0) -> list[TrainingSample]:
     rng = Random(seed)
 
     def tokens(shortest: int, longest: int) -> tuple[int, ...]:
-        length = rng.randint(shortest, longest)
-        return tuple(rng.randrange(VOCABULARY) for _ in range(length))
+        return tuple(rng.randrange(VOCABULARY) for _ in range(rng.randint(shortest, longest)))
 
     samples = []
     for i in range(count):
@@ -565,8 +564,7 @@ def test_offloaded_states_are_saved(qwen2, tmp_path, monkeypatch, zero_stage, dt
     """As on shared GPUs, where states are offloaded when a step is saved."""
     config = partial(shard_every_parameter, offload=adam_offload)
     monkeypatch.setattr(engine_module, "deepspeed_config", config)
-    algorithm = ReinforcePP(kl_coef=0.1)
-    rank = {"algorithm": algorithm, "zero_stage": zero_stage, "dtype": dtype}
+    rank = {"algorithm": ReinforcePP(kl_coef=0.1), "zero_stage": zero_stage, "dtype": dtype}
     awake, asleep, resumed = (make_trainer(qwen2, **rank) for _ in range(3))
     buffers = [make_samples(seed=step) for step in range(2)]
     assert asleep.update(buffers[0], step=0) == awake.update(buffers[0], step=0)
@@ -685,8 +683,7 @@ def test_two_ranks_equal_one_and_resume_exactly(qwen2, two_ranks, zero_stage):
     alone = make_trainer(qwen2, **ON_TWO_RANKS, zero_stage=zero_stage)
     first, second = (rank[str(zero_stage)] for rank in two_ranks)
     for step in range(2):
-        stats = alone.update(make_samples(seed=step), step=step)
-        assert_alike(first["stats"][step], stats)
+        assert_alike(first["stats"][step], alone.update(make_samples(seed=step), step=step))
     assert largest_difference(weights_of(alone), first["weights"]) < 1e-5
     assert first["stats"] == second["stats"]
     assert first["again"] == first["stats"][1]

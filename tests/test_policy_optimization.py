@@ -304,8 +304,7 @@ def test_rates_are_warmed_up_and_stay_or_fall_by_equal_parts():
     assert Run(warmup_steps=4, num_steps=6).rates(6) == pytest.approx(expected)
     assert Run(warmup_steps=0).rates(2) == [1, 1]
     settings = {"lr_schedule": "linear", "num_steps": 8}
-    falls = [0.1 + 0.9 * k / 5 for k in (4, 3, 2, 1, 0)]
-    expected = [1 / 4, 2 / 4, 3 / 4, 1, *falls, 0.1, 0.1]
+    expected = [1 / 4, 2 / 4, 3 / 4, 1, *[0.1 + 0.9 * k / 5 for k in (4, 3, 2, 1, 0)], 0.1, 0.1]
     assert Run(**settings, warmup_steps=4).rates(11) == pytest.approx(expected)
     expected = [0.1 + 0.9 * k / 8 for k in (8, 7, 6, 5, 4, 3, 2, 1, 0, 0)]
     assert Run(**settings, warmup_steps=0).rates(10) == pytest.approx(expected)
@@ -321,8 +320,7 @@ def test_cosine_falls_along_half_a_wave_to_its_share():
 @pytest.mark.parametrize("lr_schedule", ["cosine", "linear"])
 def test_a_rate_that_has_fallen_never_rises_again(lr_schedule):
     # 744 steps instead of the expected 125, where a plain cosine would rise to 1 again.
-    run = Run(lr_schedule=lr_schedule, warmup_steps=4, num_steps=125)
-    rates = run.rates(744)
+    rates = Run(lr_schedule=lr_schedule, warmup_steps=4, num_steps=125).rates(744)
     assert rates[3] == 1
     assert rates[3:] == sorted(rates[3:], reverse=True)
     assert rates[125:] == pytest.approx([0.1] * 619)

@@ -92,15 +92,12 @@ def test_an_update_is_shown_part_by_part():
 
 
 def test_states_that_cannot_fit_are_an_error_and_a_high_peak_is_a_warning():
-    small = dataclasses.replace(EIGHT_A100, gpu_bytes=24 * GIB)
-    update, sampling, _ = gpu_memory(small)
+    update, sampling, _ = gpu_memory(dataclasses.replace(EIGHT_A100, gpu_bytes=24 * GIB))
     assert "fill 28.7 GiB of a GPU that has 18.8" in str(update.error)
     assert sampling.error is None
-    tight = dataclasses.replace(EIGHT_A100, gpu_bytes=40 * GIB)
-    update, _, _ = gpu_memory(tight)
+    update, _, _ = gpu_memory(dataclasses.replace(EIGHT_A100, gpu_bytes=40 * GIB))
     assert update.error is None and update.warning is not None
-    tiny = dataclasses.replace(EIGHT_A100, gpu_bytes=11 * GIB)
-    _, sampling, _ = gpu_memory(tiny)
+    _, sampling, _ = gpu_memory(dataclasses.replace(EIGHT_A100, gpu_bytes=11 * GIB))
     assert "gives an engine 6.6 GiB" in str(sampling.error)
 
 
@@ -152,8 +149,7 @@ def need_of(config: Config, stage: int, offload: bool) -> RankMemory:
 
 def settled(config: Config, shape: ModelShape, machine: Machine) -> tuple[int, bool, str]:
     """Stage, offload and the printed line for a model of this shape."""
-    shapes = [shape] * config.num_policies
-    result, line = settle_sharding(config, shapes=shapes, machine=machine)
+    result, line = settle_sharding(config, shapes=[shape] * config.num_policies, machine=machine)
     return result.policy.zero_stage, result.policy.adam_offload, line  # type: ignore[return-value]
 
 
@@ -302,8 +298,7 @@ def test_what_the_configuration_sets_is_taken_as_it_is():
     # 0.95 x 79 - 2 x 2 GiB may be filled; 8 ranks x 32 GiB wait in host memory.
     line = settled(paper(), QWEN_3B, EIGHT_A100)[2]
     assert "28.7 GiB for states, up to 61.8 of 71.0 in all; the host 271.5 of 1000.0 GiB" in line
-    config = paper(zero_stage=2, adam_offload=False)
-    stage, offload, line = settled(config, QWEN_7B, EIGHT_A100)
+    stage, offload, line = settled(paper(zero_stage=2, adam_offload=False), QWEN_7B, EIGHT_A100)
     assert (stage, offload) == (2, False)
     assert "as configured" in line
     assert line.endswith("perhaps too much")

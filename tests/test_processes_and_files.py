@@ -200,6 +200,5 @@ def interrupt_twice(line: int) -> bool:
 @pytest.mark.stack
 def test_ctrl_c_twice_ends_coroutines_wherever_the_second_one_comes():
     """``asyncio.run`` never ends after some of these pairs."""
-    num_pairs = sum(itertools.takewhile(bool, map(interrupt_twice, itertools.count(4, 5))))
-    assert num_pairs > 100
+    assert sum(itertools.takewhile(bool, map(interrupt_twice, itertools.count(4, 5)))) > 100
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler

@@ -171,8 +171,7 @@ def test_a_chat_that_goes_on_keeps_the_ids_and_one_that_was_changed_begins_anew(
     answers = {turn.turn_id: turn.generation for turn in held.turns}
     continued = [answers[turn_id] for turn_id in ("r0.s0", "r1.s0")]
     ids = [[*said.prompt_token_ids, *said.response_token_ids] for said in continued]
-    follows = [list(chat.follows) for chat in chats if chat is not None]
-    assert follows == [[], *ids, [], []]
+    assert [list(chat.follows) for chat in chats if chat is not None] == [[], *ids, [], []]
     held_before = [(len(c.messages), c.num_followed) for c in chats if c is not None]
     assert held_before == [(1, 0), (3, 2), (5, 4), (3, 0), (3, 0)]
     assert [t.prompt for t in held.turns if t.turn_id == "r2.s0"] == ["Three"]
@@ -388,8 +387,7 @@ def test_a_program_sees_no_answer_and_a_key_ends_with_its_discussion(monkeypatch
 
 
 def command(tmp_path: Path, text: str) -> list[str]:
-    path = written(tmp_path / "program.py", PROGRAM + text)
-    return [sys.executable, str(path)]
+    return [sys.executable, str(written(tmp_path / "program.py", PROGRAM + text))]
 
 
 def test_a_command_has_the_question_and_its_key_and_not_the_runs_environment(monkeypatch, tmp_path):
@@ -443,8 +441,7 @@ def test_a_command_that_is_not_there_is_an_error_of_its_discussion(monkeypatch):
 
 @pytest.mark.stack
 def test_a_killed_run_repeats_a_step_of_its_program_digit_by_digit(monkeypatch, tmp_path):
-    names = ("", "agent_0/", "agent_1/")
-    measured = {f"{name}validation/accuracy": 0.5 for name in names}
+    measured = {f"{name}validation/accuracy": 0.5 for name in ("", "agent_0/", "agent_1/")}
     monkeypatch.setattr(bookkeeping, "validate_agents", lambda *_, **__: measured)
     team = written(tmp_path / "team.py", TEAM)
     settings = tiny_settings(

@@ -78,8 +78,7 @@ def test_questions_and_lessons_are_those_that_numbers_were_measured_with():
     """Any change makes another society, with other numbers."""
     digest = hashlib.sha256(repr(probe_records(seed=0)).encode())
     for held_out in (False, True):
-        rows = records(seed=0, held_out=held_out, num_per_domain=100)
-        digest.update(repr(rows).encode())
+        digest.update(repr(records(seed=0, held_out=held_out, num_per_domain=100)).encode())
     for model in HABITS:
         rng = Random(0)
         for _ in range(400):
@@ -245,8 +244,7 @@ def test_neither_padding_nor_neighbours_change_a_lessons_loss(architecture, toke
     model = build_model(architecture, tokenizer)
     for parameter in model.parameters():
         torch.nn.init.normal_(parameter, std=0.1)
-    examples = discussion_examples(Random(9), Mixture(), "qwen2")
-    lessons = encode_lessons(tokenizer, examples)
+    lessons = encode_lessons(tokenizer, discussion_examples(Random(9), Mixture(), "qwen2"))
     assert len({len(lesson.token_ids) for lesson in lessons}) > 1
     alone = [batch_loss(model, pad_lessons([lesson], tokenizer.pad_token_id)) for lesson in lessons]
     shares = [sum(lesson.weights) for lesson in lessons]

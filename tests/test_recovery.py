@@ -53,8 +53,7 @@ class ScriptedRay:
         if first > self.now:
             self.now = min(self.now + timeout, max(first, self.now)) + self.frozen_for
             self.frozen_for = 0.0
-        ready = [call for call in calls if self.done_at.get(call, 1e9) <= self.now]
-        return ready[:num_returns], []
+        return [call for call in calls if self.done_at.get(call, 1e9) <= self.now][:num_returns], []
 
 
 def test_whoever_does_not_answer_within_the_limit_is_lost(monkeypatch):
@@ -90,8 +89,7 @@ def test_what_would_fail_again_is_no_lost_engine(cause, is_lost):
 
 def test_the_death_of_an_actor_has_its_cause():
     context = ActorDiedErrorContext(error_message="low memory: 62 of 64 GB", actor_id=b"1" * 16)
-    error = supervision.engine_error("rank 0", "updating", ActorDiedError(context))
-    assert str(error).endswith(
+    assert str(supervision.engine_error("rank 0", "updating", ActorDiedError(context))).endswith(
         "The actor died unexpectedly before finishing this task. low memory: 62 of 64 GB"
     )
 
@@ -178,8 +176,7 @@ def test_workers_start_from_a_path_with_spaces_and_a_sigterm_as_they_end_is_hand
     (moved / "pyvenv.cfg").write_text((environment / "pyvenv.cfg").read_text())
     (moved / "lib").symlink_to(environment / "lib")
     (moved / "bin/python").symlink_to(Path(sys.executable).resolve())
-    terminated_while_leaving = case_file("recovery")["TERMINATED_WHILE_LEAVING"]
-    run = run_to_end(moved / "bin/python", "-c", terminated_while_leaving)
+    run = run_to_end(moved / "bin/python", "-c", case_file("recovery")["TERMINATED_WHILE_LEAVING"])
     assert (run.returncode, run.stdout) == (0, "True ['SIGTERM']\n"), run.stderr
 
 

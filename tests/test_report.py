@@ -42,8 +42,7 @@ def test_the_summary_and_a_comparison_are_tables_as_the_papers(tmp_path):
     assert text == (golden / "summary.md").read_text()
     assert screen == text.partition("\n## Cost")[0]
     # 6 of 12 tasks differ, all alike. P(X <= 2) = 0.019, P(X <= 3) = 0.073; 2 of 2^6 signs.
-    compared = compare(["base", "trained"], results=tmp_path)
-    assert compared == (golden / "compared.md").read_text()
+    assert compare(["base", "trained"], results=tmp_path) == (golden / "compared.md").read_text()
 
 
 def test_a_run_shows_each_agent_their_mean_and_the_society(tmp_path):
@@ -130,8 +129,7 @@ def test_results_that_were_asked_differently_are_marked(tmp_path):
     # A part of a run was asked as its run was.
     text = compare(["base", "run/agent_0"], results=tmp_path)
     assert "- temperature: base 0.7, run/agent_0 1.0" in text
-    text = compare(["run/agent_0", "run/agent_1"], results=tmp_path)
-    assert "Asked differently" not in text
+    assert "Asked differently" not in compare(["run/agent_0", "run/agent_1"], results=tmp_path)
 
 
 def test_results_of_different_graders_are_marked(tmp_path):
@@ -199,8 +197,7 @@ TASKS = [task("a", "1"), task("b", "2"), task("c", "3"), task("d", "4")]
 
 
 def answer(task_id: str, response: str, *, seed: int = 0, num_calls: int = 1) -> Answer:
-    messages = ({"role": "user", "content": "?"},)
-    call = Call("answer", 0, messages, response, "stop", 10, 5)
+    call = Call("answer", 0, ({"role": "user", "content": "?"},), response, "stop", 10, 5)
     return Answer(task_id, seed, response, (call,) * num_calls)
 
 

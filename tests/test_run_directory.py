@@ -200,8 +200,7 @@ def test_a_record_holds_the_tokens_that_were_sampled_and_four_digits_of_their_nu
     solution, evaluation, scoring = said.turns
     given = replace(scoring, generation=replace(scoring.generation, finish_reason="given"))
     said = replace(said, turns=(solution, evaluation, given))  # not sampled
-    key = (said.discussion_id, "r0.s0")
-    first, second = token_records([said], {key: (1.23456,)})
+    first, second = token_records([said], {(said.discussion_id, "r0.s0"): (1.23456,)})
     assert first == {
         "discussion_id": "step1/math/17/copy0",
         "turn_id": "r0.s0",

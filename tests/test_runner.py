@@ -35,8 +35,7 @@ def results(folder: Path) -> list[str]:
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
 def test_a_run_that_ends_early_keeps_what_was_finished_and_asks_only_the_rest(tmp_path, number):
     with ScriptedServer(model, delay_s=0.02) as server:
-        process = start(run, server.base_url, tmp_path, 50, concurrency=4)
-        kill_after(process, server, 20, number)
+        kill_after(start(run, server.base_url, tmp_path, 50, concurrency=4), server, 20, number)
         num_done = len(read_inference(tmp_path))
         # When the 20th request came, the 16 before those in flight had their answers on disk.
         assert 16 <= num_done < 50
@@ -61,8 +60,7 @@ def test_what_may_pass_is_asked_again_in_the_same_run(tmp_path, name):
         return RETRIED[name] if attempt == 0 and "2 + 1" in body["messages"][0]["content"] else None
 
     with ScriptedServer(model, fault_of=fault_of) as server:
-        timeout_s = 1.0 if name == "no reply" else 60.0
-        inference = run(server.base_url, tmp_path, timeout_s=timeout_s)
+        inference = run(server.base_url, tmp_path, timeout_s=1.0 if name == "no reply" else 60.0)
     assert (inference.num_done, inference.num_failed) == (4, 0)
     assert len(server.requests) == 5
     assert read_failures(tmp_path) == {}
@@ -99,8 +97,7 @@ def test_an_endpoint_is_asked_with_its_key_through_the_proxy(others, monkeypatch
         monkeypatch.setenv("http_proxy", proxy.replace("://", "://me:pass@"))
         [remote] = find_remote("http://models.invalid/v1", model=None).models
         assert remote.endpoint.model == "scripted"
-        asked = run(remote.endpoint.base_url, tmp_path / "answers", 1, api_key="key")
-        assert asked.num_done == 1
+        assert run(remote.endpoint.base_url, tmp_path / "answers", 1, api_key="key").num_done == 1
         told = [(h["Host"], h["Authorization"], h["Proxy-Authorization"]) for h in server.headers]
         assert told == [("models.invalid", "Bearer key", "Basic bWU6cGFzcw==")] * 2
         # Servers on this machine are asked without the proxy.
@@ -208,8 +205,7 @@ def test_an_overlong_prompt_is_known_in_the_words_of_each_server(tmp_path, name)
 
 def test_failures_between_answers_stop_nothing(tmp_path):
     def unless_30_divides_it(body, attempt):
-        number = int(body["messages"][0]["content"].split()[2])
-        return status(400) if number % 30 else None
+        return status(400) if int(body["messages"][0]["content"].split()[2]) % 30 else None
 
     with ScriptedServer(model, fault_of=unless_30_divides_it) as server:
         inference = run(server.base_url, tmp_path, 80, concurrency=1)

@@ -76,8 +76,7 @@ def test_gold_answers_are_on_record_and_reach_no_prompt_or_reward(saves, tmp_pat
         known = [record(i, answer=f"{gold}{i}") for i in range(4)]
         questions = write_records(tmp_path / f"{gold}.jsonl", known)
         named = (f"saves={saves}", f"name={gold}", f"data.train={questions}")
-        path = play_validated(monkeypatch, [*named, *sizes])
-        files = sorted((path / "discussions").iterdir())
+        files = sorted((play_validated(monkeypatch, [*named, *sizes]) / "discussions").iterdir())
         records = [json.loads(line) for file in files for line in file.read_text().splitlines()]
         kept = {of["question_id"]: of.pop("gold") for of in records}
         assert kept == {f"gsm8k-{i}": f"{gold}{i}" for i in range(4)}
@@ -217,8 +216,7 @@ FIVE = ("society.num_agents=5", "society.policy_of_agent=[0,0,0,1,2]")
 
 
 def society(*overrides: str) -> Config:
-    models = "society.models=[quickstart/models/qwen2]"
-    return load_config(QUICKSTART, [models, *overrides])
+    return load_config(QUICKSTART, ["society.models=[quickstart/models/qwen2]", *overrides])
 
 
 def test_policies_have_entries_of_their_own_or_one_that_serves_all():

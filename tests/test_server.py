@@ -205,13 +205,12 @@ def test_what_a_server_that_is_killed_leaves_is_ended(tmp_path):
         "from evaluation import server_process as guard\n"
         "guard.VLLM_SERVER = 'two_processes'\nraise SystemExit(guard.main([]))"
     )
-    environment = os.environ | {"PYTHONPATH": str(tmp_path), KEY_VARIABLE: str(tmp_path)}
     with psutil.Popen(
         [sys.executable, "-c", guard],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
-        env=environment,
+        env=os.environ | {"PYTHONPATH": str(tmp_path), KEY_VARIABLE: str(tmp_path)},
     ) as process:
         killed, engine = (psutil.Process(int(pid)) for pid in process.stdout.readline().split())
         killed.kill()
@@ -250,8 +249,7 @@ def test_adapters_of_one_base_share_a_server_and_whole_models_do_not(model):
     # The rank is the next that vLLM has room for.
     assert said[:3] == ["--max-loras=2", "--max-lora-rank=16", "--lora-modules"]
     assert [json.loads(module) for module in said[3:]] == [{"name": n, "path": n} for n in "ab"]
-    alone = server_arguments([model], port=1, slot=Slot(), config=CONFIG)
-    assert "--enable-lora" not in alone
+    assert "--enable-lora" not in server_arguments([model], port=1, slot=Slot(), config=CONFIG)
 
 
 @cases("sizes, num_servers, threads")
@@ -265,8 +263,7 @@ def test_servers_share_a_cpu_and_serve_what_it_can_multiply(
     model = dataclasses.replace(model, dtype="bfloat16")
     for has_instructions, dtype in ((False, "float32"), (True, "bfloat16")):
         monkeypatch.setattr(server_command, "multiplies_bfloat16", lambda can=has_instructions: can)
-        arguments = server_arguments([model], port=1, slot=Slot(), config=CONFIG)
-        assert f"--dtype={dtype}" in arguments
+        assert f"--dtype={dtype}" in server_arguments([model], port=1, slot=Slot(), config=CONFIG)
 
 
 def test_a_server_on_a_cpu_has_a_cache_for_its_longest_request(model, monkeypatch, tmp_path):

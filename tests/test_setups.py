@@ -249,8 +249,7 @@ def test_every_turn_is_shown_after_what_it_answers_and_the_best_score_answers():
 def test_the_agents_of_a_run_discuss_in_its_own_words():
     prompts = str(REPOSITORY / "configs/prompts/taught.yaml")
     with ScriptedServer(lambda body: "\\boxed{71} <score>3</score>") as server:
-        setup = setup_of(Target("", (), {}, prompts=prompts))
-        discussed(server, "agent", show=len, setup=setup)
+        discussed(server, "agent", show=len, setup=setup_of(Target("", (), {}, prompts=prompts)))
     [first, *_] = [request["messages"][0]["content"] for request in server.requests]
     assert first.startswith(f"Problem: {QUESTION}\n")
 

@@ -115,8 +115,7 @@ def test_every_config_turns_scripted_discussions_into_advantages_or_pairs(file):
     rewards = formulate(discussions, lambda: verdicts, seed=config.seed, step=1)
     buffers = Buffers(config.update_every)
     owners, masks = config.policy_of_agent, config.algorithm.mask_truncated
-    said = collect_samples(rewards.discussions, policy_of_agent=owners, mask_truncated=masks)
-    buffers.add(said)
+    buffers.add(collect_samples(rewards.discussions, policy_of_agent=owners, mask_truncated=masks))
     due = buffers.take_due(1, num_steps=1)
     assert list(due) == config.trained_policies
     stats = {policy: updated(own, config) for policy, own in due.items()}

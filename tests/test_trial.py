@@ -35,8 +35,7 @@ def test_the_auc_is_the_share_of_pairs_in_the_right_order_a_tie_counting_half():
     known = opinions(("a", 1.0, True), ("a", 0.5, True), ("b", 0.5, False), ("b", 0.0, False))
     # 1 > 0.5, 1 > 0, 0.5 = 0.5, 0.5 > 0
     assert auc(known, seed=0).value == (1 + 1 + 0.5 + 1) / 4
-    flipped = [of._replace(value=-(of.value or 0.0)) for of in known]
-    assert auc(flipped, seed=0).value == 0.125
+    assert auc([of._replace(value=-(of.value or 0.0)) for of in known], seed=0).value == 0.125
 
 
 def test_the_interval_of_an_auc_is_that_of_all_samples_of_questions():
@@ -142,10 +141,7 @@ def test_each_condition_of_the_gate_has_its_threshold():
 
 
 @cases(
-    "algorithm, expected",
-    (Grpo(), [True, False]),
-    (ReinforcePP(), [True]),
-    (Dpo(), [True, False]),
+    "algorithm, expected", (Grpo(), [True, False]), (ReinforcePP(), [True]), (Dpo(), [True, False])
 )
 def test_the_groups_in_which_there_is_something_to_learn_are_counted(algorithm, expected):
     paid = [("q", 1.0, 1), ("q", 0.0, 1), ("qq", 1.0, 2), ("qq", 1.0, 2)]

@@ -53,8 +53,7 @@ def test_each_way_of_sampling_has_accuracies_of_its_own():
         async def say(request: Request) -> Generation:
             asked.append(request.turn)
             is_right = request.agent_index == 0 and request.turn[0].rpartition("/")[2] in right
-            text = "right" if is_right else "false"
-            return generation(text)
+            return generation("right" if is_right else "false")
 
         return say
 

@@ -63,8 +63,7 @@ def test_every_file_of_the_packages_and_of_configs_is_packed(wheel):
         for name in sources()
         if name.startswith(("comas/", "evaluation/", "configs/"))
     }
-    packed = {name for name in ZipFile(wheel).namelist() if ".dist-info/" not in name}
-    assert packed == expected
+    assert {name for name in ZipFile(wheel).namelist() if ".dist-info/" not in name} == expected
 
 
 def test_it_asks_for_what_the_project_imports_at_the_pinned_versions(wheel):
@@ -80,8 +79,7 @@ def test_it_asks_for_what_the_project_imports_at_the_pinned_versions(wheel):
 
 
 def test_it_starts_from_any_folder(comas, tmp_path):
-    says_help = start(comas, "--help", folder=tmp_path)
-    assert "comas check-data" in says_help
+    assert "comas check-data" in start(comas, "--help", folder=tmp_path)
     assert start(comas, "train", "--help", folder=tmp_path).startswith("usage: comas train ")
     where = "import comas, evaluation; print(comas.__file__, evaluation.__file__)"
     found = start(comas.with_name("python"), "-c", where, folder=tmp_path)
@@ -99,8 +97,7 @@ def test_it_starts_from_any_folder(comas, tmp_path):
 def test_it_trains_shows_and_evaluates_from_any_folder(comas, society, tmp_path):
     (tmp_path / "saves").mkdir()
     (tmp_path / "saves/quickstart").symlink_to(society.parent)
-    mine = tmp_path / "mine.yaml"
-    mine.write_text("base: configs/quickstart.yaml\ntraining: {num_steps: 2}\n")
+    (tmp_path / "mine.yaml").write_text("base: configs/quickstart.yaml\ntraining: {num_steps: 2}\n")
     trained = start(comas, "train", "mine.yaml", "validation.num_questions=3", folder=tmp_path)
     assert "step 2/2" in trained
     assert "comas view saves/" in trained

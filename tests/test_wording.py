@@ -36,8 +36,7 @@ def test_the_example_in_a_prompt_can_be_read(template, parse, shown, domain):
     assert "QUESTION" in text and "THE SOLUTION" in text
     assert ("THE EVALUATION" in text) == (template == SCORING)
     assert template != SCORING or prompts.discussion_text([]) not in text
-    example = text.partition("for example: ")[2].partition("\n")[0]
-    assert parse(example) == shown
+    assert parse(text.partition("for example: ")[2].partition("\n")[0]) == shown
 
 
 OWN, FAULTY, FAULTS = (case_file("wording")[name] for name in ("OWN", "FAULTY", "FAULTS"))
@@ -87,8 +86,7 @@ history: {item: "{solution:.2}, {evaluation:.1}"}"""
 
 
 def test_every_fault_of_a_file_has_its_line(tmp_path):
-    found = faults(tmp_path, FAULTY)
-    for line, said in zip(found, FAULTS, strict=True):
+    for line, said in zip(faults(tmp_path, FAULTY), FAULTS, strict=True):
         assert line.startswith(said)
     assert faults(tmp_path, "- a\n") == ["line 1: it does not hold roles"]
     [fault] = faults(tmp_path, "history:\n  empty: a\n  empty: b\n")

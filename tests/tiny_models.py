@@ -37,8 +37,7 @@ SHAPE = {
 def byte_tokenizer(*, backwards: bool = False) -> transformers.PreTrainedTokenizerFast:
     """A tokenizer with one token per byte; ids 0 to 2 are special. ``backwards`` gives the bytes
     other ids."""
-    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet(), reverse=backwards)
-    vocabulary = [*SPECIAL_TOKENS, *alphabet]
+    vocabulary = [*SPECIAL_TOKENS, *sorted(pre_tokenizers.ByteLevel.alphabet(), reverse=backwards)]
     tokenizer = Tokenizer(models.BPE({token: i for i, token in enumerate(vocabulary)}, merges=[]))
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()

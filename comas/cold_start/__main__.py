@@ -111,8 +111,7 @@ def _backward(model: ResponseModel, lessons: Sequence[Lesson]) -> float:
         lessons, micro_batch_tokens=MICRO_BATCH_TOKENS, num_ranks=1, pads=model.pads
     )
     for micro in micro_batches:
-        batch = assemble([lessons[i] for i in micro], device=model.head.weight.device)
-        logprobs, _ = model(batch)
+        logprobs, _ = model(assemble([lessons[i] for i in micro], device=model.head.weight.device))
         loss = -logprobs.sum() / num_tokens
         loss.backward()
         total += loss.item()
@@ -120,8 +119,7 @@ def _backward(model: ResponseModel, lessons: Sequence[Lesson]) -> float:
 
 
 def _steps(lessons: Sequence[Lesson], rng: Random) -> list[list[int]]:
-    size = recipe(1).train_batch_size
-    return split_into_steps(len(lessons), train_batch_size=size, rng=rng)
+    return split_into_steps(len(lessons), train_batch_size=recipe(1).train_batch_size, rng=rng)
 
 
 if __name__ == "__main__":

@@ -77,8 +77,7 @@ def encode(
 
     def found() -> Iterator[tuple[str, Lesson | Invalid]]:
         for each in demonstrations:
-            chat = chat_messages(each.prompt, system_prompt=system)
-            prompt = encoder.encode(chat)
+            prompt = encoder.encode(chat_messages(each.prompt, system_prompt=system))
             lesson = Lesson(prompt, encoder.encode_response(each.response))
             faults = list(_faults_of_response(each.response, encoder))
             for key, ids in zip(("prompt", "response"), lesson, strict=True):

@@ -20,8 +20,6 @@ FOLDER = "cold_start"
 NUM_EPOCHS = 2
 MICRO_BATCH_TOKENS = 1024
 """Tokens per micro batch; a longer lesson has one of its own."""
-_VERSIONED = ("torch", "transformers", "tokenizers")
-_PACKAGE_ROOT = Path(__file__).parents[2]
 
 
 def recipe(hidden_size: int) -> Optimization:
@@ -79,7 +77,7 @@ def plan_cold_start(
         "dtype": config.policy.dtype,
         "seed": config.seed,
         "recipe": [asdict(recipe(1)), NUM_EPOCHS, MICRO_BATCH_TOKENS],
-        "versions": [version(package) for package in _VERSIONED],
+        "versions": [version(package) for package in ("torch", "transformers", "tokenizers")],
     }
     max_model_len = config.rollout.max_model_len
     if "short_factor" in (folder / "config.json").read_text():
@@ -92,16 +90,14 @@ def plan_cold_start(
 def teach(cold_start: ColdStart, *, device: Device) -> None:
     """Make the folder of ``cold_start``, in a process that frees memory and GPU when it ends.
     Raises RuntimeError when it fails."""
-    command = [sys.executable, "-m", "comas.cold_start", device]
-    said = json.dumps(asdict(cold_start))
     # Spinning threads would be slow beside other processes, and without DS_ACCELERATOR, DeepSpeed
     # warns on every CPU.
     environment = {**os.environ, "OMP_WAIT_POLICY": "PASSIVE", "DS_ACCELERATOR": device}
     done = subprocess.run(
-        command,
-        input=said,
+        [sys.executable, "-m", "comas.cold_start", device],
+        input=json.dumps(asdict(cold_start)),
         text=True,
-        cwd=_PACKAGE_ROOT,
+        cwd=Path(__file__).parents[2],
         env=environment,
         check=False,
         start_new_session=True,  # Ctrl-C reaches only this process, which then kills the other

@@ -86,8 +86,7 @@ async def _serve(
         max_tokens=target.max_tokens(config.max_tokens),
         system_prompt=target.system_prompt,
     )
-    models = [servers.endpoints[index] for index in everybody]
-    async with Client(models, requests) as client:
+    async with Client([servers.endpoints[index] for index in everybody], requests) as client:
         door, guest = Door(options.port), ServedAgents(client)
         with door.open(guest, options.key) as key:
             log.info("serving %s as %s", target.title, ", ".join(guest.models))

@@ -24,7 +24,7 @@ class Setting:
 
     key: str
     value: Any
-    origin: str
+    origin: str = DEFAULT_ORIGIN
     folder: Path | None = None
     """The file's folder, in which relative paths are looked up first."""
     written: str | None = None

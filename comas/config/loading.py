@@ -10,24 +10,8 @@ from functools import reduce
 from pathlib import Path
 from typing import Any
 
-from comas.config.errors import (
-    DEFAULT_ORIGIN,
-    ConfigError,
-    Conflict,
-    InvalidSetting,
-    Setting,
-    yaml_text,
-)
-from comas.config.keys import (
-    Key,
-    Schema,
-    defaults_of,
-    keys_of,
-    leaves,
-    owner_of,
-    typed,
-    types_of,
-)
+from comas.config.errors import ConfigError, Conflict, InvalidSetting, Setting, yaml_text
+from comas.config.keys import Key, Schema, defaults_of, keys_of, leaves, owner_of, typed, types_of
 from comas.config.paths import whole
 from comas.config.sources import read_files, read_overrides
 from comas.config.yaml_texts import dump
@@ -116,8 +100,7 @@ def _check_values(
     schema: type[Schema], settings: Mapping[str, Setting], check: Check[Schema] | None
 ) -> tuple[Schema, list[InvalidSetting]]:
     """Return the defaults with all valid settings applied, and the errors of the others."""
-    named = {name: setting.value for name, setting in settings.items()}
-    config = defaults_of(schema, named)
+    config = defaults_of(schema, {name: setting.value for name, setting in settings.items()})
     keys = keys_of(deepcopy(config))  # whose defaults stay as they are
     errors: list[InvalidSetting] = []
     known: list[Setting] = []
@@ -141,7 +124,7 @@ def _check_values(
                 setting
                 for key in conflict.keys
                 for setting in [s for s in known if f"{s.key}.".startswith(f"{key}.")]
-                or [Setting(key, values[key], DEFAULT_ORIGIN)]
+                or [Setting(key, values[key])]
             ]
             errors.append(InvalidSetting(tuple(involved), conflict.constraint, conflict.remedy))
     return config, errors

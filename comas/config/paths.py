@@ -32,8 +32,7 @@ def find(name: str | Path, folder: Path | None = None) -> Path | None:
     """Return the absolute path of the first ``name`` that exists: in ``folder`` (that of the YAML
     file that names it), the user's current folder, or the repository; or None. Raises PathError."""
     path = _expanded(name)
-    places = [place / path for place in (folder, here(), REPOSITORY) if place is not None]
-    for place in places:
+    for place in [place / path for place in (folder, here(), REPOSITORY) if place is not None]:
         try:
             place.stat()
         except (FileNotFoundError, NotADirectoryError):

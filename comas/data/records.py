@@ -238,8 +238,7 @@ def _prompt_and_answer(
 
 def _as_text(value: Any) -> Any:
     """Convert numbers as they are written; leave other values to the validation."""
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    return str(value) if is_number else value
+    return str(value) if isinstance(value, int | float) and not isinstance(value, bool) else value
 
 
 def _missing(key: str, column: str | None, row: Mapping[str, Any]) -> str:

@@ -1,6 +1,5 @@
 """Programs that hold discussions (``interaction.program``): each asks the agents at an address of
-its own (``comas/interaction/door.py``), and every completion becomes a turn.
-"""
+its own (``comas/interaction/door.py``), and every completion becomes a turn."""
 
 import asyncio
 import json
@@ -10,7 +9,6 @@ from collections.abc import Coroutine, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
-from random import Random
 from typing import Any, NamedTuple
 
 from comas.config.schema import Interaction, Program
@@ -51,12 +49,7 @@ class ByProgram:
         self.roles = tuple(Role(*declared) for declared in (program.roles or {}).items())
 
     def __call__(
-        self,
-        discussions: Sequence[OpenDiscussion],
-        *,
-        num_agents: int,
-        rules: Interaction,
-        rng: Random,
+        self, discussions: Sequence[OpenDiscussion], *, num_agents: int, **_: object
     ) -> list[Coroutine[None, None, None]]:
         """Return the coroutine that holds each discussion."""
         self._at_once = asyncio.Semaphore(self._program.concurrency)
@@ -156,8 +149,7 @@ class DiscussionGuest:
         first = self._numbers[agent]
         self._numbers[agent] += asked.n
         requests = [self._request(agent, role, first + i, asked, chat) for i in range(asked.n)]
-        new = chat.messages[chat.num_followed :]
-        kept = held.Asked(new, continued.turn_id, asked.tool_names)
+        kept = held.Asked(chat.messages[chat.num_followed :], continued.turn_id, asked.tool_names)
         self.asked |= {request.turn[1]: kept for request in requests}
         self.num_concurrent += agent in self._asking.values()
         tasks = self._discussion.tasks
@@ -227,8 +219,7 @@ class DiscussionGuest:
             at, earlier = 0, _Answer(None, (), asked.offered)
         limit = min(asked.max_tokens or self._tokens_left, self._tokens_left)
         words = [message.in_words() for message in asked.messages]
-        chat = Chat(words, earlier.token_ids, at, limit, tuple(asked.stop), asked.offered)
-        return chat, earlier
+        return Chat(words, earlier.token_ids, at, limit, tuple(asked.stop), asked.offered), earlier
 
     def _request(self, agent: int, role: str, number: int, asked: Asked, chat: Chat) -> Request:
         discussion = self._discussion

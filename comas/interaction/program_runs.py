@@ -34,9 +34,8 @@ log = logging.getLogger(__name__)
 Solve = Callable[[Question, str], Any]
 """Answers a question by asking the agents at an address; may be a coroutine function. Returns the
 final answer (None: the last completion is it; whatever was said is rewarded as it is, also answers
-that were not chosen), or rewards: one number for all turns, or numbers by
-the names of turns (the ids of completions), agents (``agent_0``) or ``*``, and perhaps an
-``answer``."""
+that were not chosen), or rewards: one number for all turns, or numbers by the names of turns (the
+ids of completions), agents (``agent_0``) or ``*``, and perhaps an ``answer``."""
 
 GRACE_S = 2.0
 """Seconds that a function has to end after its deadline."""
@@ -77,8 +76,7 @@ async def run_program(program: Program, question: Question, key: str, *, mark: s
             )
         assert program.function is not None
         url = f"{the_door().url}/{key}/v1"
-        solve = PROGRAMS[program.function]
-        return await _call(solve, question, url, timeout_s=program.timeout_s)
+        return await _call(PROGRAMS[program.function], question, url, timeout_s=program.timeout_s)
     except TimeoutError as error:
         raise ProgramError(f"it did not end within {program.timeout_s:g} s") from error
 

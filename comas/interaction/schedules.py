@@ -129,13 +129,12 @@ async def _discuss_at_once(
             drawn = discussion.rng.sample(before, min(rules.horizon, len(before)))
             # Waits only for these; the others may still be in progress.
             shown = [await criticised[place] for place in sorted(drawn)]
-            history = [item for item in shown if item is not None]
             solve = partial(
                 discussion.ask,
                 "solution",
                 template=SOLUTION,
                 round_index=round_index,
-                history=history,
+                history=[item for item in shown if item is not None],
             )
             for solver in range(num_agents):
                 solving = tasks.create_task(solve(agent=solver, index=solver))
@@ -188,8 +187,7 @@ def run_discussions(
         for question in questions
         for copy in range(rules.prompt_reuse)
     ]
-    rng = Random(f"{seed}/{step}")
-    return run(hold(discussions, num_agents=num_agents, rules=rules, rng=rng))
+    return run(hold(discussions, num_agents=num_agents, rules=rules, rng=Random(f"{seed}/{step}")))
 
 
 async def hold(

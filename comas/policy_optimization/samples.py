@@ -6,10 +6,7 @@ from comas.types import RewardedDiscussion, TrainingSample
 
 
 def collect_samples(
-    rewarded: Sequence[RewardedDiscussion],
-    *,
-    policy_of_agent: Sequence[int],
-    mask_truncated: bool,
+    rewarded: Sequence[RewardedDiscussion], *, policy_of_agent: Sequence[int], mask_truncated: bool
 ) -> list[list[TrainingSample]]:
     """Collect all turns of each policy, in any role, into its buffer D_k, in order.
 

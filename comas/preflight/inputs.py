@@ -270,8 +270,7 @@ def with_cold_starts(
         plan = partial(plan_cold_start, config, name, model.location, said or ())
         cold_start = checks.find(subject, "taught", plan)
         if cold_start is not None and cold_start.is_done:
-            folder = Path(cold_start.folder)
-            found[name] = replace(model, location=cold_start.folder, folder=folder)
+            found[name] = replace(model, location=cold_start.folder, folder=Path(cold_start.folder))
         elif cold_start is not None:
             found[name] = replace(model, cold_start=cold_start)
     return found

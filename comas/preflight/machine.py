@@ -49,8 +49,7 @@ def choose_device(wanted: str, *, num_gpus: int) -> Device:
 
 def why_on_cpu(wanted: str, *, num_gpus: int) -> str | None:
     """Return why "auto" is the CPU although there is an NVIDIA driver, or None."""
-    has_driver = Path("/proc/driver/nvidia/version").exists()
-    if wanted != "auto" or num_gpus > 0 or not has_driver:
+    if wanted != "auto" or num_gpus > 0 or not Path("/proc/driver/nvidia/version").exists():
         return None
     return f"everything runs on the CPU, as torch sees no GPU: {why_no_gpu()}"
 

@@ -178,11 +178,10 @@ def _find_machine(config: Config, checks: Checks) -> Machine:
     if "cuda" is wanted and there are no GPUs."""
     in_all = gpus_in_all(plan_policy(config, device="cuda"), len(config.families))
     if (address := cluster_address()) is not None:
-        find = partial(cluster_machine, config, address)
         found = checks.find(
             f"Ray at {address}",
             "",
-            find,
+            partial(cluster_machine, config, address),
             show=lambda node: f"{node.num_gpus} GPUs, {in_words(node.host_bytes)} on a node",
         )
         return found or imagined_machine(in_all)

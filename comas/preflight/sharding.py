@@ -102,8 +102,7 @@ def settle_sharding(
     elif config.policy.ranks_per_policy == 1 and choice.zero_stage == 0:
         why = "one rank: nothing to divide"
     policy = dataclasses.replace(config.policy, **choice._asdict())
-    settled = dataclasses.replace(config, policy=policy)
-    return settled, f"update: {choice} ({why}){numbers}"
+    return dataclasses.replace(config, policy=policy), f"update: {choice} ({why}){numbers}"
 
 
 def possible_shardings(config: Config, machine: Machine) -> list[Sharding]:
@@ -182,8 +181,7 @@ def check_memory(config: Config, shapes: Sequence[ModelShape], machine: Machine)
     assert stage is not None and offload is not None, "settled before"
     trained = [shapes[policy] for policy in config.trained_policies]
     estimate = update_memory(config, trained, Sharding(stage, offload), machine)
-    largest = max(shapes, key=lambda shape: shape.num_parameters)
-    sampling = _check_sampling(config, largest, machine)
+    sampling = _check_sampling(config, max(shapes, key=lambda shape: shape.num_parameters), machine)
     return [_check_update(estimate), sampling, _check_host(estimate.host + store, machine)]
 
 

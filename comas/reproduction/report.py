@@ -213,8 +213,7 @@ def _origin(study: Study, results: Results, records: Sequence[Record]) -> str:
         for name in study.chosen
     }
     missing = [f"{name} (seed {', '.join(seeds)})" for name, seeds in lacking.items() if seeds]
-    pairs = {(run.seed, run.machine) for run in runs}
-    num_machines = Counter(seed for seed, _ in pairs)
+    num_machines = Counter(seed for seed, _ in {(run.seed, run.machine) for run in runs})
     apart = [str(seed) for seed in study.seeds if num_machines[seed] > 1]
     return (
         f"`bash scripts/reproduce.sh`, seeds {', '.join(map(str, study.seeds))}; runs: {where}; "

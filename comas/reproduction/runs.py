@@ -54,8 +54,7 @@ class PlannedRun:
     def folder(self) -> Path | None:
         pattern = re.compile(rf"\d{{8}}-\d{{6}}-{re.escape(self.name)}(-\d+)?")
         found = [path for path in self.saves.glob("*/") if pattern.fullmatch(path.name)]
-        begun = [path for path in found if (path / "config.yaml").is_file()]
-        return max(begun, default=None)
+        return max([path for path in found if (path / "config.yaml").is_file()], default=None)
 
     @property
     def finished(self) -> Path | None:
@@ -97,10 +96,9 @@ def _check(run: PlannedRun) -> None:
     remedy = "remove it, and its numbers in results=, to make the run again, or set another saves="
     before = load(Config, folder / "config.yaml", [])
     # Its location makes no difference.
-    changes = changed_keys(replace(before, saves=config.saves), config)
     changed = [
         f"{key}: {old} -> {new}"
-        for key, (old, new) in changes.items()
+        for key, (old, new) in changed_keys(replace(before, saves=config.saves), config).items()
         if new != "null" or key not in SETTLED
     ]
     origin, _ = seals.read_origin(folder, None)

@@ -62,8 +62,7 @@ def _reward(
 def _call_trl(function: Callable[..., Any], solutions: Solutions) -> Sequence[Any]:
     names = dict.fromkeys(name for question, _ in solutions for name in question.columns)
     given: dict[str, Any] = {name: [q.columns.get(name) for q, _ in solutions] for name in names}
-    chats = given.pop("prompt", [None] * len(solutions))
-    pairs = list(zip(chats, solutions, strict=True))
+    pairs = list(zip(given.pop("prompt", [None] * len(solutions)), solutions, strict=True))
     given["prompts"] = [chat if isinstance(chat, list) else q.text for chat, (q, _) in pairs]
     given["completions"] = [
         [{"role": "assistant", "content": turn.text}] if isinstance(chat, list) else turn.text

@@ -21,8 +21,7 @@ def mean_rating(discussions: Sequence[Discussion]) -> Rewards:
     for discussion in discussions:
         rewards = {}
         for solution in discussion.solutions():
-            turns = discussion.children(solution, "judges")
-            given = [parse_rating(turn.text) for turn in turns]
+            given = [parse_rating(turn.text) for turn in discussion.children(solution, "judges")]
             everything += given
             if valid := [rating for rating in given if rating is not None]:
                 rewards[solution.turn_id] = fmean(valid) / GREATEST_RATING

@@ -305,8 +305,7 @@ def changes_since_start(config: Config, contents: Mapping[str, str]) -> str:
     differences, unless ``config.resume_changed``."""
     assert config.resume is not None
     path = Path(config.resume).resolve()
-    before = load(Config, path / seals.CONFIG, [])
-    changes = changed_keys(_as_kept(before), _as_kept(config))
+    changes = changed_keys(_as_kept(load(Config, path / seals.CONFIG, [])), _as_kept(config))
     origin, _ = seals.read_origin(path, seals.user_key())
     if origin is not None:
         changes = {**seals.edits(path, origin, contents), **changes}

@@ -42,8 +42,7 @@ class UpdateGuard:
     """Ends a run whose updates change nothing."""
 
     def __init__(self) -> None:
-        self._empty = Counter[int]()
-        self._skipped = Counter[int]()
+        self._empty, self._skipped = Counter[int](), Counter[int]()
 
     def check(
         self, buffers: Mapping[int, Sequence[TrainingSample]], stats: Mapping[int, UpdateStats]
@@ -230,8 +229,7 @@ TRENDS = (
 
 def mismatch_limit(config: Config) -> float:
     """Return the largest normal mean of |policy - rollout| log-probs."""
-    is_exact = config.policy.dtype == config.rollout.dtype == "float32"
-    return 0.01 if is_exact else 0.1
+    return 0.01 if config.policy.dtype == config.rollout.dtype == "float32" else 0.1
 
 
 class Watch:
@@ -307,8 +305,7 @@ def lacking(rows: Sequence[Mapping[str, Any]]) -> str:
         for says, count in found.items()
         if 2 * count >= len(steps)
     ]
-    said = f"there was little or nothing to learn from: {'; '.join(missing)}"
-    return said if missing else ""
+    return f"there was little or nothing to learn from: {'; '.join(missing)}" if missing else ""
 
 
 def closing_line(rows: Sequence[Mapping[str, Any]], models: Path) -> tuple[int, str]:

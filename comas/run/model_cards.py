@@ -49,7 +49,7 @@ def write_model_cards(
             tags=["comas", "multi-agent", "reinforcement-learning"],
             **(licence or {"license": "unknown"}),
         )
-        card = ModelCard.from_template(
+        ModelCard.from_template(
             data,
             template_path=str(TEMPLATE),
             config=config,
@@ -60,8 +60,7 @@ def write_model_cards(
             code=f"CoMAS at commit {commit_of(process)}; {', '.join(versions)}.",
             results=_results(rows, num_agents=config.society.num_agents),
             recipe=dump(_shown(values)),
-        )
-        card.save(folder / f"agent_{agent}" / CARD)
+        ).save(folder / f"agent_{agent}" / CARD)
 
 
 def licence_of(model: str) -> dict[str, Any]:

@@ -23,13 +23,11 @@ GPUS = ["nvidia-smi", "--query-gpu=name,memory.total", "--format=csv,noheader"]
 
 def note_process(folder: Path) -> None:
     """Append this process to versions.json in ``folder``. Raises FileError if it is damaged."""
-    before = read_processes(folder)
-    write_text(folder / FILE, json.dumps([*before, describe_process()], indent=1))
+    write_text(folder / FILE, json.dumps([*read_processes(folder), describe_process()], indent=1))
 
 
 def describe_process() -> dict[str, Any]:
     """Return all about this process that may change its results, as JSON values."""
-    hides_gpus = os.environ.get("CUDA_VISIBLE_DEVICES") in ("", "-1")
     return {
         "started": datetime.now().astimezone().isoformat(timespec="seconds"),
         "command": sys.argv,
@@ -38,7 +36,7 @@ def describe_process() -> dict[str, Any]:
         "platform": platform.platform(),
         "cpu": cpu_name(),
         "cpu_cores": os.cpu_count(),
-        "gpus": [] if hides_gpus else _lines_of(GPUS),
+        "gpus": [] if os.environ.get("CUDA_VISIBLE_DEVICES") in ("", "-1") else _lines_of(GPUS),
         "packages": _packages(),
     }
 

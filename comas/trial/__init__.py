@@ -105,8 +105,7 @@ class Trial:
         turns = sizes.num_turns * len(questions) // config.rollout.batch_size
         part = replace(self.prepared, sizes=replace(sizes, num_turns=turns))
         discussions = self.discuss(part, self.agents, step=step, questions=questions)
-        answers = self.prepared.train.answers
-        verdicts = verify_solutions(self.verifier, discussions, answers=answers)
+        verdicts = verify_solutions(self.verifier, discussions, answers=self.prepared.train.answers)
         pay = REWARD_SCHEMES[config.reward.scheme]
         rewards = pay(discussions, verdicts, seed=config.seed, step=step)
         return Batch(rewards, rollout_s=time.monotonic() - started, verdicts=verdicts())
@@ -138,8 +137,7 @@ class Trial:
         wait_for_update = self.agents.begin_update(buffers, step=step)
         # As in a run, verifying takes cores from the update.
         discussions = [item.discussion for item in batch.rewards.discussions]
-        answers = self.prepared.train.answers
-        verdicts = verify_solutions(self.verifier, discussions, answers=answers)
+        verdicts = verify_solutions(self.verifier, discussions, answers=self.prepared.train.answers)
         stats = wait_for_update()
         updated = time.monotonic()
         self.agents.sync_weights()  # slow on shared GPUs

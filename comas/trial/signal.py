@@ -201,8 +201,7 @@ def gate(
         checks.append(Check("readable judgments", share(readable), wants, passes))
     is_open = not paid.sees and (paid.auc is None or paid.auc.high > BLIND)
     estimate = "cannot be said" if paid.auc is None else str(paid.auc)
-    sees = None if is_open else paid.sees
-    return [*checks, Check(f"AUC, {paid.name}", estimate, GAINED, sees)]
+    return [*checks, Check(f"AUC, {paid.name}", estimate, GAINED, None if is_open else paid.sees)]
 
 
 def reaches(holds: Sequence[bool], least: float) -> bool | None:

@@ -40,11 +40,7 @@ class ChatEncoder:
     """
 
     def __init__(
-        self,
-        tokenizer: Any,
-        *,
-        folder: Path,
-        template_kwargs: Mapping[str, Any] | None = None,
+        self, tokenizer: Any, *, folder: Path, template_kwargs: Mapping[str, Any] | None = None
     ) -> None:
         """Wrap the ``tokenizer`` of the model in ``folder``, and add a token for ``CUT`` to it.
 
@@ -80,8 +76,7 @@ class ChatEncoder:
         }
         """Token id -> thinking or tool-call mark, which plain decoding would drop."""
         marks = _marks(tokenizer, written)
-        normalised = {self._normalised(mark).strip("▁ ") for mark in marks}
-        self._marks = _pattern(marks | normalised)
+        self._marks = _pattern(marks | {self._normalised(mark).strip("▁ ") for mark in marks})
         tokenizer.add_tokens([AddedToken(CUT, normalized=False, special=True)], special_tokens=True)
         self._cut_id = tokenizer.convert_tokens_to_ids(CUT)
         for mark in marks:
@@ -284,8 +279,7 @@ def _marks(tokenizer: Any, pieces: Sequence[str]) -> set[str]:
     marks = {token.content for token in added if token.special} - {CUT}
     # What it writes last may begin the answer, as <think> does: that is no mark.
     marks |= {tag for piece in pieces[:-1] for tag in _TAG.findall(piece)}
-    ends = {_pattern(marks).split(piece)[0].strip() for piece in pieces[1:]}
-    return marks | ends - {""}
+    return marks | {_pattern(marks).split(piece)[0].strip() for piece in pieces[1:]} - {""}
 
 
 def _written_by_template(tokenizer: Any, template_kwargs: Mapping[str, Any]) -> list[str]:
@@ -297,10 +291,9 @@ def _written_by_template(tokenizer: Any, template_kwargs: Mapping[str, Any]) -> 
     for first in (0, 1):  # some templates refuse a system message
         chat = [{"role": role, "content": CUT} for role in roles[first:]]
         with suppress(TemplateError):
-            rendered = tokenizer.apply_chat_template(
+            return tokenizer.apply_chat_template(
                 chat, tokenize=False, add_generation_prompt=True, **template_kwargs
-            )
-            return rendered.split(CUT)
+            ).split(CUT)
     return [""]
 
 

@@ -300,8 +300,7 @@ def _status_error(response: httpx2.Response, key: str) -> RequestError:
 def _shown(text: str, key: str) -> str:
     """Return the beginning of a server's message, without the API key that it may repeat."""
     secret = key.strip()  # errors show a key's line break in escaped form
-    hidden = text if secret in ("", NO_KEY) else text.replace(secret, "***")
-    return hidden[:MAX_SHOWN_CHARS]
+    return (text if secret in ("", NO_KEY) else text.replace(secret, "***"))[:MAX_SHOWN_CHARS]
 
 
 class _Listed(BaseModel):

@@ -209,10 +209,9 @@ def make_tokenizer(metadata: Metadata, chat_template: str) -> "PreTrainedTokeniz
             if of_type in added
         ]
     )
-    names = {"bos": "bos", "eos": "eos", "unknown": "unk", "padding": "pad"}
     special = {
         f"{name}_token": tokens[token_id]
-        for key, name in names.items()
+        for key, name in {"bos": "bos", "eos": "eos", "unknown": "unk", "padding": "pad"}.items()
         if (token_id := _about(metadata, f"{key}_token_id")) is not None
     }
     if _about(metadata, "add_bos_token", False) and (bos := special.get("bos_token")):
@@ -242,8 +241,7 @@ def _byte_level(metadata: Metadata, tokens: list[str]) -> Tokenizer:
         )
     merges = [tuple(merge.split(" ")) for merge in _about(metadata, "merges")]
     vocabulary = {token: token_id for token_id, token in enumerate(tokens)}
-    whole_first = pre in _WHOLE_FIRST
-    tokenizer = Tokenizer(models.BPE(vocabulary, merges, ignore_merges=whole_first))
+    tokenizer = Tokenizer(models.BPE(vocabulary, merges, ignore_merges=pre in _WHOLE_FIRST))
     if known[pre] == (_QWEN2,):
         tokenizer.normalizer = normalizers.NFC()
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(

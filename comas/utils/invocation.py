@@ -23,15 +23,13 @@ _SCRIPTS_FOLDER = Path(__file__).parents[2] / "scripts"
 def start_of(command: str) -> str:
     """Return how to start a subcommand: ``bash scripts/view.sh``, or ``comas view`` of a wheel."""
     script = SCRIPTS[command]
-    is_checkout = (_SCRIPTS_FOLDER / script).is_file()
-    return f"bash scripts/{script}" if is_checkout else f"comas {command}"
+    return f"bash scripts/{script}" if (_SCRIPTS_FOLDER / script).is_file() else f"comas {command}"
 
 
 def of_checkout(words: str) -> str:
     """Return words that name a script or page of the repository. If pip has installed the package,
     which leaves these out, say so."""
-    path = re.findall(r"[\w./-]+\.(?:sh|md)\b", words)[0]
-    is_here = (_SCRIPTS_FOLDER.parent / path).is_file()
+    is_here = (_SCRIPTS_FOLDER.parent / re.findall(r"[\w./-]+\.(?:sh|md)\b", words)[0]).is_file()
     return words if is_here else f"{words} (in a checkout of CoMAS: pip does not install it)"
 
 

@@ -39,8 +39,7 @@ class progress_bar(tqdm):  # noqa: N801  small as tqdm itself
     ) -> None:
         """``unit`` is empty for work that is not counted. ``total`` can be set later
         (``bar.total``); ``initial`` items are already done. ``position`` is the bar's line among
-        several on a terminal.
-        """
+        several on a terminal."""
         self._at_terminal = sys.stderr.isatty()
         super().__init__(
             desc=description,

@@ -26,5 +26,3 @@ BENCHMARKS: Registry[Benchmark] = Registry(
     wanted="a Benchmark",
     adapt=_as_benchmark,
 )
-
-__all__ = ["BENCHMARKS", "Benchmark"]

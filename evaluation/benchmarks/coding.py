@@ -31,8 +31,7 @@ def _code_before(entry_point: str, prompt: str) -> str | None:
         return None
     for node in body:
         if isinstance(node, ast.FunctionDef) and node.name == entry_point:
-            lines = prompt.splitlines(keepends=True)
-            before = "".join(lines[: node.lineno - 1]).strip()
+            before = "".join(prompt.splitlines(keepends=True)[: node.lineno - 1]).strip()
             return f"{before}{PROGRAM_LINE}" if before else ""
     return None
 

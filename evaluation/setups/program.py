@@ -58,13 +58,11 @@ def program_of(run: Path) -> Setup | None:
             f"setups=[{PROGRAM}:my_team.py:solve]"
         )
     digest = fingerprint([program.model_dump(exclude={"function"}), attribute, *sealed.values()])
-    chosen = program.model_dump()
-    return _setup(chosen, num_agents=config.society.num_agents, digest=digest)
+    return _setup(program.model_dump(), num_agents=config.society.num_agents, digest=digest)
 
 
 def _setup(program: dict[str, Any], *, num_agents: int, digest: str) -> Setup:
     # Nobody criticises, as the program's own answer counts.
     rules = Interaction(program=program, criticism="none")
     flow = partial(answer, rules=rules, num_agents=num_agents)
-    at_once = program.get("concurrency")
-    return Setup(flow, num_speakers=num_agents, program=digest, at_once=at_once)
+    return Setup(flow, num_speakers=num_agents, program=digest, at_once=program.get("concurrency"))

@@ -77,8 +77,7 @@ async def solve_by_own_client(question: Question, base_url: str) -> None:
 
 
 def _chat(question: Question) -> list[Any]:
-    prompt = fill(SOLUTION, question.domain, question=question.text)
-    return [{"role": "user", "content": prompt}]
+    return [{"role": "user", "content": fill(SOLUTION, question.domain, question=question.text)}]
 
 
 def configure(arguments: Arguments) -> tuple[Config, list[str], Sequence[Question]]:
@@ -157,6 +156,5 @@ def main(arguments: Arguments) -> int:
 
 
 if __name__ == "__main__":
-    arguments = read_arguments(Arguments)
     logging.basicConfig(level=logging.WARNING)
-    sys.exit(main(arguments))
+    sys.exit(main(read_arguments(Arguments)))

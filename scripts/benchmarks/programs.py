@@ -274,11 +274,10 @@ def main(arguments: Arguments) -> int:
         agents.sync_weights()
         for step, (name, (rules, own)) in enumerate(shown.items(), start=1):
             rules.society.num_agents = len(models)
-            questions = load_questions(own or society / "train.jsonl").questions
             row = show(
                 rules,
                 agents,
-                questions,
+                load_questions(own or society / "train.jsonl").questions,
                 num_requests=arguments.requests,
                 size=PROGRAMS[name].batch,
                 step=step,
@@ -291,6 +290,5 @@ def main(arguments: Arguments) -> int:
 
 
 if __name__ == "__main__":
-    arguments = read_arguments(Arguments)
     logging.basicConfig(level=logging.WARNING)
-    sys.exit(main(arguments))
+    sys.exit(main(read_arguments(Arguments)))

@@ -111,8 +111,7 @@ def one_fault(trial: Trial, kind: str, rng: Random) -> bool:
         trial.start()
     seconds = time.monotonic() - struck_at
     num_resumes = trial.num_resumes - resumes
-    ways = {0: "by itself", 1: "by one resume"}
-    way = ways.get(num_resumes, f"WRONG: by {num_resumes} resumes")
+    way = {0: "by itself", 1: "by one resume"}.get(num_resumes, f"WRONG: by {num_resumes} resumes")
     say(f"{kind:30} after step {step:3}: {way}, next step after {seconds:.0f} s")
     return num_resumes > 1
 
@@ -153,5 +152,4 @@ def small_disk() -> Iterator[tuple[Path, bool]]:
 
 
 if __name__ == "__main__":
-    arguments = read_arguments(Arguments)
-    sys.exit(command("comas")(main)(arguments))
+    sys.exit(command("comas")(main)(read_arguments(Arguments)))

@@ -63,15 +63,13 @@ def plain_update_s(
         torch.tensor([*s.prompt_token_ids, *s.response_token_ids])
         for s in sorted(samples, key=lambda s: len(s.prompt_token_ids) + len(s.response_token_ids))
     ]
-    assert config.policy.micro_batch_tokens is not None
     batch_size = max(config.policy.micro_batch_tokens // len(rows[-1]), 1)
     for _ in range(NUM_ROUNDS):
         started = time.perf_counter()
         for first in range(0, len(rows), batch_size):
             ids = pad_sequence(rows[first : first + batch_size], batch_first=True, padding_value=-1)
             ids = ids.to(device)
-            is_token = ids >= 0
-            logits = policy(input_ids=ids.clamp_min(0), attention_mask=is_token.long()).logits
+            logits = policy(input_ids=ids.clamp_min(0), attention_mask=(ids >= 0).long()).logits
             flat = logits[:, :-1].flatten(0, 1).float()
             cross_entropy(flat, ids[:, 1:].flatten(), ignore_index=-1, reduction="sum").backward()
         optimizer.step()

@@ -41,10 +41,9 @@ def model_flops(shape: ModelShape, samples: Sequence[TrainingSample]) -> float:
     return total
 
 
-def in_process(function: Callable[..., Result], *arguments: Any) -> Result:
+def isolated(function: Callable[..., Result], *arguments: Any) -> Result:
     """Call ``function`` in its own process, which releases its GPU memory."""
-    context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(1, mp_context=context) as pool:
+    with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
         return pool.submit(function, *arguments).result()
 
 

@@ -29,13 +29,7 @@ from scripts.gpu_check.checks import (
     society_config,
     why_impossible,
 )
-from scripts.gpu_check.measures import (
-    MAX_ERROR,
-    attention_error,
-    gpu_bytes,
-    in_process,
-    matrix_flops,
-)
+from scripts.gpu_check.measures import MAX_ERROR, attention_error, gpu_bytes, isolated, matrix_flops
 from scripts.gpu_check.society import COLUMNS, NotRunError, Row, run_check
 
 
@@ -51,12 +45,12 @@ def main(arguments: Arguments) -> int:
     deadline = time.monotonic() + (arguments.budget or float("inf"))
     rows = Rows(Path(arguments.out))
     with rows.attempt("attention") as row:
-        row["error"], most = in_process(attention_error, device), MAX_ERROR[device]
+        row["error"], most = isolated(attention_error, device), MAX_ERROR[device]
         say(f"attention on {device}: off by {row['error']:.2g} of its norm (at most {most:g})")
         if not row["error"] < most:
             row["faults"] = [f"off by {row['error']:.2g} of its norm"]
     with rows.attempt("matrix product") as row:
-        row["FLOP/s"] = in_process(matrix_flops, device)
+        row["FLOP/s"] = isolated(matrix_flops, device)
         say(f"matrix product on {device}: {row['FLOP/s'] / 1e12:.3g} TFLOP/s\n")
     peak_flops = row.get("FLOP/s", nan)
     say(f"| {' | '.join(COLUMNS)} |\n{'|---' * len(COLUMNS)}|")
@@ -74,7 +68,7 @@ def main(arguments: Arguments) -> int:
                     raise NotRunError(f"{max(left, 0):.0f} s are left of {expected:.0f} s")
                 model, limit_s = Path(folder, pair.size_name), min(LIMIT_S, max(left, 1.0))
                 if not model.exists():
-                    in_process(save_model, model, pair.size, device)
+                    isolated(save_model, model, pair.size, device)
                 config = society_config(pair.check, pair.size, device=device, limit_s=limit_s)
                 row |= run_check(
                     pair, config, model=str(model), machine=machine, peak_flops=peak_flops

@@ -24,7 +24,7 @@ from comas.types import Device, Request, TrainingSample
 from comas.utils.interrupts import run
 from scripts.gpu_check.baselines import plain_update_s, vllm_tokens_per_s
 from scripts.gpu_check.checks import Planned, Size
-from scripts.gpu_check.measures import gpu_bytes, in_process, model_flops
+from scripts.gpu_check.measures import gpu_bytes, isolated, model_flops
 
 MOST_TOKENS_OF_A_SENTENCE = 12
 """Maximum tokens of the sentence that ``sample`` repeats in prompts."""
@@ -136,8 +136,8 @@ def run_check(
         row["sent GB/s"] = num_bytes / seconds["send s"] / 1e9
     if planned.check.is_compared:
         compare = (machine.device, model, samples, config)
-        row["vLLM alone"] = in_process(vllm_tokens_per_s, *compare)
-        row["plain loop s"] = in_process(plain_update_s, *compare)
+        row["vLLM alone"] = isolated(vllm_tokens_per_s, *compare)
+        row["plain loop s"] = isolated(plain_update_s, *compare)
     return row
 
 
@@ -193,7 +193,6 @@ def resume_faults(before: list[float], after: list[float]) -> list[str]:
 def long_faults(buffers: Buffers, config: Config) -> list[str]:
     """Return a fault if no sample was long enough for recomputed activations."""
     budget = config.policy.micro_batch_tokens
-    assert budget is not None
     longest = max(
         len(sample.prompt_token_ids) + len(sample.response_token_ids)
         for sample in chain(*buffers.values())
@@ -223,10 +222,9 @@ def sample(agents: Agents, config: Config, size: Size, *, step: int) -> Buffers:
     most = config.rollout.max_prompt_tokens // MOST_TOKENS_OF_A_SENTENCE
 
     async def ask(agent: int, number: int) -> TrainingSample:
-        repeats = max(most * (1 + number % 8) // 8, 1)
         request = Request(
             agent,
-            f"What is {number} + {step}? " * repeats,
+            f"What is {number} + {step}? " * max(most * (1 + number % 8) // 8, 1),
             turn=(f"check{number}", "r0.s0"),
             role="solution",
             seed=1000 * step + number,

@@ -151,8 +151,7 @@ def test_a_discussion_is_open_from_the_beginning_and_an_address_leads_to_one(bro
 
 def test_the_gold_answer_is_shown_and_a_long_one_and_thinking_are_folded(browser, tmp_path):
     thought = "<think>48 and <b>23</b></think>"
-    asked = Question("science/1", "science", "How many?")
-    item = discussion(1, question=asked, thinking=thought)
+    item = discussion(1, question=Question("science/1", "science", "How many?"), thinking=thought)
     run = write_run(tmp_path / "saves", "close", {})
     with reopened(run) as directory:
         directory.save_discussions(
@@ -197,8 +196,7 @@ def test_a_phone_shows_the_list_the_filters_and_a_discussion_in_its_whole_width(
     assert phone.locator(".thread .token").last.bounding_box()["width"] > 0
     phone.tap("#show-beside")
     expect(phone.locator(".thread")).to_have_count(2)
-    below = phone.locator(".thread").last.bounding_box()
-    assert below["width"] > 0.9 * PHONE["width"]
+    assert phone.locator(".thread").last.bounding_box()["width"] > 0.9 * PHONE["width"]
     assert phone.evaluate("document.documentElement.scrollWidth") == PHONE["width"]
 
 
@@ -271,8 +269,7 @@ def long(tmp_path_factory: pytest.TempPathFactory) -> Path:
         for i in range(8)
     ]
     turns = tuple(turn for both in rounds for turn in both)
-    whole = Discussion("step1/math/1/copy0", question(1), turns)
-    item = RewardedDiscussion(whole, (1.0, 0.0) * 8)
+    item = RewardedDiscussion(Discussion("step1/math/1/copy0", question(1), turns), (1.0, 0.0) * 8)
     folder = tmp_path_factory.mktemp("long")
     write_page(folder / "long.html", [run_source(write_run(folder, "long", {1: [item]}))])
     return folder / "long.html"
@@ -292,8 +289,7 @@ def test_a_long_discussion_is_folded_under_a_strip_of_its_rounds(browser, long, 
         page.keyboard.press("n")
         page.keyboard.press("n")
         page.keyboard.press("N")
-        focused = "document.activeElement.closest('.turn').dataset.turn"
-        assert page.evaluate(focused) == "r3.s0.e0"
+        assert page.evaluate("document.activeElement.closest('.turn').dataset.turn") == "r3.s0.e0"
         top = page.locator("[data-turn='r3.s0.e0'] summary").bounding_box()["y"]
         assert 0 < top < viewport["height"] / 2
         assert page.evaluate("document.documentElement.scrollWidth") == viewport["width"]

@@ -14,18 +14,12 @@ import datasets
 from datasets.exceptions import DatasetsError
 
 from comas.config.keys import leaves
+from comas.data.preparation import RecordSet, Row, Source
 from comas.data.preparation.blend import Sizes, draw_blend
 from comas.data.preparation.kodcode import KODCODE
 from comas.data.preparation.math_train import MATH
 from comas.data.preparation.overlap import OverlapIndex
-from comas.data.preparation.record_set import (
-    Converted,
-    RecordSet,
-    Row,
-    Source,
-    benchmark_file,
-    convert_rows,
-)
+from comas.data.preparation.record_set import Converted, benchmark_file, convert_rows
 from comas.data.preparation.webinstruct import WEBINSTRUCT
 from comas.data.records import Record
 from comas.data.rows import DataError, hub_rows, read_rows
@@ -257,8 +251,7 @@ def _blend(job: Job) -> Contents:
 def _convert(job: Job, record_set: RecordSet) -> tuple[list[Converted], Counter[str]]:
     name, source = record_set.name, record_set.source
     log.info("%s: getting %s", name, source.hub_name)
-    rows = load_rows(source, local_copies=job.local_copies)
-    converted, left_out = convert_rows(record_set, rows)
+    converted, left_out = convert_rows(record_set, load_rows(source, local_copies=job.local_copies))
     num_rows = len(converted) + left_out.total()
     if source.num_rows not in (None, num_rows):
         log.warning("%s: %d rows, but the hub's copy has %d", name, num_rows, source.num_rows)

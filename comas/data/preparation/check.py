@@ -78,8 +78,7 @@ def _responses(record: Record) -> tuple[str, str] | None:
     wrong programs. None if any answer may be right."""
     if record.task == "coding":
         return wrong_programs(record.answer)
-    is_task = record.task == "reasoning"
-    answer = Gold.read(record.answer).own_answer if is_task else record.answer
+    answer = Gold.read(record.answer).own_answer if record.task == "reasoning" else record.answer
     return None if answer is None else (f"\\boxed{{{answer}}}", "")
 
 
@@ -146,8 +145,7 @@ def main(arguments: Sequence[str]) -> int:
                 sys.stdout.write(f"{error}\n")
                 num_invalid += 1
                 continue
-            lines = _lines_of(name, report, settings, config)
-            sys.stdout.write("\n".join(lines) + "\n")
+            sys.stdout.write("\n".join(_lines_of(name, report, settings, config)) + "\n")
             num_invalid += bool(report.errors)
     return EXIT_ERROR if num_invalid else 0
 

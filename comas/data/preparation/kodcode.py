@@ -82,8 +82,7 @@ def _is_dropped(node: ast.stmt) -> bool:
 
 def _source_of(kept: list[ast.stmt], code: str) -> str:
     """Return the source of the kept statements, with its comments if no line is shared."""
-    kept_lines = _line_numbers(kept)
-    dropped_lines = _line_numbers(ast.parse(code).body) - kept_lines
+    dropped_lines = _line_numbers(ast.parse(code).body) - _line_numbers(kept)
     lines = [line for number, line in enumerate(code.split("\n"), 1) if number not in dropped_lines]
     source = "\n".join(lines).strip()
     wanted = ast.Module(kept, [])

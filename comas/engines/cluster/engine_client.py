@@ -72,8 +72,7 @@ class EngineClient:
             self._conversation.add_done_callback(self._fail_all)
         number = next(self._numbers)
         answer = asyncio.get_running_loop().create_future()
-        doing = f"generating {' '.join(request.turn)}"
-        self._asked[number] = _Asked(doing, answer)
+        self._asked[number] = _Asked(f"generating {' '.join(request.turn)}", answer)
         self._orders.requests[number] = request
         self._has_orders.set()
         try:

@@ -24,13 +24,7 @@ from comas.engines.cluster.actors import (
     RolloutActor,
     visible_gpus,
 )
-from comas.engines.cluster.nodes import (
-    alive_nodes,
-    cluster_address,
-    connect,
-    leave,
-    own_address,
-)
+from comas.engines.cluster.nodes import alive_nodes, cluster_address, connect, leave, own_address
 from comas.engines.cluster.placement import (
     CPU_SHARE,
     Device,
@@ -236,9 +230,7 @@ class Launch:
         ask = ray.remote(visible_gpus)
         calls = {
             f"bundle {bundle} of {family_in_words(family)}": ask.options(
-                num_cpus=0,
-                num_gpus=slot.num_gpus,
-                scheduling_strategy=self._within(family, bundle),
+                num_cpus=0, num_gpus=slot.num_gpus, scheduling_strategy=self._within(family, bundle)
             ).remote()
             for bundle in slot.bundles
         }

@@ -69,9 +69,8 @@ def plan_policy(config: Config, *, device: Device) -> PolicyPlacement:
     tp = config.rollout.tensor_parallel
     num_engines, num_ranks = config.rollout.engines_per_policy, config.policy.ranks_per_policy
     if device == "cpu":
-        share = CPU_SHARE * (num_engines + num_ranks)
         return PolicyPlacement(
-            bundles=({"CPU": share},),
+            bundles=({"CPU": CPU_SHARE * (num_engines + num_ranks)},),
             rollout_slots=(Slot(range(1), 0.0),) * num_engines,
             policy_slots=(Slot(range(1), 0.0),) * num_ranks,
         )
@@ -79,9 +78,8 @@ def plan_policy(config: Config, *, device: Device) -> PolicyPlacement:
     sharers = config.cluster.policies_per_gpu
     gpu_share = (SHARED_GPU_SHARE if colocated else 1.0) / sharers
     starts = [(0 if colocated else num_ranks) + i * tp for i in range(num_engines)]
-    bundle = {"GPU": 1.0, "CPU": 2 * CPU_SHARE * sharers}
     return PolicyPlacement(
-        bundles=(bundle,) * config.gpus_per_policy,
+        bundles=({"GPU": 1.0, "CPU": 2 * CPU_SHARE * sharers},) * config.gpus_per_policy,
         rollout_slots=tuple(Slot(range(start, start + tp), gpu_share) for start in starts),
         policy_slots=tuple(Slot(range(i, i + 1), gpu_share) for i in range(num_ranks)),
         policies_per_group=sharers,

@@ -75,12 +75,10 @@ def with_fixed_rope(config: PreTrainedConfig, max_model_len: int) -> PreTrainedC
     """Fix RoPE's frequencies to those of a vLLM engine of ``max_model_len`` tokens; return
     ``config``. (Of LongRoPE's two sets, transformers would choose by the batch's longest sample.)
     """
-    text = config.get_text_config(decoder=True)
-    parameters = getattr(text, "rope_parameters", None) or {}
+    parameters = getattr(config.get_text_config(decoder=True), "rope_parameters", None) or {}
     for rope in [parameters] if "rope_type" in parameters else parameters.values():
         if rope and rope["rope_type"] == "longrope":
-            is_long = max_model_len > rope["original_max_position_embeddings"]
-            side = "long" if is_long else "short"
+            side = "long" if max_model_len > rope["original_max_position_embeddings"] else "short"
             rope |= dict.fromkeys(("short_factor", "long_factor"), rope[f"{side}_factor"])
             # As vLLM: by this factor, else by max_position_embeddings over the original length.
             rope |= {"factor": None, "attention_factor": rope.get(f"{side}_mscale")}

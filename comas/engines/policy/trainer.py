@@ -122,8 +122,7 @@ class PolicyTrainer(PolicyEngine):
         with torch.no_grad():
             for micro in self._micro_batches(samples, idle) if idle else ():
                 forward(micro)
-        active = [i for i in indices if i not in idle]
-        micro_batches = self._micro_batches(samples, active)
+        micro_batches = self._micro_batches(samples, [i for i in indices if i not in idle])
         for number, micro in enumerate(micro_batches, start=1):
             self._engine.set_gradient_accumulation_boundary(number == len(micro_batches))
             self._engine.backward(forward(micro))

@@ -116,8 +116,7 @@ class RolloutEngine:
     async def load_adapter(self, policy: int, weights: Mapping[str, torch.Tensor]) -> None:
         """Serve ``weights`` (PEFT's names) as the adapter of ``policy``."""
         assert self._adapters is not None and policy in self._adapters.policies
-        lora = self._adapters.lora
-        await self.update(load_adapter, policy=policy, weights=weights, lora=lora)
+        await self.update(load_adapter, policy=policy, weights=weights, lora=self._adapters.lora)
 
     # ---- Sharing a GPU with training ----
 
@@ -196,15 +195,14 @@ class RolloutEngine:
         max_tokens = for_agent(self._rollout.max_response_tokens, request.agent_index)
         if request.chat is not None and request.chat.max_tokens is not None:
             max_tokens = min(max_tokens, request.chat.max_tokens)
-        params = _sampling_params(
-            temperature=temperature,
-            seed=request.seed,
-            max_tokens=max_tokens,
-            min_tokens=min(self._rollout.min_response_tokens, max_tokens),
-        )
         return {
             "prompt": tokens_input(prompt),
-            "params": params,
+            "params": _sampling_params(
+                temperature=temperature,
+                seed=request.seed,
+                max_tokens=max_tokens,
+                min_tokens=min(self._rollout.min_response_tokens, max_tokens),
+            ),
             "lora_request": None if request.adapter is None else adapter_request(request.adapter),
         }
 
@@ -260,8 +258,7 @@ class RolloutEngine:
         if chat is None:
             return None
         if found := [stop for stop in chat.stop if stop in text]:
-            first = min(found, key=text.index)
-            return self._chats.num_tokens_up_to(first, token_ids, count=1)
+            return self._chats.num_tokens_up_to(min(found, key=text.index), token_ids, count=1)
         answer = self._chats.split(text).answer
         call = first_call(answer) if chat.tools else None
         if call is None or not (following := answer[call.end :]).strip():

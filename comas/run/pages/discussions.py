@@ -117,8 +117,7 @@ def disagreements(run: Path) -> list[Thread]:
 def _is_contradicted(turn: PageTurn) -> bool:
     if not turn.is_solution or turn.reward is None or turn.verdict not in ("correct", "wrong"):
         return False
-    says_correct = turn.reward >= min(PREDICTS_CORRECT.values())
-    return says_correct != (turn.verdict == "correct")
+    return (turn.reward >= min(PREDICTS_CORRECT.values())) != (turn.verdict == "correct")
 
 
 def _own_score(turn: Record, *, is_judgment: bool) -> int | str | None:

@@ -12,13 +12,7 @@ from typing import Any
 
 from comas.run.pages.discussions import discussion_files, read_details, read_threads
 from comas.run.pages.page import Details, PageSource
-from comas.run.pages.run_report import (
-    kept_config,
-    notes_on,
-    report_source,
-    rounded_rows,
-    run_source,
-)
+from comas.run.pages.run_report import config_of, notes_on, report_source, rounded_rows, run_source
 from comas.run.records import METRICS, Row
 from comas.run.status import end_of, noted_num_steps
 
@@ -68,7 +62,7 @@ class LiveRun:
 
     def details(self, step: int) -> Details:
         """Return the prompts and tokens of the discussions of ``step``."""
-        config = kept_config(self._run)
+        config = config_of(self._run)
         path = discussion_files(self._run).get(step)
         threads = [] if path is None else read_threads(step, path)
         # With society.update_every > 1, advantages are in the file of a later step.
@@ -86,7 +80,7 @@ class LiveRun:
         if not rows:
             return "no step yet: the engines are starting"
         step, num_steps = rows[-1]["step"], noted_num_steps(self._run)
-        validate_every = kept_config(self._run).training.validate_every
+        validate_every = config_of(self._run).training.validate_every
         left_s = seconds_left(rows, num_steps=num_steps, validate_every=validate_every)
         total = "" if num_steps is None else f" of {num_steps}"
         left = "" if left_s is None else f", about {duration(left_s)} left"

@@ -50,7 +50,7 @@ def report_source(run: Path) -> PageSource:
         raise ValueError(
             f"{run} is not a run directory, as it has no metrics.jsonl. Try saves/latest"
         )
-    rows, config, base = rounded_rows(run), kept_config(run), read(Config, BASE, [])[0]
+    rows, config, base = rounded_rows(run), config_of(run), read(Config, BASE, [])[0]
     changes = [(name, *values) for name, values in changed_keys(base, config).items()]
     settings = PageTable(
         f"Settings that differ from {BASE}", ("key", str(BASE), "this run"), changes
@@ -89,14 +89,14 @@ def run_source(
     details: Mapping[str, Details] = {}
     why = "the run's folder has no tokens/"
     try:
-        details = discussions.read_details(run, kept_config(run), threads) if with_details else {}
+        details = discussions.read_details(run, config_of(run), threads) if with_details else {}
     except ValueError as error:  # such as a run that was copied before it saved its models
         why = f"they cannot be read ({error})"
         log.warning("the page has no prompts and tokens: %s", why)
     return replace(report, threads=threads, without_details=why, details=details)
 
 
-def kept_config(run: Path) -> Config:
+def config_of(run: Path) -> Config:
     """Return the configuration of a run, whose version may have had other keys."""
     return read(Config, run / CONFIG, [])[0]
 
