@@ -101,8 +101,15 @@ def test_the_plan_knows_what_is_finished_and_refuses_a_run_of_other_settings(tmp
     assert [run.label for run in planned] == labels
     begin(planned[0], setting="policy.zero_stage=0")  # left to the machine
     begin(planned[1], finished=False)
+    versions = tmp_path / "saves" / planned[0].folder.name / "versions.json"
+    command = {"command": ["/gone/comas/__main__.py"]}
+    versions.write_text(json.dumps([json.loads(versions.read_text())[0] | command]))
+    kept = versions.with_name("config.yaml")
+    kept.write_text(kept.read_text().replace(f"{REPOSITORY}/", "/gone/"))
     moved = (tmp_path / "saves").rename(tmp_path / "moved")
-    assert reproduction.main(["--list", *TWO, f"saves={moved}"]) == 0
+    known = ["metrics=[validation/accuracy,agent_0/policy/loss,mistyped]", f"saves={moved}"]
+    assert reproduction.main(["--list", *TWO, *known]) == 0
+    assert re.findall(r"metrics: (\S+) is not listed", caplog.text) == ["mistyped"]
     assert "4 runs, 1 of them finished" in caplog.text
     for line in ("comas, seed 0                finished ", "muted, seed 1                -"):
         assert line in caplog.text
@@ -161,7 +168,7 @@ def test_experiments_are_compared_seed_by_seed():
     numbers = {
         "comas": [(0.4, 0.70), (0.4, 0.60), (0.4, 0.65)],
         "muted": [(0.4, 0.42), (0.4, 0.41), (0.4, 0.43)],
-        "alone": [(0.1, 0.35)],
+        "alone": [(0.1, 0.35), (0.1, None)],
         "other": [(None, None)],
     }
     results = {
@@ -174,7 +181,7 @@ def test_experiments_are_compared_seed_by_seed():
         "| comas | 40.0 ± 0.0 | 65.0 ± 5.0 |  |",
         # -28, -19, -22: mean -23, standard deviation 4.58, times 4.303 / sqrt(3) is 11.4.
         "| muted | 40.0 ± 0.0 | 42.0 ± 1.0 | **-23.0 [-34.4, -11.6]** |",
-        "| alone | 10.0 | 35.0 |  |",
+        "| alone (1 of 2 seeds) | 10.0 | 35.0 |  |",
     ]
     with pytest.raises(ValueError, match="no run has the metric validation/acuracy"):
         report.comparison_table(results, "validation/acuracy", reference="comas")
@@ -236,6 +243,7 @@ def test_a_report_is_of_the_runs_that_are_finished_and_names_the_others(tmp_path
     assert machine_of(planned[3].folder) == "ours"
     # What another machine has made stands beside it, and is never overwritten.
     other_runs = [result("muted", 1, 0.4, 0.4), result("muted", 7, 0, 1)]
+    other_runs = [replace(run, words=["configs/quickstart/muted.yaml"]) for run in other_runs]
     theirs = Record("theirs", "2026-02-02", other_runs)
     write_record(tmp_path / "results", theirs)
     shutil.rmtree(tmp_path / "saves")
@@ -248,10 +256,8 @@ def test_a_report_is_of_the_runs_that_are_finished_and_names_the_others(tmp_path
     shutil.copytree(tmp_path / "results", tmp_path / "other")
     changed = [*words, "settings=algorithm.kl_coef=0.5", f"saves={tmp_path / 'none'}"]
     caplog.clear()
-    assert reproduction.main([*changed, f"results={tmp_path / 'other'}"]) == 0
+    assert reproduction.main([*changed, f"results={tmp_path / 'other'}"]) == EXIT_ERROR
     assert "nvidia-h200.json: 3 runs were started otherwise: not in the report" in caplog.text
-    page = (tmp_path / "other/report.md").read_text()
-    assert "runs: 1 on theirs, 2026" in page and "comas (seed 0, 1); muted (seed 0)" in page
     assert read_records(tmp_path / "other") == read_records(tmp_path / "results")
     # Numbers outlast their runs.
     shutil.rmtree(tmp_path / "saves")

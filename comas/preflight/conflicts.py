@@ -24,7 +24,7 @@ from comas.interaction.schedules import UNCRITICISED_SCHEDULES, roles_of
 from comas.interaction.wording import quoted_in, wording_of
 from comas.preflight.plugins import named_plugins
 from comas.reward_formulation import REWARD_SCHEMES
-from comas.run.metrics.meanings import as_regex, meanings
+from comas.run.metrics.meanings import meanings_of
 
 
 def find_conflicts(config: Config) -> Iterator[Conflict]:
@@ -163,7 +163,7 @@ def _keep_best(config: Config) -> Iterator[Conflict]:
     given[0] += "(?!greedy/)" * (config.validation.temperature == 0)
     given += ["validation/discussion/"] * config.validation.discussions
     given += ["probe/"] * (config.data.probe is not None)
-    found = [each for each in meanings() if re.fullmatch(as_regex(each.pattern), name)]
+    found = meanings_of(name)
     if not found or not re.match("|".join(given), own) or (agent and agent not in whole):
         said, remedy = "is no metric of this run's validations", "name one of"
     elif found[0].better == "lower":

@@ -26,6 +26,7 @@ from comas.reproduction.results import (
 )
 from comas.reproduction.runs import PlannedRun, make_runs, plan_runs
 from comas.reproduction.study import Study, find_conflicts
+from comas.run.metrics.meanings import meanings_of
 from comas.run.provenance import read_processes
 from comas.utils.files import explaining_errors
 from comas.utils.terminal import command, run_command
@@ -53,6 +54,8 @@ def main(arguments: Sequence[str]) -> int:
     log.info(
         "%d runs, %d of them finished", len(runs), sum(run.finished is not None for run in runs)
     )
+    for unknown in [metric for metric in study.metrics if not meanings_of(metric)]:
+        log.warning("metrics: %s is not listed in comas/run/metrics/metrics.md", unknown)
     if options.list:
         for run in runs:
             log.info("  %-28s %-9s %s", run.label, run.state, study.experiments[run.experiment])
@@ -101,7 +104,7 @@ def of_today(record: Record, study: Study) -> Record:
     fit = [
         run
         for run in record.runs
-        if run.experiment in study.experiments and run.words in ([], study.words(run.experiment))
+        if run.experiment in study.experiments and run.words == study.words(run.experiment)
     ]
     if left_out := len(record.runs) - len(fit):
         log.warning("%s: %d runs were started otherwise: not in the report", record.file, left_out)

@@ -4,7 +4,6 @@ Runs with the same seed begin with the same agents and questions, so they are co
 seed. Only an interval that excludes zero is a finding.
 """
 
-import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
@@ -18,7 +17,7 @@ from scipy.special import stdtrit
 
 from comas.reproduction.results import Record, Results, paired_runs
 from comas.reproduction.study import Study
-from comas.run.metrics.meanings import as_regex, meanings
+from comas.run.metrics.meanings import meanings_of
 from comas.utils.files import write_text
 
 REPORT, FIGURE = "report.md", "figure.svg"
@@ -136,7 +135,8 @@ def comparison_table(results: Results, metric: str, *, reference: str) -> str:
         more = None if name == reference else rises_more(results, metric, name, reference)
         digits = 1 if scale == 100 else 3
         ends_told = [mean_and_spread(values, digits) for values in zip(*known, strict=True)]
-        rows.append([name, *ends_told, "" if more is None else more.told(digits)])
+        seeds = f" ({len(known)} of {len(runs)} seeds)" if len(known) < len(runs) else ""
+        rows.append([name + seeds, *ends_told, "" if more is None else more.told(digits)])
     if not rows:
         raise ValueError(f"no run has the metric {metric}; metrics.jsonl of a run has all names")
     return markdown(["experiment", "before", "after", f"rise over {reference}"], rows)
@@ -187,7 +187,7 @@ def _paired_changes(
 
 def scale_of(metric: str) -> float:
     """Return 100 for shares, which are shown in percent, and 1 for other metrics."""
-    units = {each.unit for each in meanings() if re.fullmatch(as_regex(each.pattern), metric)}
+    units = {each.unit for each in meanings_of(metric)}
     return 100.0 if units == {"share"} else 1.0
 
 

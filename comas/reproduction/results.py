@@ -31,13 +31,13 @@ class RunResult:
     after: Metrics
     commits: list[str] = field(default_factory=list)
     words: list[str] = field(default_factory=list)
-    """``Study.words`` of its experiment; empty before 0.17."""
+    """``Study.words`` of its experiment; empty before 0.17, which no report shows."""
     machine: str = ""
     """The machine of its record (see ``pooled``)."""
 
     def is_as(self, other: "RunResult") -> bool:
-        """Return True if experiment, seed and, if known, words equal those of ``other``."""
-        ours = (self.experiment, self.seed, self.words or other.words)
+        """Return True if experiment, seed and words equal those of ``other``."""
+        ours = (self.experiment, self.seed, self.words)
         return ours == (other.experiment, other.seed, other.words)
 
     def change(self, metric: str) -> float | None:

@@ -16,8 +16,10 @@ from comas.preflight.configuration import load_config
 from comas.reproduction.results import read_result
 from comas.reproduction.study import Study
 from comas.run import seals
+from comas.run.provenance import read_processes
 from comas.run.records import METRICS, read_rows
 from comas.run.status import trained_steps
+from comas.utils.files import locked, sha256_of
 
 log = logging.getLogger(__name__)
 
@@ -93,12 +95,15 @@ def _check(run: PlannedRun) -> None:
     folder = run.folder
     if folder is None:
         return
-    remedy = "remove it, and its numbers in results=, to make the run again, or set another saves="
+    remedy = "remove it and its numbers in results=, or set new saves= and results="
     before = load(Config, folder / "config.yaml", [])
-    # Its location makes no difference.
+    # Its location makes no difference, nor does that of the repository.
+    first = next(iter(read_processes(folder)), {})
+    root = Path(first.get("command", [REPOSITORY / "comas/__main__.py"])[0]).parents[1]
     changed = [
         f"{key}: {old} -> {new}"
         for key, (old, new) in changed_keys(replace(before, saves=config.saves), config).items()
+        if old.replace(f"{root}/", "") != new.replace(f"{REPOSITORY}/", "")
         if new != "null" or key not in SETTLED
     ]
     origin, _ = seals.read_origin(folder, None)
@@ -107,9 +112,17 @@ def _check(run: PlannedRun) -> None:
         f"{name}: {old} -> {new}"
         for name, (old, new) in (seals.edits(folder, origin) if origin else {}).items()
         if Path(name).is_absolute() and not Path(name).is_relative_to(REPOSITORY / "comas")
+        if not _stands_here(Path(name), old, root)
     ]
     if changed:
         raise ValueError(f"{folder} was made with other settings ({'; '.join(changed)}); {remedy}")
+
+
+def _stands_here(path: Path, digest: str, root: Path) -> bool:
+    """Return True if this repository has the file that ``path`` was in the repository ``root``."""
+    here = REPOSITORY / path.relative_to(root) if path.is_relative_to(root) else path
+    found = sha256_of([here], within=REPOSITORY) if here.is_file() and here != path else {}
+    return any(f"sha256 {each}".startswith(digest) for each in found.values())
 
 
 def make_runs(runs: Sequence[PlannedRun], *, metric: str) -> int:
@@ -121,7 +134,9 @@ def make_runs(runs: Sequence[PlannedRun], *, metric: str) -> int:
     for number, run in enumerate(missing, start=1):
         log.info("%s (%d of %d to be made)", run.label, number, len(missing))
         try:
-            _make(run)
+            with locked(run.saves / f".{run.name}", remedy="wait, or choose other runs by only="):
+                if run.finished is None:  # unless another process made it meanwhile
+                    _make(run)
         except RuntimeError as error:
             if failures and failures[-1] is missing[number - 2]:
                 raise
@@ -135,7 +150,6 @@ def make_runs(runs: Sequence[PlannedRun], *, metric: str) -> int:
 
 
 def _make(run: PlannedRun) -> None:
-    run.saves.mkdir(parents=True, exist_ok=True)
     output = run.saves / f"{run.name}.log"
     begun = run.folder
     what = [f"resume={begun}"] if begun else [str(run.config), *run.overrides]

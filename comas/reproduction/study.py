@@ -8,6 +8,8 @@ from typing import Any
 from comas.config.errors import Conflict
 from comas.config.keys import FOLDER_NAME, FOLDER_NAME_IN_WORDS, key
 
+OF_A_RUN = ("seed=", "name=", "saves=", "resume=")
+
 
 @dataclass
 class Study:
@@ -60,7 +62,7 @@ def find_conflicts(study: Study) -> Iterator[Conflict]:
         if not words_of(command):
             remedy = f'write it like experiments.{name}="configs/comas.yaml training.num_steps=9"'
             yield Conflict(("experiments",), f"{name} must be a command's words, as text", remedy)
-        if own := [w for w in words_of(command) if w.startswith(("seed=", "name=", "saves="))]:
+        if own := [word for word in words_of(command) if word.startswith(OF_A_RUN)]:
             what = f"{name} sets {' '.join(own)}, which a study sets for each run"
             yield Conflict(("experiments",), what, "leave it out; seeds=[...] are the study's")
         if not FOLDER_NAME.fullmatch(name):

@@ -48,6 +48,11 @@ def meanings() -> tuple[Meaning, ...]:
     )
 
 
+def meanings_of(metric: str) -> list[Meaning]:
+    """Return the meanings whose pattern fits the name ``metric``: one, or none if it is unknown."""
+    return [each for each in meanings() if re.fullmatch(as_regex(each.pattern), metric)]
+
+
 def as_regex(pattern: str) -> str:
     """Return a regular expression for Python and JavaScript: ``[a/]<i> -> (?:a/)?(?:\\d+)``"""
     optional = pattern.replace("[", "(?:").replace("]", ")?")
