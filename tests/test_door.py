@@ -34,7 +34,9 @@ class Parrot:
 
     async def complete(self, asked: Asked) -> list[Choice]:
         self.asked.append(asked)
-        said = Generation((5, 8), (7, 9), asked.messages[-1].content, (-0.5, -0.25), "stop", 3)
+        text = asked.messages[-1].content
+        logprobs = () if text == "untrained" else (-0.5, -0.25)
+        said = Generation((5, 8), (7, 9), text, logprobs, "stop", 3)
         return [choice_of(f"r{number}.s0", said, asked) for number in range(asked.n)]
 
 
@@ -203,6 +205,9 @@ def test_agents_that_are_served_answer_within_the_limits_of_a_request():
     with ScriptedServer(model) as server:
         choices = asyncio.run(complete(server.base_url, **asked, tools=[ADD], temperature=0))
         assert [choice.message["content"] for choice in choices] == ["served_1: Why?"] * 2
+        said = [choice.generation for choice in choices]
+        tokens = [(len(each.prompt_token_ids), len(each.response_token_ids)) for each in said]
+        assert tokens == [(7, 3)] * 2
         bodies = sorted(server.requests, key=lambda body: body["seed"])
     assert [body["seed"] for body in bodies] == [5, 6]
     sent = {name: bodies[0][name] for name in ("max_tokens", "stop", "temperature")}

@@ -23,7 +23,7 @@ from comas.interaction.setup_prompts import (
     assistant,
     user,
 )
-from comas.utils.client import MAX_SEED, Endpoint, RequestOptions
+from comas.utils.client import MAX_SEED, Endpoint, RefusedPromptError, RequestOptions
 from comas.utils.seeds import sampling_seed
 from comas.utils.terminal import EXIT_ERROR
 from evaluation.models import Target
@@ -169,6 +169,16 @@ def test_discussion_solves_criticises_and_scores_with_the_prompts_of_training():
         assert sorted(speakers) == [0, 0, 1, 1]
 
 
+def test_a_discussion_without_any_score_is_a_refusal():
+    def reply(label: str) -> str:
+        if label.endswith(".e0"):
+            raise RefusedPromptError("too long")
+        return "<score>1</score>"
+
+    with pytest.raises(RefusedPromptError, match="no solution was scored"):
+        answer("discussion", Script(reply))
+
+
 def test_discussion_asks_by_the_prompts_of_choice_for_a_letter():
     task = BenchmarkTask("gsm8k/17", "choice", "Which?", "Which? Box its letter.", "A")
     script = Script()
@@ -273,7 +283,9 @@ def test_it_is_said_how_the_judges_scored_the_final_answer(scorings, said):
     "arguments, said",
     ([QUESTION], "--base-url URL and QUESTION"),
     (["--base-url", "{server}", "--name", "agent_1", " "], "QUESTION is empty"),
-    (["saves/latest", QUESTION, "--extra-body", '{{"n": 1}}'], "--extra-body is for an endpoint"),
+    (["saves/latest", QUESTION, "--extra-body", '{{"n": 1}}'], "--extra-body are for an endpoint"),
+    (["saves/latest", QUESTION, "--name", "agent_1"], "--name and"),
+    (["--base-url", "{server}", "--untrained", QUESTION], "--untrained is for a run"),
     (["--base-url", NOBODY, QUESTION], "does not list its models"),
     (["--base-url", NOBODY, "--name", "agent_1", QUESTION], f"agent_1 at {NOBODY} gave no an"),
 )

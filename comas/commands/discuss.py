@@ -76,12 +76,12 @@ def target_of(options: argparse.Namespace) -> Target:
         raise ValueError("give either MODEL and QUESTION, or --base-url URL and QUESTION")
     if not options.question.strip():
         raise ValueError('QUESTION is empty: give one in quotes, such as "What is 48 + 23?"')
+    if options.base_url is not None and options.untrained:
+        raise ValueError("--untrained is for a run: an endpoint has one model")
     if options.base_url is not None:
         return find_remote(options.base_url, model=options.name, extra_body=options.extra_body)
-    if options.extra_body:
-        raise ValueError(
-            "--extra-body is for an endpoint: give --base-url as well, or leave it out"
-        )
+    if options.extra_body or options.name is not None:
+        raise ValueError("--name and --extra-body are for an endpoint, which --base-url names")
     return find_target(options.model, weights="untrained" if options.untrained else "trained")
 
 

@@ -1,6 +1,5 @@
 """``comas serve``: a society behind one address that speaks OpenAI's protocol."""
 
-import argparse
 import asyncio
 import logging
 import secrets
@@ -36,12 +35,12 @@ def main(arguments: Sequence[str]) -> int:
     if not 0 <= options.port < 2**16:
         parser.error(f"--port is up to 65535, or 0 for any that is free, not {options.port}")
     target = find_target(options.model, weights="untrained" if options.untrained else "trained")
-    config = EvaluationConfig()
+    config, door = EvaluationConfig(), Door(options.port)
     with (
         TemporaryDirectory(prefix="comas-serve-") as logs,
         served(target, logs=Path(logs), config=config) as servers,
     ):
-        run(watched(_serve(target, servers, config, options), servers))
+        run(watched(_serve(target, servers, config, door, options.key), servers))
     return 0
 
 
@@ -72,12 +71,13 @@ class ServedAgents:
             stop=asked.stop,
             tools=asked.offered,
         )
-        said = Generation((), (), reply.response, (), reply.finish_reason, policy_version=0)
+        tokens = range(reply.prompt_tokens), range(reply.completion_tokens)
+        said = Generation(*tokens, reply.response, (), reply.finish_reason, policy_version=0)
         return choice_of(f"chatcmpl-{secrets.token_hex(8)}", said, asked)
 
 
 async def _serve(
-    target: Target, servers: Servers, config: EvaluationConfig, options: argparse.Namespace
+    target: Target, servers: Servers, config: EvaluationConfig, door: Door, key: str | None
 ) -> None:
     """Answer requests until this is cancelled."""
     *_, everybody = target.subjects.values()
@@ -87,8 +87,9 @@ async def _serve(
         system_prompt=target.system_prompt,
     )
     async with Client([servers.endpoints[index] for index in everybody], requests) as client:
-        door, guest = Door(options.port), ServedAgents(client)
-        with door.open(guest, options.key) as key:
+        guest = ServedAgents(client)
+        with door.open(guest, key) as key:
             log.info("serving %s as %s", target.title, ", ".join(guest.models))
+            log.info("a reply has at most %d tokens", requests.max_tokens)
             log.info("OPENAI_BASE_URL=%s/v1 OPENAI_API_KEY=%s", door.url, key)
             await asyncio.Event().wait()

@@ -187,7 +187,10 @@ class Door:
         import uvicorn  # takes half a second
 
         self._entries: dict[str, _Entry] = {}
-        self._socket = socket.create_server((HOST, port), backlog=2048)
+        try:
+            self._socket = socket.create_server((HOST, port), backlog=2048)
+        except OSError as error:
+            raise OSError(f"port {port} of {HOST} cannot be used: {error.strerror}") from error
         self.url = f"http://{HOST}:{self._socket.getsockname()[1]}"
         application = _application(self._entries)
         server = uvicorn.Server(
@@ -264,6 +267,10 @@ def _application(entries: Mapping[str, _Entry]) -> Any:
                 raise RefusalError(404, "model_not_found", said)
             asking = asyncio.run_coroutine_threadsafe(entry.guest.complete(asked), entry.loop)
             choices = await asyncio.wrap_future(asking)
+            is_trained = bool(choices[0].generation.rollout_logprobs)
+            if (asked.logprobs or asked.return_token_ids) and not is_trained:
+                said = "log-probs and token ids are known in training only"
+                raise RefusalError(400, "unsupported", said)
         finally:
             entry.num_in_flight -= 1
         if asked.stream:
@@ -312,12 +319,11 @@ def _parse(body: bytes, role: str | None) -> Asked:
     return asked
 
 
-def _usage(choices: Sequence[Choice]) -> dict[str, int] | None:
-    """Count tokens; None if only the texts of answers are known, as for served models."""
+def _usage(choices: Sequence[Choice]) -> dict[str, int]:
     prompt = len(choices[0].generation.prompt_token_ids)
     response = sum(len(choice.generation.response_token_ids) for choice in choices)
     counts = {"prompt_tokens": prompt, "completion_tokens": response}
-    return counts | {"total_tokens": prompt + response} if prompt else None
+    return counts | {"total_tokens": prompt + response}
 
 
 def _head(asked: Asked, choices: Sequence[Choice], kind: str) -> dict[str, Any]:

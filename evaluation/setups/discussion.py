@@ -38,18 +38,19 @@ async def answer(
     async def generate(request: Request) -> Generation | None:
         label, speaker, chat = request.turn[1], request.agent_index, request.chat
         ended: FinishReason = "stop"
-        num_tokens = 0
+        num_prompt_tokens = num_tokens = 0
         try:
             if chat is None:
                 text = await ask([user(request.prompt)], label=label, speaker=speaker)
             else:
                 call = await ask.answer(chat, label=label, speaker=speaker)
                 text, ended = call.response, "length" if call.finish_reason == "length" else "stop"
-                num_tokens = call.completion_tokens  # of interaction.program.max_tokens
+                num_prompt_tokens, num_tokens = call.prompt_tokens, call.completion_tokens
         except RefusedPromptError:
             return None
-        # Without training, only the text is read, and how many tokens it has.
-        return Generation((), range(num_tokens), text, (0.0,) * num_tokens, ended, policy_version=0)
+        # Without training, only the text is known, and how many tokens there are.
+        tokens = range(num_prompt_tokens), range(num_tokens)
+        return Generation(*tokens, text, (), ended, policy_version=0)
 
     opened = OpenDiscussion(
         # The prompts ask for the form of the answer themselves.
@@ -64,6 +65,9 @@ async def answer(
     [discussion] = await hold([opened], num_agents=num_agents, rules=rules, rng=rng)
     if (outcome := outcome_of(discussion)) is not None and outcome.error:
         raise RequestError(f"the program failed: {outcome.error}")
+    is_scored = any(turn.role == "scoring" for turn in discussion.turns)
+    if rules.criticism == "scored" and discussion.num_overlong_prompts and not is_scored:
+        raise RefusedPromptError("no solution was scored: those prompts are too long, or refused")
     return best_solution(discussion)
 
 
