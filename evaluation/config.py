@@ -120,6 +120,9 @@ def _conflicts(config: EvaluationConfig) -> Iterator[Conflict]:
     if config.extra_body.get("temperature", config.temperature) == 0 and config.seeds > 1:
         remedy = "leave out seeds, or set a temperature above 0"
         yield Conflict(("seeds", "temperature"), "greedy replies are the same each time", remedy)
+    if own := {"model", "messages", "n", "seed", "stream"} & {*config.extra_body}:
+        said = f"holds {', '.join(sorted(own))}, which each request sets for itself"
+        yield Conflict(("extra_body",), said, "leave it out; seeds= and model= are keys")
     if config.base_url is None:
         for name in ("model", "extra_body"):
             if getattr(config, name):

@@ -15,7 +15,7 @@ from comas.interaction.wording import location_of
 from comas.preflight.locations import held_out_rules, is_built, locate, variants_in
 from comas.quickstart import QUICKSTART_PREFIX, build_society
 from comas.run.seals import SOURCES, kept_source, read_inputs
-from comas.run.status import BEST, MODELS
+from comas.run.status import BEST, MODELS, trained_steps
 from comas.utils.client import Endpoint, error_in_address, list_models
 from comas.utils.files import from_here, in_command, read_json
 from comas.utils.gguf import GGUF_SUFFIX, converted
@@ -238,27 +238,31 @@ def _run_target(run: Path, *, weights: str, template_kwargs: Mapping[str, Any]) 
     }
     if not all(is_built(name, location) for name, location in locations.items()):
         build_society(saves, seed=config.seed, variants=variants_in(locations))
+    saved = BEST if weights == "best" else MODELS
+    step = None if weights == "untrained" else trained_steps(run, name=saved)
     folders = [
         _folder_of(locations[as_it_began[policy]])
         if policy in as_it_began
-        else _trained(run, config, policy, folder=BEST if weights == "best" else MODELS)
+        else _trained(run, config, policy, folder=saved)
         for policy in range(config.num_policies)
     ]
     with ThreadPoolExecutor() as threads:
         found = threads.map(read_model, folders, map(before.get, config.models))
-        models = tuple(
+        models = [
             replace(model, template_kwargs={**kwargs, **template_kwargs})
             for model, kwargs in zip(found, config.chat_template_kwargs, strict=True)
-        )
-    policies = config.policy_of_agent
+        ]
+    # Equal agents are asked once, as the first of them.
+    distinct = [model for place, model in enumerate(models) if models.index(model) == place]
+    chosen = [distinct.index(models[policy]) for policy in config.policy_of_agent]
     subjects: dict[str, tuple[int, ...]] = {
-        f"agent_{agent}": (policy,) for agent, policy in enumerate(policies)
+        f"agent_{chosen.index(place)}": (place,) for place in chosen
     }
-    if len(policies) > 1:
-        subjects["society"] = tuple(policies)
+    if len(chosen) > 1:
+        subjects["society"] = tuple(chosen)
     return Target(
-        title=f"the {weights} agents of {from_here(run)}",
-        models=models,
+        title=f"the {weights} agents of {from_here(run)}" + (f", of step {step}" if step else ""),
+        models=tuple(distinct),
         subjects=subjects,
         held_out=locations[config.data.validation],
         held_out_rules=held_out_rules(config),

@@ -242,7 +242,7 @@ def test_tasks_are_asked_with_a_sentence_or_as_in_training(tmp_path):
 SHARED = ("society.num_agents=3", "society.policy_of_agent=[0,0,1]")
 FROZEN = ("society.update_every=[1,0]",)
 EACH = {"agent_0": (0,), "agent_1": (1,), "society": (0, 1)}
-OF_SHARED = {"agent_0": (0,), "agent_1": (0,), "agent_2": (1,), "society": (0, 0, 1)}
+OF_SHARED = {"agent_0": (0,), "agent_2": (1,), "society": (0, 0, 1)}
 
 
 @cases(
