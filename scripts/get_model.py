@@ -144,4 +144,4 @@ def check_answers(origin: Origin, folder: Path) -> None:
         answer = tokenizer.decode(tokens[prompt["input_ids"].shape[1] :], skip_special_tokens=True)
         log.info("%s - %s", question, " ".join(answer.split()))
         if word not in answer:
-            raise ValueError(f"{folder} answered {answer!r} to {question!r}: get the model again")
+            raise ValueError(f"{folder} answered {answer!r} to {question!r}: remove it, try again")

@@ -118,6 +118,13 @@ def test_the_nan_that_pandas_writes_for_null_is_no_value_and_a_whole_float_a_num
     assert reasons[2].startswith("row 4: answer: 0.5 is none of the options")
 
 
+def test_a_short_float_is_read_as_it_is_written(tmp_path):
+    answers = pyarrow.array([0.1, 2.7, 0], pyarrow.float32())
+    path = tmp_path / "mine.parquet"
+    parquet.write_table(pyarrow.table({"prompt": ["Why?"] * 3, "answer": answers}), path)
+    assert [*load_questions(path, Data(domain="math")).answers.values()] == ["0.1", "2.7", "0.0"]
+
+
 def test_an_option_may_be_the_text_none(tmp_path):
     row = {"prompt": "What does print(None) print?", "choices": ["None", "NaN"], "answer": "None"}
     path = written(tmp_path / "mine.jsonl", json.dumps(row))

@@ -435,8 +435,9 @@ def test_a_command_is_killed_with_all_that_it_started(monkeypatch, tmp_path):
 
 
 def test_a_command_that_is_not_there_is_an_error_of_its_discussion(monkeypatch):
-    [held] = hold(monkeypatch, ["/nowhere/program"])
-    assert "cannot be started: No such file" in held.outcome.error
+    for name, why in {"/nowhere/program": "No such file", "a\0b": "embedded null"}.items():
+        [held] = hold(monkeypatch, [name])
+        assert f"cannot be started: {why}" in held.outcome.error
 
 
 @pytest.mark.stack

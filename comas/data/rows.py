@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import numpy as np
 from pydantic_core import from_json
 
 from comas.config.paths import tried
@@ -25,6 +26,7 @@ HUB = "hub:"
 HUB_NAME = re.compile(r"hub:([^/@]+/[^/@]+)(?:@([^/]+))?(?:/([^/]+)(?:/([^/]+))?)?")
 HUB_FORM = "hub:OWNER/NAME[@COMMIT][/CONFIG[/SPLIT]], such as hub:openai/gsm8k/main/test"
 DEFAULT_SPLIT = "train"
+SHORT_FLOATS = ("float16", "float32")
 
 _NO_TEXT = (b"\x1f\x8b", b"PK\x03\x04", b"\x28\xb5\x2f\xfd", b"\xfd7zXZ", b"BZh", b"PAR1")
 """First bytes of gzip, zip, zstd, xz, bzip2 and Parquet files."""
@@ -188,9 +190,13 @@ def _parquet_rows(path: Path) -> Iterator[Mapping[str, Any]]:
 
     try:
         # Streaming avoids the library's cache, which copies the file.
-        yield from datasets.load_dataset(
-            "parquet", data_files=str(path), split="train", streaming=True
-        )
+        rows = datasets.load_dataset("parquet", data_files=str(path), split="train", streaming=True)
+        kinds = {name: getattr(kind, "dtype", "") for name, kind in (rows.features or {}).items()}
+        short = {name: np.dtype(of).type for name, of in kinds.items() if of in SHORT_FLOATS}
+        for row in rows:  # 0.1 in 32 bits is 0.10000000149011612 in 64
+            yield row | {
+                name: row[name] and float(str(of(row[name]))) for name, of in short.items()
+            }
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else None
         raise _unreadable(path, reason or str(error)) from error

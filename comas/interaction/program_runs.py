@@ -135,8 +135,9 @@ async def _execute(
                 env=environment,
                 start_new_session=True,
             )
-        except OSError as error:
-            raise ProgramError(f"{command[0]} cannot be started: {error.strerror}") from error
+        except (OSError, ValueError) as error:  # ValueError: NUL in an argument
+            reason = getattr(error, "strerror", error)
+            raise ProgramError(f"{command[0]} cannot be started: {reason}") from error
         try:
             async with asyncio.timeout(timeout_s):
                 has_ended = False

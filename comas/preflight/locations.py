@@ -24,7 +24,8 @@ def locate(name: str, *, saves: Path, seed: int, found_before: Mapping[str, str]
     """
     before = found_before.get(name)
     if before is not None and not Path(before).exists() and Path(name).exists():
-        before = None  # a run that was moved without what it names
+        # A run that was moved without what it names. Nothing stands for a taught model.
+        before = before if "cold_start" in Path(before).parts else None
     if name.endswith(GGUF_SUFFIX):
         return before or str(converted(Path(name), saves=saves))
     if before is not None and is_built(name, before):

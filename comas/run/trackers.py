@@ -9,6 +9,7 @@ from typing import Any, Protocol, runtime_checkable
 from comas.config.plugins import PluginError, Registry, blaming_plugins, function_of
 from comas.config.schema import Config
 from comas.run.records import Record, Row
+from comas.run.seals import read_origin
 from comas.utils.files import FileError
 
 
@@ -73,11 +74,12 @@ class WandbTracker(Tracker):
     def __init__(self, config: Config, run: Path) -> None:
         import wandb
 
+        origin, _ = read_origin(run, None)  # whose identity tells runs of one second apart
         try:
             self._run = wandb.init(
                 project=os.environ.get("WANDB_PROJECT", "comas"),
                 name=run.name,
-                id=run.name,
+                id=f"{run.name}-{origin.run[:8]}" if origin else run.name,
                 resume="allow",
                 dir=str(run),
                 config=dataclasses.asdict(config),
