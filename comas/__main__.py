@@ -149,9 +149,8 @@ def _try(prepared: Prepared, *, budget_s: float) -> None:
         TRIAL,
     )
     with blaming_plugins(), agents_of(prepared) as agents:
-        told = try_out(prepared, agents, discuss=discuss, budget_s=budget_s)
-    for line in told:
-        log.info(line)
+        for line in try_out(prepared, agents, discuss=discuss, budget_s=budget_s):
+            log.info(line)
 
 
 def _configure(arguments: Sequence[str]) -> Config:

@@ -17,6 +17,7 @@ from tables import cases
 
 from comas import __main__ as command
 from comas.config.schema import Dpo, Grpo, ReinforcePP
+from comas.engines.cluster.supervision import EngineError
 from comas.policy_optimization.update_stats import UpdateStats
 from comas.preflight.configuration import load_config
 from comas.preflight.preparation import prepare
@@ -240,6 +241,18 @@ def test_a_trial_tells_who_sees_and_keeps_nothing(arguments, tmp_path, monkeypat
     assert "the reward as paid: can tell right from wrong" in told
     assert "memory, ranks      2 of up to 1.5 GiB" in caplog.text
     assert not (tmp_path / "saves").exists()
+
+
+def test_a_validation_that_fails_loses_nothing_that_a_trial_has_learnt(
+    arguments, monkeypatch, caplog
+):
+    def fails(*_):
+        raise EngineError("engine 0 is gone")
+
+    monkeypatch.setattr(command, "agents_of", lambda *_: SeeingAgents())
+    monkeypatch.setattr(Trial, "validate_until", fails)
+    assert command.main(["--trial=50s", *arguments]) != 0
+    assert "verdict on reward.scheme=" in caplog.text and "engine 0 is gone" in caplog.text
 
 
 @cases("overrides, says", ids=["ttrl", "verifier", "maporl", "one agent"])

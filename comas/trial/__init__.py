@@ -6,7 +6,7 @@ answers are used to measure, and by rewards that ask for them.
 
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from comas.data import QuestionSet, draw_batch, fixed_subset
@@ -41,9 +41,9 @@ def try_out(
     *,
     discuss: Callable[..., list[Discussion]],
     budget_s: float = BUDGET_S,
-) -> list[str]:
+) -> Iterator[str]:
     """Hold some of a run's first discussions with ``discuss`` (of ``comas.train``), make an update,
-    and return the report.
+    and yield the report: what was learnt from before a validation, which may fail, and the costs.
 
     All discussions come before the update, so the agents are untrained. Each part starts small, and
     then does as much as fits into ``budget_s`` seconds at the measured pace; it is never less than
@@ -56,16 +56,13 @@ def try_out(
         batches = trial.sample_until(ends - (1 - DISCUSSED) * budget_s)
         with progress_bar("update"):
             update = trial.update_until(ends - (1 - UPDATED) * budget_s, batches)
+        yield from describe_signal(batches, update, config=prepared.config)
         validation_s = trial.validate_until(ends)
     costs = costs_of(batches, update, validation_s, config=prepared.config)
     told = describe_costs(costs, agents.memory_peaks(), prepared)
-    return [
-        *describe_signal(batches, update, config=prepared.config),
-        "",
-        "what does it cost? as long as responses keep their lengths",
-        *in_columns([[f"  {name}", words] for name, words in told]),
-        "trial: no run was written",
-    ]
+    yield from ("", "what does it cost? as long as responses keep their lengths")
+    yield from in_columns([[f"  {name}", words] for name, words in told])
+    yield "trial: no run was written"
 
 
 @dataclass(frozen=True)
