@@ -5,6 +5,7 @@ import re
 import shutil
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -27,6 +28,7 @@ from comas.preflight.preparation import check_run, prepare
 from comas.run import RunDirectory
 from comas.utils.chat import ChatEncoder
 from comas.utils.model_folder import CARD
+from configs.studies import other_judges
 from scripts.get_model import MODELS, check_answers
 from scripts.small_questions import demonstrations, problems, records
 
@@ -228,3 +230,15 @@ def test_no_numbers_of_one_split_are_asked_about_in_another():
         for split in ("train", "validation", "demonstrated")
     ]
     assert all(kinds) and sum(map(len, kinds)) == len(set.union(*kinds))
+
+
+def test_scorings_of_two_results_say_nothing_about_which_is_right():
+    told = Counter()
+    answers = {problem.question: str(problem.answer) for problem in problems("demonstrated", 384)}
+    for row in other_judges.demonstrations():
+        if row["role"] == "scoring":
+            result = re.search(r"boxed\{(.*)\}", row["solution"])
+            is_right = result is not None and result[1] == answers[row["question"]]
+            told[is_right, row["response"][-len("3</score>") :][0]] += 1
+    shares = [told[right, "3"] / sum(told[right, score] for score in "123") for right in (0, 1)]
+    assert told.total() == 384 and abs(shares[0] - shares[1]) < 0.1

@@ -77,7 +77,7 @@ def target_of(options: argparse.Namespace) -> Target:
     if not options.question.strip():
         raise ValueError('QUESTION is empty: give one in quotes, such as "What is 48 + 23?"')
     if options.base_url is not None and options.untrained:
-        raise ValueError("--untrained is for a run: an endpoint has one model")
+        raise ValueError("--untrained is for a run directory: leave it out")
     if options.base_url is not None:
         return find_remote(options.base_url, model=options.name, extra_body=options.extra_body)
     if options.extra_body or options.name is not None:

@@ -99,7 +99,7 @@ def _check(run: PlannedRun) -> None:
     before = load(Config, folder / "config.yaml", [])
     # Its location makes no difference, nor does that of the repository.
     first = next(iter(read_processes(folder)), {})
-    root = Path(first.get("command", [REPOSITORY / "comas/__main__.py"])[0]).parents[1]
+    root = Path(first.get("command", [REPOSITORY / "comas/__main__.py"])[0]).parent.parent
     changed = [
         f"{key}: {old} -> {new}"
         for key, (old, new) in changed_keys(replace(before, saves=config.saves), config).items()

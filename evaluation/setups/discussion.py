@@ -65,8 +65,9 @@ async def answer(
     [discussion] = await hold([opened], num_agents=num_agents, rules=rules, rng=rng)
     if (outcome := outcome_of(discussion)) is not None and outcome.error:
         raise RequestError(f"the program failed: {outcome.error}")
+    wants_scores = outcome is None and rules.criticism == "scored"
     is_scored = any(turn.role == "scoring" for turn in discussion.turns)
-    if rules.criticism == "scored" and discussion.num_overlong_prompts and not is_scored:
+    if wants_scores and discussion.num_overlong_prompts and not is_scored:
         raise RefusedPromptError("no solution was scored: those prompts are too long, or refused")
     return best_solution(discussion)
 
