@@ -267,8 +267,8 @@ def _application(entries: Mapping[str, _Entry]) -> Any:
                 raise RefusalError(404, "model_not_found", said)
             asking = asyncio.run_coroutine_threadsafe(entry.guest.complete(asked), entry.loop)
             choices = await asyncio.wrap_future(asking)
-            is_trained = bool(choices[0].generation.rollout_logprobs)
-            if (asked.logprobs or asked.return_token_ids) and not is_trained:
+            has_logprobs = bool(choices[0].generation.rollout_logprobs)
+            if (asked.logprobs or asked.return_token_ids) and not has_logprobs:
                 said = "log-probs and token ids are known in training only"
                 raise RefusalError(400, "unsupported", said)
         finally:
