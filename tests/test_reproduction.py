@@ -243,7 +243,9 @@ def test_a_report_is_of_the_runs_that_are_finished_and_names_the_others(tmp_path
     assert machine_of(planned[3].folder) == "ours"
     # What another machine has made stands beside it, and is never overwritten.
     other_runs = [result("muted", 1, 0.4, 0.4), result("muted", 7, 0, 1)]
-    other_runs = [replace(run, words=["configs/quickstart/muted.yaml"]) for run in other_runs]
+    of_muted, kl = ["configs/quickstart/muted.yaml"], "algorithm.kl_coef=0.5"
+    other_runs = [replace(run, words=of_muted) for run in other_runs]
+    other_runs += [replace(other_runs[0], seed=0, words=[*of_muted, kl])]
     theirs = Record("theirs", "2026-02-02", other_runs)
     write_record(tmp_path / "results", theirs)
     shutil.rmtree(tmp_path / "saves")
@@ -254,10 +256,12 @@ def test_a_report_is_of_the_runs_that_are_finished_and_names_the_others(tmp_path
     assert "**The runs are of different" in page and "**Not finished" not in page
     # What would be started otherwise today is kept, and not compared.
     shutil.copytree(tmp_path / "results", tmp_path / "other")
-    changed = [*words, "settings=algorithm.kl_coef=0.5", f"saves={tmp_path / 'none'}"]
+    changed = [*words, f"settings={kl}", f"saves={tmp_path / 'none'}"]
     caplog.clear()
-    assert reproduction.main([*changed, f"results={tmp_path / 'other'}"]) == EXIT_ERROR
+    assert reproduction.main([*changed, f"results={tmp_path / 'other'}"]) == 0
     assert "nvidia-h200.json: 3 runs were started otherwise: not in the report" in caplog.text
+    page = (tmp_path / "other/report.md").read_text()
+    assert "runs: 1 on theirs, 2026" in page and "comas (seed 0, 1); muted (seed 1)" in page
     assert read_records(tmp_path / "other") == read_records(tmp_path / "results")
     # Numbers outlast their runs.
     shutil.rmtree(tmp_path / "saves")
