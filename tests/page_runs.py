@@ -99,11 +99,11 @@ def add_step(directory: RunDirectory, step: int, *, question: Question = QUESTIO
 
 @contextmanager
 def served(run: Path) -> Iterator[LiveServer]:
-    with LiveServer([LiveRun(run)]) as server:
-        thread = threading.Thread(target=server.serve_forever, args=(0.05,))
-        thread.start()
-        try:
-            yield server
-        finally:
-            server.shutdown()
-            thread.join()
+    server = LiveServer([LiveRun(run)])
+    thread = threading.Thread(target=server.run, args=([server.socket],))
+    thread.start()
+    try:
+        yield server
+    finally:
+        server.should_exit = True
+        thread.join()

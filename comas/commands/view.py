@@ -12,7 +12,6 @@ from comas.config.paths import find, here, tried
 from comas.run.pages.live import LiveRun
 from comas.run.pages.page import PageSource, write_page
 from comas.run.pages.run_report import run_source
-from comas.run.pages.server import HOST, LiveServer
 from comas.utils import progress
 from comas.utils.invocation import CommandParser
 from comas.utils.progress import progress_bar
@@ -63,20 +62,20 @@ def main(arguments: Sequence[str]) -> int:
 
 def follow(folders: Sequence[Path], *, steps: Steps | None, port: int) -> None:
     """Serve the page of runs until Ctrl-C. Raises ValueError if one is no run, the port taken."""
+    from comas.run.pages.server import HOST, LiveServer  # uvicorn takes half a second
+
     with progress_bar("reading the runs"):
         runs = [LiveRun(folder, steps=steps) for folder in folders]
     try:
         server = LiveServer(runs, port=port)
     except (OSError, OverflowError) as error:
         raise ValueError(f"--port {port} cannot be used ({error}): choose another") from error
-    with server:
-        port = server.server_address[1]
-        sys.stdout.write(
-            f"{server.address}\nopen this in a browser; Ctrl-C ends it. On another machine, first "
-            f"ssh -L {port}:{HOST}:{port} to this one\n"
-        )
-        sys.stdout.flush()
-        server.serve_forever()
+    sys.stdout.write(
+        f"{server.address}\nopen this in a browser; Ctrl-C ends it. On another machine, first "
+        f"ssh -L {server.port}:{HOST}:{server.port} to this one\n"
+    )
+    sys.stdout.flush()
+    server.run(sockets=[server.socket])
 
 
 def read_source(folder: Path, *, steps: Steps | None) -> PageSource:
