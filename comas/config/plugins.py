@@ -54,7 +54,6 @@ class PluginFile:
 
     @property
     def digest(self) -> str:
-        """SHA-256 of the text."""
         return digest_of(self.text)
 
     def __str__(self) -> str:
@@ -159,7 +158,6 @@ class Registry(dict[str, Entry]):
 
 
 def digest_of(text: str) -> str:
-    """Return the SHA-256 of a text."""
     return hashlib.sha256(text.encode()).hexdigest()
 
 

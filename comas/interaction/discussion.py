@@ -119,7 +119,6 @@ class OpenDiscussion:
         )
 
     def keep(self, turn: Turn) -> Turn:
-        """Add a turn."""
         self._turns[turn.turn_id] = turn
         return turn
 

@@ -46,8 +46,6 @@ EMBEDDED_SHAPE = ModelShape(500_000, 4, 128, 512, 128, 128, 2048)
 
 @dataclass(frozen=True)
 class FoundModel:
-    """A usable model."""
-
     location: str
     """Folder or hub name of the model."""
     folder: Path | None

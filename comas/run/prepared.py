@@ -55,4 +55,3 @@ class Prepared:
     disk: str
     """A line about the disk space that the run takes."""
     warnings: Sequence[str]
-    """The warnings of the checks."""

@@ -91,7 +91,6 @@ class Origin:
     newest_checkpoint: int | None = None
     """The step of the last checkpoint written; None before the first."""
     step: int | None = None
-    """The step of a checkpoint."""
 
 
 def write_seal(folder: Path, origin: Origin, key: bytes) -> None:

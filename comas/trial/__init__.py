@@ -67,8 +67,6 @@ def try_out(
 
 @dataclass(frozen=True)
 class Trial:
-    """The parts of a training step."""
-
     prepared: Prepared
     agents: Agents
     verifier: Verifier

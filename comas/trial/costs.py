@@ -34,7 +34,6 @@ class Costs:
 
     @property
     def step_s(self) -> float:
-        """The seconds of a step."""
         parts = self.rollout_s, self.update_s
         return (max(parts) if self.overlaps else sum(parts)) + self.sync_s
 

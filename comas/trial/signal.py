@@ -40,8 +40,6 @@ class Batch(NamedTuple):
 
 
 class Update(NamedTuple):
-    """An update and its time."""
-
     batch: Batch
     buffers: Mapping[int, Sequence[TrainingSample]]
     """Policy -> the samples of ``batch`` that it was trained on."""

@@ -135,7 +135,6 @@ class Client:
 
     @property
     def num_models(self) -> int:
-        """Number of models to ask."""
         return len(self._models)
 
     async def complete(

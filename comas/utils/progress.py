@@ -68,7 +68,6 @@ class progress_bar(tqdm):  # noqa: N801  small as tqdm itself
         return said | {"rate": 0} if counted < min(TELLING_SHARE * todo, TELLING_NUMBER) else said
 
     def close(self) -> None:
-        """Stop the bar."""
         if not self.disable:
             self._ended.set()
             self._ticking.join()

@@ -89,7 +89,6 @@ def _is_choice(response: str, boxes: list[_Box]) -> bool:
 
 
 def _filled(response: str) -> list[_Box]:
-    """Return all boxes except empty ones."""
     return [box for box in _boxes(response) if not _PLACEHOLDER.fullmatch(box.content)]
 
 

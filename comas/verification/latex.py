@@ -131,11 +131,7 @@ _TABLE: list[tuple[str, str, _Rewriting]] = [
         _as_list,
     ),
     ("\\\\", r"^(?!.*\\begin)(?P<lines>.*\\\\.*)$", _as_list),
-    (
-        "begin",
-        r"[(\[] ?\\begin\{(?:array|(?:small)?matrix)\}(?:\{[^{}]*\})?",
-        r"\\begin{pmatrix}",
-    ),
+    ("begin", r"[(\[] ?\\begin\{(?:array|(?:small)?matrix)\}(?:\{[^{}]*\})?", r"\\begin{pmatrix}"),
     ("end", r"\\end\{(?:array|(?:small)?matrix)\} ?[)\]]", r"\\end{pmatrix}"),
     # No element of a list is written 000: these commas group digits even within brackets
     (

@@ -176,8 +176,7 @@ def _both_signs(element: str) -> list[str]:
     if not _PLUS_MINUS.search(element):
         return [element]
     upper = _PLUS_MINUS.sub(lambda sign: "+" if sign[1] == "pm" else "-", element)
-    lower = _PLUS_MINUS.sub(lambda sign: "-" if sign[1] == "pm" else "+", element)
-    return [upper, lower]
+    return [upper, _PLUS_MINUS.sub(lambda sign: "-" if sign[1] == "pm" else "+", element)]
 
 
 def _is_equal_element(gold: str, answer: str, *, name_needed: bool) -> bool:

@@ -65,6 +65,5 @@ def verify_reasoning_gym(response: str, gold: str) -> Verdict:
     if wrapped := _TEXT.fullmatch(answer):
         answer = wrapped[1].strip()
     program = _PROGRAM.format(**vars(known), answer=answer)
-    sandbox = process_sandbox(LIMITS, preload=SCORER)
-    passed = sandbox.run(program, checker="assert VERDICT is True")
+    passed = process_sandbox(LIMITS, preload=SCORER).run(program, checker="assert VERDICT is True")
     return "correct" if passed else "wrong"

@@ -49,8 +49,7 @@ def _replace_evaluation() -> None:
 def is_right(task: str, options: dict[str, Any], entry: str, answer: str) -> bool:
     """Return True if the task's ``score_answer`` gives ``answer`` full marks for ``entry``, a
     Python literal."""
-    dataset = create_dataset(task, **options)
-    return bool(dataset.score_answer(answer, ast.literal_eval(entry)) >= 1)
+    return bool(create_dataset(task, **options).score_answer(answer, ast.literal_eval(entry)) >= 1)
 
 
 _replace_evaluation()

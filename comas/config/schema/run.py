@@ -94,12 +94,10 @@ class Config:
 
     @property
     def models(self) -> list[str]:
-        """Base model of each policy."""
         return self._for_every_policy(self.society.models)
 
     @property
     def learning_rates(self) -> list[float]:
-        """Learning rate of each policy."""
         rates = self.society.learning_rates
         return self._for_every_policy([self.optimization.learning_rate] if rates is None else rates)
 

@@ -76,8 +76,6 @@ class RecordSet:
 
 
 class Converted(NamedTuple):
-    """An item with its record."""
-
     record: Record
     item: Item
 

@@ -21,8 +21,6 @@ SHARED_GPU_SHARE = 0.45
 
 
 class Node(NamedTuple):
-    """A node of the Ray cluster."""
-
     node_id: str
     address: str
     num_cpus: int

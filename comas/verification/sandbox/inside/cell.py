@@ -145,8 +145,7 @@ def _confine_to_folder(place: str, user: int, *, has_rules: bool) -> None:
     library = os.open(os.path.dirname(os.__file__), os.O_PATH)
     if has_rules:
         bare.restrict(
-            readable=[*namespaces.library_folders(), "/dev/urandom"],
-            writable=[place, "/dev/null"],
+            readable=[*namespaces.library_folders(), "/dev/urandom"], writable=[place, "/dev/null"]
         )
     if os.geteuid() == 0:
         _become(user)

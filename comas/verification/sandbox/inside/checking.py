@@ -33,12 +33,7 @@ _STEERING = (StopIteration, StopAsyncIteration)
 
 
 def check(
-    checker: str,
-    *,
-    names_may_shadow: bool,
-    source: int,
-    sink: int,
-    fail: Callable[[str], NoReturn],
+    checker: str, *, names_may_shadow: bool, source: int, sink: int, fail: Callable[[str], NoReturn]
 ) -> object:
     """Run ``checker`` against the program at the other end and return its ``__output__``.
 
@@ -93,8 +88,7 @@ def _called(
         builtin = next(kind for kind in kinds if kind.__module__ == "builtins")
         content = error.args if builtin is kinds[0] else (str(error),)
         outcome = ("error", (*classes, builtin.__name__), content)
-    changes = {i: one for i, one in enumerate(given) if encode(one) != before[i]}
-    return (*outcome, changes)
+    return (*outcome, {i: one for i, one in enumerate(given) if encode(one) != before[i]})
 
 
 class _Channel:

@@ -36,12 +36,10 @@ def prctl(option: int, value: int) -> None:
 
 def filter_system_calls(instructions: bytes) -> None:
     """Apply a seccomp filter (BPF) to this process and its children. Needs no_new_privs."""
-    number = len(instructions) // _FILTER_INSTRUCTION_BYTES
-    program = _FilterProgram(number, instructions)
+    program = _FilterProgram(len(instructions) // _FILTER_INSTRUCTION_BYTES, instructions)
     call("prctl", PR_SET_SECCOMP, SECCOMP_MODE_FILTER, ctypes.byref(program), 0, 0)
 
 
 def drop_capabilities() -> None:
     """Drop all capabilities in the process's own namespaces."""
-    header = (ctypes.c_uint32 * 2)(_CAPABILITY_VERSION_3, 0)
-    call("capset", header, (ctypes.c_uint32 * 6)())
+    call("capset", (ctypes.c_uint32 * 2)(_CAPABILITY_VERSION_3, 0), (ctypes.c_uint32 * 6)())
