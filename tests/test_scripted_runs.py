@@ -50,7 +50,7 @@ SETTINGS = (
 
 
 def play_validated(monkeypatch, arguments: Sequence[str], *killed_in: int) -> Path:
-    def validate(prepared: Any, agents: Any, *_: Any, keep: Any) -> dict[str, float]:
+    def validate(prepared: Any, agents: Any, *_: Any, **kept: Any) -> dict[str, float]:
         value = ACCURACIES[agents.weights]
         return {ACCURACY: value, **{f"agent_{agent}/{ACCURACY}": value for agent in range(2)}}
 

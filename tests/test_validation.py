@@ -75,6 +75,24 @@ def test_each_way_of_sampling_has_accuracies_of_its_own():
     assert right == ["validation", *["validation/greedy"] * num_questions]
 
 
+def test_agents_that_are_not_trained_are_asked_once():
+    asked: list[int] = []
+
+    async def say(request: Request) -> Generation:
+        asked.append(request.agent_index)
+        return generation(f"right {len(asked)}")
+
+    config = Config(society=Society(num_agents=2, update_every=[1, 0]))
+    held_out = QuestionSet(tuple(QUESTIONS), dict.fromkeys(("q0", "q1", "q2"), "right"))
+    prepared, agents, judge = Mock(config=config, validation=held_out, probe=[]), Mock(), Judge()
+    agents.generate, known, kept = say, validation.Known(), Mock()
+    for _ in range(2):
+        validation.validate_agents(prepared, agents, judge, known=known, keep=kept)  # type: ignore[arg-type]
+    assert [asked.count(agent) for agent in (0, 1)] == [12, 6]
+    first, second = (call.args[0] for call in kept.call_args_list)
+    assert [a == b for a, b in zip(first, second, strict=True)] == [*[False] * 3, *[True] * 3] * 2
+
+
 class Judge:
     """A verifier for which a solution is correct if it contains the answer."""
 
@@ -109,7 +127,7 @@ def test_accuracy_is_that_of_the_last_round_and_effectiveness_is_over_all_soluti
     # Of each discussion 1 solution is correct. From score 2 on 3 are said to be, from 3 on 1.
     assert metrics[f"{prefix}/from_score_2/precision"] == pytest.approx(1 / 3)
     assert metrics[f"{prefix}/from_score_2/balanced_accuracy"] == pytest.approx((1 + 1 / 3) / 2)
-    assert metrics[f"{prefix}/from_score_3/balanced_accuracy"] == 1
+    assert metrics[f"{prefix}/from_score_3/balanced_accuracy"] == metrics[f"{prefix}/auc"] == 1
     assert metrics["validation/discussion/scoring/confusion/score_2/incorrect"] == 2 * 3
 
 

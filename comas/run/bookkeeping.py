@@ -22,7 +22,7 @@ from comas.run.model_cards import write_model_cards
 from comas.run.prepared import Prepared
 from comas.run.records import METRICS, read_rows
 from comas.run.status import MODELS
-from comas.run.validation import validate_agents
+from comas.run.validation import Known, validate_agents
 from comas.types import Metrics, TrainingSample, TurnKey
 from comas.verification import Verifier
 
@@ -41,7 +41,7 @@ class Bookkeeping:
 
     def __post_init__(self) -> None:
         config = self.prepared.config
-        self._updates = UpdateGuard()
+        self._updates, self._known = UpdateGuard(), Known()
         # Samples that are older than the weights have other log-probs.
         limit = math.inf if config.training.max_staleness else mismatch_limit(config)
         alike = REWARD_SCHEMES[config.reward.scheme].pays_alike
@@ -117,7 +117,8 @@ class Bookkeeping:
 
     def _validate(self) -> Metrics:
         keep = partial(self.run.write_lines, VALIDATIONS, self._step)
-        return validate_agents(self.prepared, self.agents, self.verifier, keep=keep)
+        known = self._known
+        return validate_agents(self.prepared, self.agents, self.verifier, known=known, keep=keep)
 
     def _report(self, metrics: Metrics) -> None:
         """Write the step's metrics, and log the main ones."""

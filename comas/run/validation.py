@@ -2,7 +2,7 @@
 
 import time
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import chain, product
@@ -19,7 +19,7 @@ from comas.run.metrics.reward_effectiveness import false_accusations, reward_eff
 from comas.run.metrics.step import accuracies, accuracy_metrics
 from comas.run.prepared import Prepared
 from comas.run.records import Record
-from comas.types import Discussion, Domain, Generate, Metrics, Question, Request
+from comas.types import Discussion, Domain, Generate, Generation, Metrics, Question, Request
 from comas.utils.concurrency import run_all
 from comas.utils.interrupts import run
 from comas.utils.progress import counted, progress_bar
@@ -33,6 +33,8 @@ if TYPE_CHECKING:  # imports Ray
 
 SAMPLED, GREEDY = "validation", "validation/greedy"
 """Prefixes of the metrics of agents' own answers, at ``validation.temperature`` and at 0."""
+Known = dict[tuple[str, str], Generation | None]
+"""Answers of agents that are not trained, by their turns, from one validation to the next."""
 DISCUSSIONS = "validation/discussion"
 """Prefix of the metrics of held-out discussions."""
 
@@ -42,9 +44,11 @@ def validate_agents(
     agents: "Agents",
     verifier: Verifier,
     *,
+    known: Known,
     keep: Callable[[Sequence[Record]], object] = lambda records: None,
 ) -> Metrics:
-    """Return metrics of held-out questions and the probe, and the time; ``keep`` gets answers."""
+    """Return metrics of held-out questions and the probe, and the time. ``keep`` gets answers;
+    what ``known`` has of an earlier validation is not asked again."""
     started = time.monotonic()
     config, held_out = prepared.config, prepared.validation
     temperature = config.validation.temperature
@@ -53,20 +57,36 @@ def validate_agents(
     what = f"validation ({num_questions} questions, {num_agents} agents"
     what += f", greedy and at temperature {temperature:g})" if temperature else ")"
     with progress_bar(what, unit="answer", total=num_answers) as bar:
-        generate = counted(agents.generate, bar)
-        sample = at_temperature(generate, temperature)
-        ways = {SAMPLED: sample} | ({GREEDY: at_temperature(generate, 0.0)} if temperature else {})
+        every = config.update_every
+        frozen = {agent for agent, policy in enumerate(config.policy_of_agent) if not every[policy]}
+        alone = counted(remembering(agents.generate, known, frozen), bar)
+        sample = at_temperature(alone, temperature)
+        ways = {SAMPLED: sample} | ({GREEDY: at_temperature(alone, 0.0)} if temperature else {})
         metrics, records = validate(held_out, config, generate=ways, verifier=verifier)
         keep(records)
         if prepared.probe:
             metrics |= ask_probe(prepared.probe, config, generate=sample)
         if config.validation.discussions:
+            sample = at_temperature(counted(agents.generate, bar), temperature)
             metrics |= validate_discussions(held_out, config, generate=sample, verifier=verifier)
     return metrics | {"time/validation_s": time.monotonic() - started}
 
 
 def at_temperature(generate: Generate, temperature: float) -> Generate:
     return lambda request: generate(request._replace(temperature=temperature))
+
+
+def remembering(generate: Generate, known: Known, frozen: Collection[int]) -> Generate:
+    """Wrap ``generate`` to ask ``frozen`` agents, whose weights stay, for each turn once."""
+
+    async def ask(request: Request) -> Generation | None:
+        if request.agent_index not in frozen:
+            return await generate(request)
+        if request.turn not in known:
+            known[request.turn] = await generate(request)
+        return known[request.turn]
+
+    return ask
 
 
 def validate(

@@ -159,5 +159,5 @@ class Trial:
             validation=QuestionSet(tuple(fixed_subset(questions, num)), answers),
             probe=prepared.probe[: math.ceil(len(prepared.probe) * num / len(questions))],
         )
-        validate_agents(asked, self.agents, self.verifier)
+        validate_agents(asked, self.agents, self.verifier, known={})
         return (time.monotonic() - started) * len(questions) / num
