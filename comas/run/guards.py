@@ -194,11 +194,17 @@ LOST_SIGNALS = (
 )
 """Signs of a missing learning signal, causes before consequences."""
 
+UNTRUE = Sign(
+    "reward_effectiveness/auc",
+    over_time(lambda _, latest: latest < 0.55),
+    f"below 0.55 over {WINDOW} steps: rewards do not tell correct solutions from others",
+    "look at discussions/ and at accuracy, which may fall from here on",
+)
 STUCK = Sign(
     "reward/(solution|evaluation)",
     is_stuck,
     f"stuck for {WINDOW} steps, so hardly any response is better than another",
-    "look at the scores in discussions/: does the scorer judge at all?",
+    "look at the judges' turns in discussions/: do they judge at all?",
 )
 TRENDS = (
     Sign(
@@ -233,8 +239,8 @@ def mismatch_limit(config: Config) -> float:
 
 
 class Watch:
-    """Warns of each sign once per process, with a remedy. ``rows`` are the metrics before a resume;
-    rewards that ``pays_alike`` may be stuck."""
+    """Warns of each sign once per start of the engines, with a remedy. ``rows`` are the metrics
+    before a resume; rewards that ``pays_alike`` may be stuck."""
 
     def __init__(
         self, rows: Iterable[Metrics], *, mismatch_limit: float, pays_alike: bool = False
@@ -246,7 +252,7 @@ class Watch:
             f"{mismatch_limit:g} a token, so importance ratios are wrong",
             "look at rollout.dtype and policy.dtype, and at algorithm.rollout_correction",
         )
-        self._signs = [*LOST_SIGNALS, *TRENDS, mismatch, *([] if pays_alike else [STUCK])]
+        self._signs = [*LOST_SIGNALS, *TRENDS, mismatch, *([] if pays_alike else [UNTRUE, STUCK])]
         self._values: defaultdict[str, list[float]] = defaultdict(list)
         for row in rows:
             self._take_in(row)

@@ -5,6 +5,8 @@ from collections.abc import Iterable, Sequence
 from itertools import combinations
 from statistics import fmean
 
+import numpy as np
+
 from comas.interaction.prompts import APPROVALS
 from comas.reward_formulation.interaction_reward import parse_score
 from comas.types import Discussion, Metrics, RewardedDiscussion
@@ -14,6 +16,8 @@ from comas.verification.solutions import Verdicts
 PREDICTS_CORRECT = {"from_score_2": 0.5, "from_score_3": 1.0}
 """Thresholds from which on a reward predicts a correct solution (the paper names none); a score of
 2 stands for flaws that do not change the result."""
+MIN_OF_EACH = 5
+"""Correct, and other, solutions from which on a step's AUC is told."""
 
 SCORE_LABELS = {1: "score_1", 2: "score_2", 3: "score_3", None: "invalid"}
 
@@ -30,15 +34,15 @@ def reward_effectiveness(
         recall    = TP / (TP + FN)       specificity       = TN / (TN + FP)
         precision = TP / (TP + FP)       F1                = 2 TP / (2 TP + FP + FN)
 
-    Precision and accuracy rise with the share of correct solutions alone. Balanced accuracy does
-    not: it is 1/2 for a judge who says the same of all. Unanswered solutions are incorrect; those
-    on which the verifier failed are left out. A quotient over nothing is None, and so are all for a
-    reward scheme that ``sees_verdicts``.
+    Precision and accuracy rise with the share of correct solutions alone. Balanced accuracy and the
+    ``auc``, which needs no threshold, do not: both are 1/2 for a judge who says the same of all.
+    Unanswered solutions are incorrect; those on which the verifier failed are left out. A quotient
+    over nothing is None, and so are all for a reward scheme that ``sees_verdicts``.
 
     ``scoring/confusion/score_2/correct`` is the number of scores of 2 given to correct solutions;
     None if nobody scored.
 
-    Example: rewards (1, 0.5, 0) of solutions that are (correct, wrong, correct): from score 2 on,
+    Example: rewards (1, 0.5, 0) of (correct, wrong, correct) solutions: AUC 1/2; from score 2 on,
     accuracy 1/3, precision 1/2, recall 1/2, specificity 0; from score 3 on, 2/3, 1, 1/2, 1.
     """
     judged: list[tuple[float, bool]] = []
@@ -57,7 +61,7 @@ def reward_effectiveness(
             for scoring in discussion.scorings(solution):
                 if discussion.solution_of(scoring) == solution:
                     table[parse_score(scoring.text), is_correct] += 1
-    metrics: Metrics = {}
+    metrics: Metrics = {"reward_effectiveness/auc": auc(judged)}
     for name, threshold in PREDICTS_CORRECT.items():
         for quality, value in qualities(judged, threshold=threshold).items():
             metrics[f"reward_effectiveness/{name}/{quality}"] = value
@@ -123,6 +127,17 @@ def reliability(rewarded: Iterable[RewardedDiscussion]) -> float | None:
     if not same or not any(different):
         return None
     return 1 - fmean(same) / fmean(different)
+
+
+def auc(judged: Iterable[tuple[float, bool]]) -> float | None:
+    """Return the share of pairs of a correct and another solution in which the correct one has the
+    higher reward; ties count half. None below ``MIN_OF_EACH``."""
+    rewards, are_correct = np.array([*judged], float).reshape(-1, 2).T
+    _, places = np.unique(rewards, return_inverse=True)
+    correct, other = (np.bincount(places, which) for which in (are_correct, 1 - are_correct))
+    num_correct, num_other = correct.sum(), other.sum()
+    wins = correct @ (other.cumsum() - other / 2)
+    return wins / num_correct / num_other if min(num_correct, num_other) >= MIN_OF_EACH else None
 
 
 def qualities(judged: Iterable[tuple[float, bool]], *, threshold: float) -> Metrics:
