@@ -98,10 +98,10 @@ def co_evolve(
         start_verifying,
         lead=config.training.max_staleness,
         num_steps=num_steps,
+        made_with=prepared.made_with,
         checkpoint=checkpoint,
     )
-    # Empty after every step with a checkpoint (conflicts.py checks society.update_every), so a
-    # resume misses nothing.
+    # Empty after a step with a checkpoint (conflicts.py checks that), so a resume misses nothing.
     buffers = Buffers(config.update_every)
     books = Bookkeeping(prepared, run, bar, agents=agents, verifier=verifier, batches=batches)
     # Also after a resume: new engines hold the base model's weights.

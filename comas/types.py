@@ -87,7 +87,7 @@ class Generation:
 
     prompt_token_ids: Sequence[int]
     response_token_ids: Sequence[int]
-    """Includes the end-of-turn token when ``finish_reason`` is "stop"."""
+    """With the end-of-turn token if it stopped, unless a program's own stop ended it."""
     response_text: str
     """The decoded response without special tokens and thinking, as other agents read it."""
     rollout_logprobs: Sequence[float]

@@ -10,11 +10,13 @@ from builders import discussion, generation, turn
 from small_runs import QUICKSTART
 from tables import case_file, cases
 
+from comas.interaction.held import HeldDiscussion, Outcome
 from comas.interaction.prompts import APPROVALS
 from comas.policy_optimization.update_stats import UpdateStats
 from comas.preflight.configuration import load_config
 from comas.run.metrics.meanings import as_regex, meanings
 from comas.run.metrics.reward_effectiveness import (
+    auc,
     false_accusations,
     reliability,
     reward_effectiveness,
@@ -77,6 +79,11 @@ def qualities(metrics: dict[str, float | None], threshold: str) -> dict[str, flo
     return {k.removeprefix(prefix): v for k, v in metrics.items() if k.startswith(prefix)}
 
 
+@pytest.fixture(autouse=True)
+def aucs_of_few(monkeypatch):
+    monkeypatch.setattr("comas.run.metrics.reward_effectiveness.MIN_OF_EACH", 1)
+
+
 def test_the_qualities_of_both_thresholds_are_those_counted_by_hand():
     rewards = (1.0, 0.5, 1.0, 0.0, 0.0, 0.5)
     rewarded = [simple(name, r) for name, r in zip("abcdef", rewards, strict=True)]
@@ -91,6 +98,9 @@ def test_the_qualities_of_both_thresholds_are_those_counted_by_hand():
     ):
         found = qualities(metrics, threshold)
         assert found == pytest.approx(dict(zip(names, expected, strict=True)))
+    # Pairs with c, e, f: of a 1/2, 1, 1; of b 0, 1, 1/2; of d 0, 1/2, 0.
+    assert metrics["reward_effectiveness/auc"] == 4.5 / 9
+    assert auc([(1, True)]) is auc([(0.5, False)]) is auc([]) is None
 
 
 def test_the_confusion_table_counts_every_scoring_of_a_solution():
@@ -101,11 +111,14 @@ def test_the_confusion_table_counts_every_scoring_of_a_solution():
     cells = {key[18:] for key, n in metrics.items() if key.startswith("scoring/confusion/") and n}
     assert cells == {"score_3/correct", "score_1/correct", "invalid/correct", "score_2/incorrect"}
     assert {metrics[f"scoring/confusion/{cell}"] for cell in cells} == {1}
+    assert metrics["reward_effectiveness/auc"] == 0
 
 
 def test_what_is_no_prediction_counts_neither_way():
     metrics = reward_effectiveness([simple("a", 1.0)], verdicts=verdicts_on(a="failed"))
-    assert set(qualities(metrics, "from_score_2").values()) == {None}
+    assert {metrics["reward_effectiveness/auc"], *qualities(metrics, "from_score_2").values()} == {
+        None
+    }
     assert not any(v for k, v in metrics.items() if k.startswith("scoring/confusion"))
     verdicts = verdicts_on(a="correct")
     metrics = reward_effectiveness([simple("a", 1.0)], verdicts=verdicts, sees_verdicts=True)
@@ -145,15 +158,21 @@ def test_a_metric_is_found_by_the_pattern_that_its_name_fits(name, begins):
 
 
 def test_every_metric_of_a_step_has_exactly_one_meaning():
-    item = page_runs.discussion(1)
+    item, other = page_runs.discussion(1), simple("b", 1.0)
+    nothing = vars(other.discussion) | {"turns": (), "outcome": Outcome(None, error="it died")}
     rows: dict[str, Any] = step_metrics(
-        Rewards([item], {"scoring/invalid_rate": 0.0}),
+        Rewards(
+            [item, RewardedDiscussion(HeldDiscussion(**nothing), ())], {"scoring/invalid_rate": 0.0}
+        ),
         {policy: UpdateStats(learning_rate=0.1) for policy in (0, 1)},
         page_runs.verdicts_of(item),
         config=load_config(QUICKSTART, []),
     )
     assert len(rows) > 70
     assert [name for name in rows if len(meanings_of(name)) != 1] == []
+    assert rows["train/accuracy"] == rows["train/unanswered_rate"] == 1 / 2
+    assert rows["agent_0/policy/kl"] is rows["agent_1/rollout_mismatch/max"] is None
+    assert (rows["agent_0/policy/num_samples"], rows["agent_0/policy/learning_rate"]) == (0, 0.1)
 
 
 def test_the_line_of_a_step_names_the_reward_of_every_role_but_scorings():

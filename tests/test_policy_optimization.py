@@ -186,6 +186,9 @@ def test_chunks_of_logits_give_the_numbers_of_all_at_once(monkeypatch, num_token
     assert not entropies.requires_grad
     ours, plain = (torch.autograd.grad(x, (hidden, weight), upstream) for x in (found, expected))
     torch.testing.assert_close(ours, plain, rtol=1e-6, atol=1e-6)
+    weight.requires_grad_(False)  # as under LoRA
+    found, _ = token_logprobs(hidden, weight, token_ids, temperature=temperatures)
+    assert torch.equal(*torch.autograd.grad(found, hidden, upstream), ours[0])
 
 
 def test_bfloat16_logits_give_float32_logprobs():

@@ -157,6 +157,24 @@ def test_a_scoring_that_the_program_asks_for_itself_decides_no_reward(monkeypatc
     assert rewarded.rewards == (1.0, 0.0, 0.0, 0.0)
 
 
+@pytest.mark.parametrize("own, critics, form", [("3", "3", 0.0), ("3", "-", 0.0), ("-", "3", -1.0)])
+def test_a_scoring_of_the_program_is_paid_for_its_own_form(monkeypatch, own, critics, form):
+    def solve(question: Question, base_url: str) -> str:
+        ask(base_url, "One")
+        ask(base_url, "Score it", agent=1, metadata={"role": "scoring"})
+        return ask(base_url, "Two")
+
+    async def generate(request: Request) -> Generation:
+        score = own if request.prompt == "Score it" else critics
+        return replace(await Society()(request), response_text=f"<score>{score}</score>")
+
+    [held] = hold(monkeypatch, solve, generate)
+    [rewarded] = REWARD_SCHEMES["interaction"]([held], dict, seed=0, step=0).discussions
+    solved, scored = (0.0, -1.0) if critics == "-" else (1.0, 0.0)
+    assert [turn.turn_id for turn in held.turns[:3]] == ["r0.s0", "r0.t1", "r1.s0"]
+    assert rewarded.rewards == (solved, form, solved, 0.0, scored)
+
+
 def test_a_chat_that_goes_on_keeps_the_ids_and_one_that_was_changed_begins_anew(monkeypatch):
     def solve(question: Question, base_url: str) -> None:
         first = ask(base_url, "One")

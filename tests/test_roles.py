@@ -98,7 +98,7 @@ def test_weights_may_have_declared_roles_and_no_others(refined):
     advantages = advantages_of(samples, config.algorithm)
     assert torch.equal(advantages[:2], 0.5 * advantages[2:]) and advantages[3] > 0
 
-    said = "choose among solution, evaluation, scoring; a schedule or criticism may"
+    said = "choose among solution, evaluation, scoring; a schedule, criticism or program may"
     with pytest.raises(ConfigError, match=re.escape(said)):
         load_config(QUICKSTART, weighed[1:])
 

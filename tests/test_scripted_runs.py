@@ -194,6 +194,9 @@ def test_a_checkpoint_holds_how_a_program_held_a_discussion(tmp_path):
     found = batches(never, checkpoint=(1, tmp_path)).take(2).rewards.discussions
     assert [outcome_of(item.discussion) for item in found] == [outcome, None]
     assert [each.turn_id for each in found[0].discussion.solutions()] == ["r0.s0"]
+    other = Rewards([])
+    changed = batches(lambda step: (other, dict), checkpoint=(1, tmp_path), made_with="other")
+    assert changed.take(2).rewards is other
 
 
 AHEAD = "training.max_staleness=1"

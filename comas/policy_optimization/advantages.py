@@ -22,7 +22,7 @@ class AdvantageInputs:
     mask: torch.Tensor
     """[N, T] bool, True = response token; False where padded."""
     log_ratios: torch.Tensor
-    """[N, T]: log(pi_theta / pi_ref) of each token; zeros without a reference model."""
+    """[N, T]: log(pi_theta / pi_ref) of each token; zeros without pi_ref, or with a ``kl_loss``."""
     groups: Sequence[Hashable]
     """[N]: key of each response's group, such as ``("math/17", "solution")``."""
     kl_coef: float

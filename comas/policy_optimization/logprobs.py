@@ -60,7 +60,8 @@ class _TokenLogprobs(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, gradient: torch.Tensor, _: Any) -> Any:  # type: ignore[override]
         hidden, weight, token_ids, normalisers = ctx.saved_tensors
-        hidden_gradient, weight_gradient = torch.empty_like(hidden), torch.zeros_like(weight)
+        hidden_gradient = torch.empty_like(hidden)
+        weight_gradient = torch.zeros_like(weight) if ctx.needs_input_grad[1] else None
         for chunk in _chunks(len(token_ids)):
             temperature = ctx.temperature[chunk, None]
             logits_gradient = _logits(hidden[chunk], weight, temperature)
@@ -70,7 +71,8 @@ class _TokenLogprobs(torch.autograd.Function):
             logits_gradient.scatter_add_(1, token_ids[chunk, None], scale)
             logits_gradient = logits_gradient.to(weight.dtype)
             hidden_gradient[chunk] = logits_gradient @ weight
-            weight_gradient.addmm_(logits_gradient.T, hidden[chunk])
+            if weight_gradient is not None:  # not frozen, as under LoRA
+                weight_gradient.addmm_(logits_gradient.T, hidden[chunk])
             del logits_gradient  # free it before the next chunk's
         return hidden_gradient, weight_gradient, None, None
 

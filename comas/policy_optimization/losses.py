@@ -171,7 +171,7 @@ def aggregate(
     """Return a micro batch's share of the mean of ``losses`` [B, R] over the optimiser step."""
     longest = totals.num_samples * totals.max_response_tokens
     return openrlhf_module("loss").aggregate_loss(
-        losses,
+        losses.masked_fill(~mask, 0.0),  # of a plug-in, possibly NaN where padded
         mask.to(losses.dtype),
         token_level_loss=aggregation != "sequence_mean",
         dp_size=totals.num_ranks,

@@ -238,7 +238,8 @@ def _role_weights(config: Config) -> Iterator[Conflict]:
         return
     for name in getattr(config.algorithm, "role_weights", ()):
         if name not in known:
-            remedy = f"choose among {', '.join(known)}; a schedule or criticism may declare more"
+            more = "a schedule, criticism or program may declare more"
+            remedy = f"choose among {', '.join(known)}; {more}"
             yield Conflict(("algorithm.role_weights",), f"{name} is no role", remedy)
 
 

@@ -65,7 +65,6 @@ def derive_sizes(config: Config, *, num_questions: int) -> Sizes:
 
 
 def describe_sizes(config: Config, sizes: Sizes) -> list[str]:
-    """Return the sizes as log lines."""
     turns = sizes.turns_per_discussion
     size = config.optimization.train_batch_size
     batch = "the whole buffer" if size is None else f"{size} samples"
@@ -77,7 +76,7 @@ def describe_sizes(config: Config, sizes: Sizes) -> list[str]:
         f"copies = {sizes.num_discussions} discussions",
         f"a discussion: {', '.join(f'{num} {role}s' for role, num in turns.items())} "
         f"({'program' if config.interaction.program else config.interaction.schedule})",
-        f"a policy: about {_each(sizes.samples_per_policy)} samples per step; optimiser steps: "
+        f"a policy: up to {_each(sizes.samples_per_policy)} samples per step; optimiser steps: "
         f"{_each(sizes.optimizer_steps_per_policy)} of {batch}, "
         f"{_each(sizes.num_optimizer_steps)} in the run",
         f"the run: {sizes.num_steps} steps over {sizes.num_questions} questions, and "

@@ -49,8 +49,8 @@ def reward_by_scoring(discussions: Sequence[Discussion], triple_of: TripleOf) ->
 
 
 def _reward_discussion(discussion: Discussion, triple_of: TripleOf) -> RewardedDiscussion:
-    """Reward every turn above a scoring, by the purpose of its role: r(e) if it judges, r(s) if it
-    solves or helps, such as the refinement f in s.e.f.t.
+    """Reward every turn above a scoring, by the purpose of its role: r(e) if it judges, r(t) of its
+    own text if a program had it score, r(s) if it solves or helps (the refinement f in s.e.f.t).
 
     With several scorings below a turn, it gets the mean of the nearest; without any, None.
     Raises ValueError for a scoring that is below no solution.
@@ -64,8 +64,9 @@ def _reward_discussion(discussion: Discussion, triple_of: TripleOf) -> RewardedD
                 f"let this {scoring.role} respond to a solution, or to a turn below one"
             )
         if triple := triple_of(discussion, solution, parse_score(scoring.text)):
-            r = {"judges": triple.evaluation, "scores": triple.scoring}
             for distance, turn in enumerate(discussion.path_to(scoring)):
+                own = rewards_of_score(parse_score(turn.text)) if distance else triple
+                r = {"judges": triple.evaluation, "scores": own.scoring}
                 reward = r.get(discussion.roles[turn.role].purpose, triple.solution)
                 paid[turn.turn_id].setdefault(distance, []).append(reward)
     means = {turn_id: fmean(rewards[min(rewards)]) for turn_id, rewards in paid.items()}

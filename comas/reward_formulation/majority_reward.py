@@ -24,7 +24,7 @@ def majority_reward(discussions: Sequence[Discussion]) -> Rewards:
 
     All solutions of all copies of a question vote; answers are equal if spelled equally, and the
     first given wins a tie. A solution without a boxed answer has no vote and gets 0. Without any
-    vote, and in coding and science, rewards are None (whitening would turn a constant into an
+    vote, and in all other domains, rewards are None (whitening would turn a constant into an
     advantage).
 
     ``majority/share`` is the mean share of solutions that agree with their question's majority.

@@ -49,10 +49,9 @@ class Batch:
 
 
 # A HeldDiscussion keeps how its program ended.
-_Saved = tuple[
-    int, int, list[tuple[HeldDiscussion | Discussion, tuple[float | None, ...]]], Metrics
-]
-"""Step, ``sampled_after``, discussions with their rewards, and metrics of a batch."""
+_Rewarded = tuple[HeldDiscussion | Discussion, tuple[float | None, ...]]
+_Saved = tuple[str, int, int, list[_Rewarded], Metrics]
+"""``made_with``, step, ``sampled_after``, discussions with rewards, and metrics of a batch."""
 
 
 class Batches:
@@ -69,18 +68,20 @@ class Batches:
         *,
         lead: int,
         num_steps: int,
+        made_with: str = "",
         checkpoint: tuple[int, Path] | None = None,
     ) -> None:
         """``sample(step)`` returns rewarded discussions; batches that ``checkpoint`` (step,
-        folder) holds for later steps are verified again. Raises FileError when it is damaged."""
+        folder) holds for later steps are verified again, or sampled again if they were not
+        ``made_with`` the same settings. Raises FileError when it is damaged."""
         self._sample = sample
         self._lead = lead
-        self._num_steps = num_steps
+        self._num_steps, self._made_with = num_steps, made_with
         self._waiting = deque[Batch]()
         self._last, folder = checkpoint or (0, None)
         if folder is not None and (folder / AHEAD).exists():
             saved = read_json(folder / AHEAD, list[_Saved], remedy="Resume an earlier one")
-            for step, after, rewarded, metrics in saved:
+            for _, step, after, rewarded, metrics in (s for s in saved if s[0] == made_with):
                 rewards = Rewards([RewardedDiscussion(*each) for each in rewarded], metrics)
                 verdicts = verify([discussion for discussion, _ in rewarded])
                 self._waiting.append(Batch(step, after, rewards, verdicts))
@@ -97,12 +98,12 @@ class Batches:
         self._sample_up_to(min(step + self._lead, self._num_steps), done=step - 1)
 
     def save(self, folder: Path) -> None:
-        """Write the waiting batches into a checkpoint."""
         if self._waiting:
             waiting = []
             for batch in self._waiting:
                 said = [(asdict(i.discussion), i.rewards) for i in batch.rewards.discussions]
-                waiting.append((batch.step, batch.sampled_after, said, batch.rewards.metrics))
+                when = batch.step, batch.sampled_after
+                waiting.append((self._made_with, *when, said, batch.rewards.metrics))
             # An array is written as a list, and other values in a question's columns as text.
             text = json.dumps(waiting, default=lambda v: [*v] if isinstance(v, array) else str(v))
             write_text(folder / AHEAD, text)

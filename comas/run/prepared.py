@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from comas.config.plugins import digest_of
 from comas.config.schema import Config
 from comas.data import QuestionSet
 from comas.data.probe import ProbeItem
@@ -55,3 +56,9 @@ class Prepared:
     disk: str
     """A line about the disk space that the run takes."""
     warnings: Sequence[str]
+
+    @property
+    def made_with(self) -> str:
+        """A digest of what discussions and rewards depend on besides the weights."""
+        how = self.config.interaction, self.config.reward, self.config.rollout
+        return digest_of(repr((how, sorted(self.contents.items()), sorted(self.sources.values()))))

@@ -121,8 +121,8 @@ class Optimization:
     learning_rate: float = key(1e-6, gt=0, le=1)
     """Learning rate after the warm-up; see ``society.learning_rates``."""
     lr_schedule: Literal["constant_with_warmup", "cosine", "linear"] = key("constant_with_warmup")
-    """Learning rate after the warm-up: constant, or falling to a tenth over the expected optimiser
-    steps of the run (which its first lines name)."""
+    """Learning rate after the warm-up: constant, or falling to a tenth over the optimiser steps
+    that a run's first lines name, as if every turn were trained."""
     warmup_steps: int = key(5, ge=0)
     """Optimiser steps of linear warm-up; the first is above 0."""
     weight_decay: float = key(0.0, ge=0)

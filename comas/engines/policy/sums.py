@@ -56,7 +56,7 @@ class UpdateSums:
             kl=log_ratios(before, targets.reference_logprobs, known)[known].mean().item(),
             entropy=entropy / self.num_tokens,
             clip_fraction=num_clipped / self.num_tokens,
-            gradient_norm=sum(norms) / max(len(norms), 1),
+            gradient_norm=sum(norms) / len(norms) if norms else torch.nan,
             num_tokens=int(targets.mask.sum()),
             num_samples=targets.mask.shape[0],
             num_optimizer_steps=len(norms),

@@ -41,6 +41,8 @@ def step_metrics(
     scheme = REWARD_SCHEMES[config.reward.scheme]
     domains = {d.discussion_id: d.question.domain for d in discussions}
     judged = [(domains[discussion_id], v) for (discussion_id, _), v in verdicts.items()]
+    failed = (d for d in discussions if (outcome := outcome_of(d)) and outcome.error)
+    judged += [(discussion.question.domain, "unanswered") for discussion in failed]
     return {
         **rollout_metrics(rewards.discussions, num_agents=config.society.num_agents),
         "reward/spread": None if scheme.pays_alike else reward_spread(rewards.discussions),
@@ -104,7 +106,9 @@ def update_metrics(stats: Mapping[int, UpdateStats], *, policy_of_agent: Sequenc
             continue
         update = stats[policy]
         for name, attribute in UPDATE_METRICS.items():
-            metrics[f"agent_{agent}/{name}"] = getattr(update, attribute)
+            value = getattr(update, attribute)
+            is_mean = isinstance(value, float) and attribute != "learning_rate"
+            metrics[f"agent_{agent}/{name}"] = None if is_mean and not update.num_samples else value
         largest = [max(map(abs, tokens), default=0.0) for tokens in update.advantages]
         share = _mean([float(advantage < NO_ADVANTAGE) for advantage in largest])
         metrics[f"agent_{agent}/policy/no_advantage_share"] = share
