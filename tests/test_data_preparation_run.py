@@ -78,6 +78,7 @@ def test_the_command_builds_the_blend_its_validation_set_and_all_benchmarks(copi
     table = [" ".join(line.split()) for line in result.stdout.splitlines()]
     assert f"{folder}/benchmarks/gsm8k.jsonl 1 local copy, built" in table
     assert "left out 8 coding: it is easy" in table
+    assert "left out 1318 the copy lacks it" in table
 
 
 def test_every_benchmark_has_its_records_and_every_file_its_checksum(copies, built, tmp_path):

@@ -2,12 +2,13 @@
 
 import asyncio
 import logging
+import re
 import secrets
 from collections.abc import Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from comas.interaction.door import Asked, Choice, Door, RefusalError, choice_of
+from comas.interaction.door import MAX_IN_FLIGHT, Asked, Choice, Door, RefusalError, choice_of
 from comas.types import Generation
 from comas.utils.client import MAX_SEED, Client, RefusedPromptError, RequestError, RequestOptions
 from comas.utils.concurrency import run_all
@@ -34,6 +35,8 @@ def main(arguments: Sequence[str]) -> int:
     options = parser.parse_args(arguments)
     if not 0 <= options.port < 2**16:
         parser.error(f"--port is up to 65535, or 0 for any that is free, not {options.port}")
+    if options.key is not None and not re.fullmatch("[!-~]+", options.key):
+        parser.error("--key has to consist of ASCII letters, digits and signs, without spaces")
     target = find_target(options.model, weights="untrained" if options.untrained else "trained")
     config, door = EvaluationConfig(), Door(options.port)
     with (
@@ -90,6 +93,6 @@ async def _serve(
         guest = ServedAgents(client)
         with door.open(guest, key) as key:
             log.info("serving %s as %s", target.title, ", ".join(guest.models))
-            log.info("a reply has at most %d tokens", requests.max_tokens)
+            log.info("limits: %d requests, %d tokens each", MAX_IN_FLIGHT, requests.max_tokens)
             log.info("OPENAI_BASE_URL=%s/v1 OPENAI_API_KEY=%s", door.url, key)
             await asyncio.Event().wait()

@@ -64,6 +64,8 @@ def read_rows(name: str) -> Iterator[tuple[str, Any]]:
             return _csv_rows(path)
         case ".parquet":
             return _numbered(_parquet_rows(path))
+        case ".tsv" | ".xlsx" | ".arrow" | ".txt":
+            raise _unreadable(path, "a file is .jsonl, .json, .csv (with commas) or .parquet")
     return json_rows(path)
 
 

@@ -27,8 +27,11 @@ HOST = "127.0.0.1"
 ROLE_HEADER = "x-comas-role"
 """A request's header that names the role of its turn, as ``metadata.role`` does."""
 MAX_BODY_BYTES = 8 * 2**20
-MAX_IN_FLIGHT = 64
+MAX_IN_FLIGHT = 128
 """Requests of one key that are answered at a time; further ones get status 429."""
+NEUTRAL: dict[str, Any] = dict.fromkeys(("min_p", "frequency_penalty", "presence_penalty"), (0,))
+NEUTRAL |= {"top_p": (1,), "top_k": (-1, 0), "repetition_penalty": (1,), "logit_bias": ({},)}
+"""Settings of sampling other than the temperature, with the values that change nothing."""
 SPEAKERS = {"developer": "system", "function": "tool"}
 """Role of a message -> the role that it is read as."""
 
@@ -100,9 +103,13 @@ class Asked(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _without_nulls(cls, body: Any) -> Any:
-        """Replace null, which some clients send, by the field's default."""
+        """Replace null, which some clients send, by the field's default. Raises ValueError for a
+        setting of sampling, as the samples that train come from the whole distribution."""
         if not isinstance(body, dict):
             return body
+        for name, neutral in NEUTRAL.items():
+            if body.get(name) not in (None, *neutral):
+                raise ValueError(f"{name} is not supported: leave it out, or send {neutral[0]}")
         return {name: value for name, value in body.items() if value is not None}
 
     @field_validator("stop", mode="before")
@@ -118,12 +125,10 @@ class Asked(BaseModel):
 
     @property
     def offered(self) -> list[dict[str, Any]]:
-        """The tools that are offered to the agent."""
         return [] if self.tool_choice == "none" else self.tools
 
     @property
     def tool_names(self) -> list[str]:
-        """The names of the offered tools."""
         return [str(tool.get("function", {}).get("name")) for tool in self.offered]
 
 
@@ -242,11 +247,9 @@ def _application(entries: Mapping[str, _Entry]) -> Any:
 
     def entry_of(request: Request) -> _Entry:
         said = request.path_params.get("key")
-        key = said or request.headers.get("authorization", "").removeprefix("Bearer ")
+        key = said or request.headers.get("authorization", "").rpartition(" ")[2]
         if key not in entries:
-            raise RefusalError(
-                401, "invalid_api_key", "no discussion has this key; it may have ended"
-            )
+            raise RefusalError(401, "invalid_api_key", "a wrong key, or its discussion has ended")
         return entries[key]
 
     async def models(request: Request) -> Response:

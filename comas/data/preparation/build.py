@@ -253,8 +253,9 @@ def _convert(job: Job, record_set: RecordSet) -> tuple[list[Converted], Counter[
     log.info("%s: getting %s", name, source.hub_name)
     converted, left_out = convert_rows(record_set, load_rows(source, local_copies=job.local_copies))
     num_rows = len(converted) + left_out.total()
-    if source.num_rows not in (None, num_rows):
+    if source.num_rows is not None and num_rows != source.num_rows:
         log.warning("%s: %d rows, but the hub's copy has %d", name, num_rows, source.num_rows)
+        left_out += Counter({"the copy lacks it": source.num_rows - num_rows})
     if not converted:
         raise DataError(f"{name}: none of {num_rows} rows of {source.hub_name} can be used")
     log.info("%s: %d of %d rows can be used", name, len(converted), num_rows)
