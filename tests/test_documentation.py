@@ -30,7 +30,7 @@ from scripts.seeded_faults import TABLE, SeededFault
 DOCUMENTS = (
     *("README.md", "CONTRIBUTING.md", "DEPARTURES.md", "comas/README.md", "configs/README.md"),
     *("comas/run/metrics/metrics.md", "data/README.md", "evaluation/README.md"),
-    "results/README.md",
+    *(f"results/{name}.md" for name in ("README", "lasting", "model_types", "smollm2", "votes")),
 )
 GENERATED = ("data/", "results/", "saves/")
 """Written by runs, except for the pages."""
