@@ -93,6 +93,6 @@ async def _serve(
         guest = ServedAgents(client)
         with door.open(guest, key) as key:
             log.info("serving %s as %s", target.title, ", ".join(guest.models))
-            log.info("limits: %d requests, %d tokens each", MAX_IN_FLIGHT, requests.max_tokens)
+            log.info("at most %d requests at once of %d tokens", MAX_IN_FLIGHT, requests.max_tokens)
             log.info("OPENAI_BASE_URL=%s/v1 OPENAI_API_KEY=%s", door.url, key)
             await asyncio.Event().wait()

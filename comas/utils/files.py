@@ -218,7 +218,7 @@ def errors_in_words(error: ValueError) -> str:
         given = f", not {reprlib.repr(each['input'])}" * each["msg"].startswith("Input should")
         errors.append(f"{at[:-1]}: {each['msg']}{given}".removeprefix(": "))
     more = f" (and {len(errors) - MAX_LISTED_ERRORS} more)" * (len(errors) > MAX_LISTED_ERRORS)
-    return "; ".join(errors[:MAX_LISTED_ERRORS]) + more
+    return "; ".join(errors[:MAX_LISTED_ERRORS]).replace("Value error, ", "") + more
 
 
 def _drop_torn_line(file: FileIO) -> None:
