@@ -150,12 +150,15 @@ def rows_of(name: str, subjects: Sequence[Subject]) -> list[Row]:
 
 
 def compare_rows(rows: Sequence[Row], references: Sequence[Row]) -> list[Row]:
-    """Add to each row the differences from its counterpart: the only reference, or the same part of
-    the other run. Raises ValueError when no row has a counterpart with common tasks."""
-    compared = []
+    """Add to each row the differences from its counterpart: the only reference, the same part of
+    the other run, or the agent that stands for all there. Raises ValueError when no row has a
+    counterpart with common tasks."""
+    compared, agents = [], [other for other in references if other.part.startswith("agent_")]
     for row in rows:
-        same_part = (other for other in references if other.part == row.part)
-        reference = references[0] if len(references) == 1 else next(same_part, None)
+        counterparts = [other for other in references if other.part == row.part]
+        if len(agents) == 1 and row.part.startswith("agent"):
+            counterparts = agents
+        reference = references[0] if len(references) == 1 else next(iter(counterparts), None)
         if reference is not None:
             found = {
                 key: paired_difference(accuracy, reference=reference.accuracies[key])

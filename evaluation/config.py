@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal
 
 from comas.config.errors import COMMAND_LINE, ConfigError, Conflict, InvalidSetting, Setting
@@ -119,15 +120,15 @@ def _conflicts(config: EvaluationConfig) -> Iterator[Conflict]:
     yield from _name_conflicts("setups", config.setups, SETUPS, others=[PROGRAM])
     if config.extra_body.get("temperature", config.temperature) == 0 and config.seeds > 1:
         remedy = "leave out seeds, or set a temperature above 0"
-        yield Conflict(("seeds", "temperature"), "greedy replies are the same each time", remedy)
+        key = "extra_body" if "temperature" in config.extra_body else "temperature"
+        yield Conflict(("seeds", key), "greedy replies are the same each time", remedy)
     if own := {"model", "messages", "n", "seed", "stream"} & {*config.extra_body}:
         said = f"holds {', '.join(sorted(own))}, which each request sets for itself"
         yield Conflict(("extra_body",), said, "leave it out; seeds= and model= are keys")
     if config.base_url is None:
-        for name in ("model", "extra_body"):
-            if getattr(config, name):
-                remedy = "give base_url as well, or leave it out"
-                yield Conflict((name,), "is for an endpoint", remedy)
+        remedy = "give base_url as well, or leave it out"
+        for name in filter(partial(getattr, config), ("model", "extra_body")):
+            yield Conflict((name,), "is for an endpoint", remedy)
         return
     if (error := error_in_address(config.base_url)) is not None:
         yield Conflict(("base_url",), *error)

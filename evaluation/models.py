@@ -2,7 +2,7 @@
 
 import hashlib
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -157,9 +157,9 @@ def find_target(
     if folder.is_dir():
         title = str(folder.resolve())
     elif may_be_hub_name(path):
-        folder = _folder_of(path)
+        folder = _explaining(folder_of, path)
     else:
-        raise ValueError(f"{path}: there is no such folder{tried(path)}. {WHAT_IT_MAY_BE}")
+        raise ValueError(f"{path} is no folder{tried(path)}. {WHAT_IT_MAY_BE}")
     model = replace(read_model(folder), template_kwargs=template_kwargs)
     return Target(title, (model,), {".": (0,)})
 
@@ -209,14 +209,11 @@ def read_model(folder: Path, base_of_run: str | None = None) -> LocalModel:
     with the run. Raises ValueError if it is incomplete."""
     if (adapter := adapter_of(folder)) is not None:
         moved = None if Path(adapter.base).is_dir() else base_of_run
-        base = read_model(_folder_of(moved or adapter.base))
+        base = read_model(_explaining(folder_of, moved or adapter.base))
         both = f"{base.fingerprint} {fingerprint(file_digests(folder))}"
         digest = hashlib.sha256(both.encode()).hexdigest()
         return replace(base, fingerprint=digest, adapter=folder, adapter_rank=adapter.rank)
-    try:
-        check_model_folder(folder)
-    except ValueError as error:
-        raise ValueError(f"{error}. {WHAT_IT_MAY_BE}") from error
+    _explaining(check_model_folder, folder)
     whole = read_json(folder / "config.json", dict[str, Any], remedy="Get the model again")
     config = whole.get("text_config") or whole
     dtype = config.get("dtype") or config.get("torch_dtype") or "auto"
@@ -241,7 +238,7 @@ def _run_target(run: Path, *, weights: str, template_kwargs: Mapping[str, Any]) 
     saved = BEST if weights == "best" else MODELS
     step = None if weights == "untrained" else trained_steps(run, name=saved)
     folders = [
-        _folder_of(locations[as_it_began[policy]])
+        _explaining(folder_of, locations[as_it_began[policy]])
         if policy in as_it_began
         else _trained(run, config, policy, folder=saved)
         for policy in range(config.num_policies)
@@ -304,8 +301,8 @@ def _trained(run: Path, config: Config, policy: int, *, folder: str) -> Path:
     return model
 
 
-def _folder_of(model: str) -> Path:
+def _explaining(find: Callable[[Any], Any], model: Any) -> Any:
     try:
-        return folder_of(model)
+        return find(model)
     except ValueError as error:
         raise ValueError(f"{error}. {WHAT_IT_MAY_BE}") from error

@@ -1,6 +1,6 @@
 """The plan of an evaluation, checked before anything is started."""
 
-from collections.abc import Coroutine, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Coroutine, Iterable, Iterator, Mapping, Sequence
 from dataclasses import astuple, dataclass, field, replace
 from functools import cache
 from pathlib import Path
@@ -14,6 +14,7 @@ from comas.utils.client import RequestOptions
 from comas.utils.interrupts import run
 from comas.utils.model_folder import load_tokenizer
 from comas.verification.sandbox import Isolation
+from comas.verification.verifiers import SANDBOXED
 from evaluation.benchmarks import BENCHMARKS
 from evaluation.config import Command, EvaluationConfig
 from evaluation.models import CONTEXT_SHARE_OF_REPLY, LocalModel, Target, find_remote, find_target
@@ -28,6 +29,7 @@ from evaluation.results import (
     fingerprint,
 )
 from evaluation.setups import SETUPS
+from evaluation.setups.discussion import NUM_AGENTS_OF_ONE_MODEL
 from evaluation.setups.program import PROGRAM, program_of
 from evaluation.tasks import DRAW_SEED, HELD_OUT, benchmark_tasks, choose_benchmarks, held_out_tasks
 from evaluation.types import Ask, BenchmarkTask, Call, Setup
@@ -93,6 +95,8 @@ def make_plan(command: Command) -> EvaluationPlan:
     else:
         assert command.path is not None
         target = find_target(command.path, weights=config.weights, template_kwargs=kwargs)
+    if target.subjects.get("society") == (0,) * NUM_AGENTS_OF_ONE_MODEL:  # what agent_0 is asked
+        target = replace(target, subjects={"agent_0": (0,)})
     tasks = _all_tasks(config, target)
     requests = RequestOptions(
         temperature=config.temperature,
@@ -101,7 +105,7 @@ def make_plan(command: Command) -> EvaluationPlan:
         timeout_s=config.timeout_s,
         system_prompt=target.system_prompt,
     )
-    runs_programs = any(task.form == "coding" for drawn in tasks.values() for task in drawn)
+    runs_programs = any(task.form in SANDBOXED for drawn in tasks.values() for task in drawn)
     setups = setups_of(config.setups or list(SETUPS), target)
     plan = EvaluationPlan(
         folder=Path(config.results) / command.name,
@@ -113,7 +117,7 @@ def make_plan(command: Command) -> EvaluationPlan:
         requests=requests,
         identity=_identity(target, tasks, setups, config=config, requests=requests),
         isolation=settle_isolation(config.sandbox, key="sandbox") if runs_programs else None,
-        notes=_notes(config, requests, target),
+        notes=_notes(config, requests, target, tasks),
     )
     check_identity(plan.folder, plan.identity)
     _check_templates(plan)
@@ -213,10 +217,11 @@ def with_needed_context(
     reply, with all replies at maximum length: the KV cache of a model's whole context may not fit.
     A program may need all of it."""
     setups, tasks, needed = [*setups], [*tasks], SHORT_CONTEXT
-    if any(setup.program for setup in setups):
+    models = [model for model in target.models if isinstance(model, LocalModel)]
+    if any(setup.program for setup in setups) or len(models) < len(target.models):
         return target
-    for index, model in enumerate(target.models):
-        if not isinstance(model, LocalModel) or model.context_length <= needed:
+    for index, model in enumerate(models):
+        if model.context_length <= needed:
             continue
         tokenizer, kwargs = load_tokenizer(model.folder), model.template_kwargs
         chats = ChatEncoder(tokenizer, folder=model.folder, template_kwargs=kwargs)
@@ -232,13 +237,8 @@ def with_needed_context(
             prompt = chats.encode(chat)
             num_replies = 1 + sum(message["content"].count(REPLY) for message in chat)
             needed = max(needed, len(prompt) + num_replies * requests.max_tokens)
-    models = tuple(
-        replace(model, context_length=min(model.context_length, needed))
-        if isinstance(model, LocalModel)
-        else model
-        for model in target.models
-    )
-    return replace(target, models=models)
+    limited = (replace(m, context_length=min(m.context_length, needed)) for m in models)
+    return replace(target, models=tuple(limited))
 
 
 def _all_tasks(config: EvaluationConfig, target: Target) -> dict[str, list[BenchmarkTask]]:
@@ -254,14 +254,16 @@ def _all_tasks(config: EvaluationConfig, target: Target) -> dict[str, list[Bench
     return tasks
 
 
-def _notes(config: EvaluationConfig, requests: RequestOptions, target: Target) -> tuple[str, ...]:
+def _notes(
+    config: EvaluationConfig, requests: RequestOptions, target: Target, tasks: Collection[str]
+) -> tuple[str, ...]:
     notes = []
-    if target.prompts is not None:
+    if target.prompts is not None and HELD_OUT in tasks:
         notes.append(
             "the held-out questions are asked with the run's own prompts, but the prompts of the "
             "setups are those that are shipped"
         )
-    if target.verifiers:
+    if target.verifiers and HELD_OUT in tasks:
         names = ", ".join(f"{name} of {domain}" for domain, name in target.verifiers.items())
         notes.append(
             "the held-out questions are judged by the shipped graders, not by the run's own "
@@ -275,7 +277,7 @@ def _notes(config: EvaluationConfig, requests: RequestOptions, target: Target) -
     if requests.system_prompt is not None:
         notes.append(f"chats begin with the system prompt of the run: {requests.system_prompt!r}")
     alike = " and ".join(n for n in ("consistency", "debate") if n in (config.setups or SETUPS))
-    if config.temperature == 0 and alike:
+    if config.extra_body.get("temperature", config.temperature) == 0 and alike:
         notes.append(f"at temperature 0, the independent answers of a model in {alike} are equal")
     told = [dict(model.template_kwargs) for model in target.models]
     if any(told):

@@ -77,7 +77,7 @@ def test_without_a_checkout_messages_name_the_command(monkeypatch, tmp_path):
     assert of_checkout(command) == f"{command} (in a checkout of CoMAS: pip does not install it)"
     monkeypatch.undo()
     assert of_checkout(command) == command
-    with pytest.raises(ValueError, match="saves/gone: there is no such folder; tried: "):
+    with pytest.raises(ValueError, match="saves/gone is no folder; tried: "):
         find_target("saves/gone", weights="trained")
 
 

@@ -221,7 +221,7 @@ def test_held_out_questions_have_seeds_of_their_own_and_a_run_as_many_as_it_asks
     with pytest.raises(DataError, match=r"chain_sum.seed is None, must be an integer"):
         held_out_rules(rules(tasks={"chain_sum": {"seed": None}}))
     endless = rules(size=None)
-    assert endless_rules(endless, num_questions=7).reasoning_gym.size == 4  # of each of 2 tasks
+    assert endless_rules(endless, num_questions=7).reasoning_gym.size == 6  # and 1 of countdown
     assert endless_rules(rules(), num_questions=7).reasoning_gym.size == 3
     with pytest.raises(DataError, match=r"data\.reasoning_gym\.size: null is for a run of"):
         generated_rows(endless)

@@ -119,6 +119,14 @@ def test_a_server_reads_what_prompts_and_replies_can_need_and_no_more(arguments,
     assert 6 * 4096 < context("max_tokens=100000") < 6 * 4096 + 500  # an eighth of the context
 
 
+def test_equal_agents_are_asked_as_one(arguments, tmp_path):
+    four = ("society.num_agents=4", f"society.models=[{tmp_path / 'tied'}]")
+    run = make_run(tmp_path, *four, num_trained=4)
+    for weights, num in (("untrained", 1), ("trained", 5)):  # agents, and their society
+        own = ["x", str(run), f"weights={weights}", *arguments[3:]]
+        assert len(make_plan(read_command(own)).target.subjects) == num
+
+
 @cases("listing, context_length")
 def test_a_named_model_has_the_context_that_is_listed(arguments, server, listing, context_length):
     server.listing = listing

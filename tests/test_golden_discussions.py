@@ -17,7 +17,7 @@ from comas.run.validation import answer_alone
 from comas.types import Generation, Question, Request
 from comas.utils.seeds import sampling_seed
 from evaluation.setups.discussion import answer
-from evaluation.types import BenchmarkTask
+from evaluation.types import BenchmarkTask, Call
 
 GOLDEN = json.loads((Path(__file__).parent / "golden/discussions.json").read_text())
 QUESTIONS = [
@@ -66,9 +66,10 @@ def test_the_evaluation_asks_as_it_always_did():
     class Ask:
         num_models = 3
 
-        async def __call__(self, messages, *, label, speaker=0):
-            calls.append(f"{label} by {speaker} prompt {fingerprint(messages[0]['content'])}")
-            return f"{label} of {speaker} <score>{1 + len(label) % 3}</score>"
+        async def answer(self, chat, *, label, speaker):
+            calls.append(f"{label} by {speaker} prompt {fingerprint(chat.messages[0]['content'])}")
+            said = f"{label} of {speaker} <score>{1 + len(label) % 3}</score>"
+            return Call(label, speaker, (), said, "stop", 1, 1)
 
     assert asyncio.run(answer(task, Ask())) == GOLDEN["evaluation"]["response"]
     assert sorted(calls) == sorted(GOLDEN["evaluation"]["calls"])

@@ -3,6 +3,7 @@
 import importlib.metadata
 import json
 import runpy
+import shutil
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -76,6 +77,10 @@ def test_the_parts_of_two_runs_are_compared_each_with_its_like(tmp_path):
         ("after, mean of 2 agents", "before, mean of 2 agents", "+50.00"),
         ("after/society", "before/society", "+75.00"),
     ]
+    shutil.rmtree(tmp_path / "before/agent_1")  # equal to the first, which stands for both
+    rows = table_rows(compare(["before", "after"], results=tmp_path), title="Differences")
+    assert [row[3] for row in rows] == ["before/agent_0"] * 3 + ["before/society"]
+    assert [row[4].partition(" ")[0] for row in rows] == ["+25.00", "+50.00", "+37.50", "+75.00"]
 
 
 def difference(*, of: Sequence[str], to: Sequence[str]) -> Difference:

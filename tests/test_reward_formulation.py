@@ -82,19 +82,10 @@ def test_a_scheme_is_handed_what_it_asks_for_and_nothing_else():
             RewardScheme(lambda _, wrong=wrong: Rewards(wrong, None))(held, dict, seed=0, step=0)  # type: ignore
 
 
-@cases(
-    "judgments, rewards",
-    (("correct", "correct"), (1.0, 1.0, 1.0)),
-    (("correct", "incorrect"), (0.5, 0.0, 0.0)),
-    (("correct", "correct", "incorrect"), (2 / 3, 0.5, 0.5, 0.0)),
-    # What holds no judgment supports nothing (1 of 3) and agrees with nobody.
-    (("correct", "perhaps", "incorrect"), (1 / 3, 0.0, -1.0, 0.0)),
-    (("incorrect",), (0.0, None)),  # nobody to agree with
-    ((), (None,)),
-)
+@cases("judgments, rewards")
 def test_without_scoring_the_judgments_are_votes(judgments, rewards):
     said = [turn(f"r0.s0.e{i}", f"<judgment>{t}</judgment>") for i, t in enumerate(judgments)]
-    assert rewarded("judgment", [turn("r0.s0"), *said]) == rewards
+    assert rewarded("judgment", [turn("r0.s0"), *said]) == tuple(rewards)
     if len(judgments) == 3:
         held = [discussion(turn("r0.s0"), *said, said[0])]
         found = REWARD_SCHEMES["judgment"](held, dict, seed=0, step=0).metrics
@@ -190,7 +181,9 @@ NESTED = "{" * 10_000 + "7" + "}" * 10_000
     # Spelled alike; and what is too long to be an answer, in which to look would take hours.
     ([[r"\dfrac{1}{2}", r" \frac 12 ", "3"]], [(1, 1, 0)]),
     ([[NESTED, NESTED, "7"]], [(1, 1, 0)]),
-    ids=["copies", "rounds", "tie", "spellings", "too long"],
+    # Boxes that are joined are one answer, and digits that are apart stay so.
+    ([["2} or \\boxed{5", "5", "2, 5"], ["3 1/2", "31/2", "3 1/2"]], [(1, 0, 1), (0, 0, 0)]),
+    ids=["copies", "rounds", "tie", "spellings", "too long", "apart"],
 )
 def test_the_majority_of_all_copies_is_the_label(answers, expected):
     copies = [held("q", *map(boxed, own)) for own in answers]

@@ -3,7 +3,7 @@
 import asyncio
 import json
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -23,19 +23,20 @@ from comas.interaction.setup_prompts import (
     assistant,
     user,
 )
+from comas.types import Chat
 from comas.utils.client import MAX_SEED, Endpoint, RefusedPromptError, RequestOptions
 from comas.utils.seeds import sampling_seed
 from comas.utils.terminal import EXIT_ERROR
 from evaluation.models import Target
 from evaluation.setups import SETUPS
 from evaluation.setups.discussion import best_solution
-from evaluation.types import Answer, BenchmarkTask, Call
+from evaluation.types import Answer, Ask, BenchmarkTask, Call
 
 QUESTION = "What is 48 + 23?"
 TASK = BenchmarkTask("gsm8k/17", "math", QUESTION, f"{QUESTION}\n\nBox the result.", "71")
 
 
-class Script:
+class Script(Ask):
     """Models that answer each call by its label, and keep the calls in their order."""
 
     def __init__(self, reply: Callable[[str], str] = str, *, num_models: int = 1) -> None:
@@ -45,14 +46,14 @@ class Script:
         self.speakers: dict[str, int] = {}
         self.max_in_flight = self._num_in_flight = 0
 
-    async def __call__(self, messages: Sequence, *, label: str, speaker: int = 0) -> str:
+    async def answer(self, chat: Chat, *, label: str, speaker: int) -> Call:
         assert label not in self.chats
-        self.chats[label], self.speakers[label] = list(messages), speaker
+        self.chats[label], self.speakers[label] = list(chat.messages), speaker
         self._num_in_flight += 1
         self.max_in_flight = max(self.max_in_flight, self._num_in_flight)
         await asyncio.sleep(0.01)
         self._num_in_flight -= 1
-        return self._reply(label)
+        return Call(label, speaker, (), self._reply(label), "stop", 1, 1)
 
 
 def answer(setup_name: str, script: Script, task: BenchmarkTask = TASK) -> str:
@@ -220,9 +221,6 @@ def test_the_best_mean_score_answers_and_a_later_round_wins_a_tie(scores, best):
     assert best_solution(discussion(*turns)) == best
 
 
-NOBODY = "http://127.0.0.1:9/v1"
-
-
 def model(body: Body) -> str:
     """Agent 1 solves rightly, agent 0 does not, and every scorer sees it."""
     [message] = body["messages"]
@@ -279,20 +277,12 @@ def test_it_is_said_how_the_judges_scored_the_final_answer(scorings, said):
     assert how_scored(calls) == said
 
 
-@cases(
-    "arguments, said",
-    ([QUESTION], "--base-url URL and QUESTION"),
-    (["--base-url", "{server}", "--name", "agent_1", " "], "QUESTION is empty"),
-    (["saves/latest", QUESTION, "--extra-body", '{{"n": 1}}'], "--extra-body are for an endpoint"),
-    (["saves/latest", QUESTION, "--name", "agent_1"], "--name and"),
-    (["--base-url", "{server}", "--untrained", QUESTION], "--untrained is for a run"),
-    (["--base-url", NOBODY, QUESTION], "does not list its models"),
-    (["--base-url", NOBODY, "--name", "agent_1", QUESTION], f"agent_1 at {NOBODY} gave no an"),
-)
+@cases("arguments, said")
 def test_what_cannot_be_asked_is_told_soon(caplog, arguments, said):
     began = time.monotonic()
     with ScriptedServer(model) as server:
-        arguments = [argument.format(server=server.base_url) for argument in arguments]
+        values = {"server": server.base_url, "question": QUESTION}
+        arguments = [argument.format(**values) for argument in arguments]
         assert main(arguments) == EXIT_ERROR
         assert not server.requests
     assert said in caplog.text

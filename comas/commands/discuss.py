@@ -18,7 +18,7 @@ from comas.utils.files import json_type
 from comas.utils.interrupts import run
 from comas.utils.invocation import CommandParser
 from comas.utils.terminal import command, printable
-from comas.verification.boxed import last_boxed
+from comas.verification.boxed import last_boxed_list
 from evaluation.config import EvaluationConfig
 from evaluation.execution import served, watched
 from evaluation.models import Target, find_remote, find_target
@@ -39,7 +39,7 @@ log = logging.getLogger("discuss")
 def main(arguments: Sequence[str]) -> int:
     """Hold the discussion; returns the exit status."""
     logging.getLogger("evaluation.server").setLevel(logging.WARNING)  # ports and logs
-    options = parser().parse_args(arguments)
+    options = parser().parse_intermixed_args(arguments)
     target = target_of(options)
     log.info("asking %s", target.title)
     try:
@@ -67,7 +67,9 @@ def _json_object(text: str) -> dict[str, Any]:
     try:
         return json_type(dict[str, Any]).validate_json(text)
     except ValueError as error:
-        raise argparse.ArgumentTypeError(f'{text} is not a JSON object like {{"n": 1}}') from error
+        raise argparse.ArgumentTypeError(
+            f'{text} is not a JSON object like {{"top_p": 0.9}}'
+        ) from error
 
 
 def target_of(options: argparse.Namespace) -> Target:
@@ -167,7 +169,7 @@ def turn_text(heading: str, call: Call) -> str:
 
 def final_answer(solution: str, domain: Domain) -> str:
     """Return the boxed answer of a solution; all of it if it is a program or has no box."""
-    boxed = None if domain == "coding" else last_boxed(solution)
+    boxed = None if domain == "coding" else last_boxed_list(solution)
     return solution if boxed is None else boxed
 
 

@@ -50,7 +50,7 @@ def text_of(value: Any, *, key: str, column: str) -> Any:
     if not isinstance(value, list | Mapping):
         return value
     if isinstance(value, Mapping):
-        found, within = ", ".join(value), next(iter(value), "")
+        found, within = ", ".join(value), "text" if "text" in value else next(iter(value), "")
     elif value and all(isinstance(one, Mapping) and "content" in one for one in value):
         roles = ", ".join(str(message.get("role")) for message in value)
         found, within = f"{len(value)} messages ({roles})", "-1.content"

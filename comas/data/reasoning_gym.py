@@ -59,7 +59,9 @@ def endless_rules(rules: Data, *, num_questions: int | None) -> Data:
     tasks, size = rules.reasoning_gym.tasks, rules.reasoning_gym.size
     if size is not None or num_questions is None or not tasks:
         return rules
-    return replace(rules, reasoning_gym=ReasoningGym(tasks, -(-num_questions // len(tasks))))
+    sizes = [options["size"] for options in tasks.values() if "size" in options]
+    each = -(-(num_questions - sum(sizes)) // max(1, len(tasks) - len(sizes)))
+    return replace(rules, reasoning_gym=ReasoningGym(tasks, max(1, each)))
 
 
 def generated_rows(rules: Data) -> list[tuple[str, dict[str, str]]]:

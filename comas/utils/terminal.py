@@ -58,11 +58,11 @@ def _as_ctrl_c(number: int, frame: FrameType | None) -> None:
 
 
 def printable(text: str) -> str:
-    r"""Return untrusted text for a terminal, with control and formatting characters escaped:
-    ``printable("\x1b[2J") == r"\x1b[2J"``."""
+    r"""Return untrusted text for a terminal, with control and formatting characters and half
+    surrogate pairs escaped: ``printable("\x1b[2J") == r"\x1b[2J"``."""
     return "".join(
         character
-        if character in "\n\t" or unicodedata.category(character) not in ("Cc", "Cf")
+        if character in "\n\t" or unicodedata.category(character) not in ("Cc", "Cf", "Cs")
         else character.encode("unicode_escape").decode()
         for character in text
     )

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import yaml
 
-from comas.verification.boxed import last_boxed
+from comas.verification.boxed import last_boxed_list
 
 VOCABULARY = yaml.safe_load(Path(__file__).with_name("vocabulary.yaml").read_text(encoding="utf-8"))
 """Words and signs that the graders know, by heading of the file."""
@@ -240,13 +240,14 @@ def join_thousands(text: str) -> str:
 
 
 def spelled_answer(response: str) -> str | None:
-    r"""Return the last ``\boxed{}`` of a response after ``normalize``, without spaces, to compare
+    r"""Return the last boxed answer of a response after ``normalize``, without spaces, to compare
     answers; None without one. 0.5 and 1/2 are spelt differently. Longer answers than
     ``MAX_ANSWER_CHARS``, which could take minutes, stay unchanged."""
-    boxed = last_boxed(response)
+    boxed = last_boxed_list(response)
     if boxed is None or len(boxed) > MAX_ANSWER_CHARS:
         return boxed
-    return join_thousands(normalize(boxed)).replace(" ", "").replace(r"\lor", ",") or None
+    spelled = re.sub(r"(?<!\d) | (?!\d)", "", join_thousands(normalize(boxed)))
+    return spelled.replace(r"\lor", ",") or None
 
 
 def compared_as(response: str) -> str:

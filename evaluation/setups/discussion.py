@@ -14,7 +14,7 @@ from comas.interaction.held import outcome_of
 from comas.interaction.schedules import hold
 from comas.interaction.setup_prompts import user
 from comas.reward_formulation.interaction_reward import parse_score
-from comas.types import Discussion, FinishReason, Generation, Question, Request, Turn
+from comas.types import Chat, Discussion, FinishReason, Generation, Question, Request, Turn
 from comas.utils.client import RefusedPromptError, RequestError
 from evaluation.types import Ask, BenchmarkTask, Setup
 
@@ -36,21 +36,15 @@ async def answer(
     num_agents = ask.num_models if ask.num_models > 1 else num_agents
 
     async def generate(request: Request) -> Generation | None:
-        label, speaker, chat = request.turn[1], request.agent_index, request.chat
-        ended: FinishReason = "stop"
-        num_prompt_tokens = num_tokens = 0
+        chat = request.chat or Chat([user(request.prompt)])
         try:
-            if chat is None:
-                text = await ask([user(request.prompt)], label=label, speaker=speaker)
-            else:
-                call = await ask.answer(chat, label=label, speaker=speaker)
-                text, ended = call.response, "length" if call.finish_reason == "length" else "stop"
-                num_prompt_tokens, num_tokens = call.prompt_tokens, call.completion_tokens
+            call = await ask.answer(chat, label=request.turn[1], speaker=request.agent_index)
         except RefusedPromptError:
             return None
         # Without training, only the text is known, and how many tokens there are.
-        tokens = range(num_prompt_tokens), range(num_tokens)
-        return Generation(*tokens, text, (), ended, policy_version=0)
+        tokens = range(call.prompt_tokens), range(call.completion_tokens)
+        ended: FinishReason = "length" if call.finish_reason == "length" else "stop"
+        return Generation(*tokens, call.response, (), ended, policy_version=0)
 
     opened = OpenDiscussion(
         # The prompts ask for the form of the answer themselves.

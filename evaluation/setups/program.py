@@ -25,10 +25,11 @@ NUM_AGENTS = 16
 def setup_of(solve: Solve) -> Setup:
     """Return the setup in which a function asks the models."""
     check_call(solve, "question", "base_url")
-    name = f"{solve.__qualname__} {id(solve)}"  # a factory's functions have the same name
+    called = getattr(solve, "__qualname__", type(solve).__qualname__)
+    name = f"{called} {id(solve)}"  # a factory's functions have the same name
     PROGRAMS[name] = solve
     program = {"function": name, "roles": None}
-    return _setup(program, num_agents=NUM_AGENTS, digest=solve.__qualname__)
+    return _setup(program, num_agents=NUM_AGENTS, digest=called)
 
 
 def program_of(run: Path) -> Setup | None:

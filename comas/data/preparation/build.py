@@ -25,6 +25,7 @@ from comas.data.records import Record
 from comas.data.rows import DataError, hub_rows, read_rows
 from comas.types import Domain
 from comas.utils.files import json_lines, locked, read_json, read_lines, write_files
+from comas.utils.invocation import in_command
 from comas.verification import Verifier
 
 log = logging.getLogger(__name__)
@@ -284,7 +285,7 @@ def missing_copies(sources: Iterable[Source], folder: Path) -> list[str]:
 def _download_command(source: Source, folder: Path) -> str:
     return (
         f"hf download {source.hub_name} --repo-type dataset --revision {source.revision} "
-        f"--local-dir {folder / source.hub_name}"
+        f"--local-dir {in_command(folder / source.hub_name)}"
     )
 
 
@@ -298,7 +299,8 @@ def _copied_rows(source: Source, config: str, local_copies: Path) -> Iterator[Ro
             for location, row in read_rows(str(file)):
                 if not isinstance(row, Mapping):
                     raise ValueError(f"{file}, {location} is not a row: {row}")
-                yield row
+                # An empty cell of a CSV file is an empty text in the hub's files.
+                yield {k: "" if v is None and file.endswith(".csv") else v for k, v in row.items()}
     except (OSError, ValueError, KeyError, DatasetsError) as error:
         raise DataError(
             f"{source.hub_name}: the local copy {folder} cannot be read as config {config!r}, "

@@ -137,7 +137,7 @@ def main(arguments: Sequence[str]) -> int:
         parser.error("name a FILE, or hub:OWNER/NAME/CONFIG/SPLIT: there are only settings")
     num_invalid = 0
     rules = reasoning_gym.endless_rules(config.data, num_questions=NUM_OF_A_STREAM)
-    with Verifier(chosen=config.verifiers) as verifier:
+    with Verifier(chosen=config.verifiers, isolation=config.verification.sandbox) as verifier:
         for name in names:
             try:
                 report = check_questions(name, rules, verifier=verifier)
@@ -161,8 +161,11 @@ def _lines_of(name: str, report: Report, settings: Sequence[str], config: Config
         yield from _as_asked(record, config)
     if not report.errors and report.sound:
         words = ["configs/comas.yaml", f"data.train={name}"]
-        if config.data.columns and not any(s.startswith("data.validation=") for s in settings):
-            words.append("data.validation=HELD_OUT")  # is read by the same columns
+        as_it = (
+            config.data.columns or config.data.answer_after
+        )  # the held-out file is read as it is
+        if as_it and not any(s.startswith("data.validation=") for s in settings):
+            words.append("data.validation=HELD_OUT")
         words += settings
         yield "to train on it:"
         yield f"  {start_of('train')} {shlex.join(words)}"
