@@ -103,6 +103,18 @@ def test_an_engine_that_is_asked_and_gives_no_answer_is_lost(monkeypatch):
     assert asyncio.run(scenario()) == [spoken("a"), spoken("b")]
 
 
+def test_a_connection_that_ends_is_noticed_at_once():
+    class CutOff(ScriptedEngine):
+        async def serve(self, endpoint: Endpoint) -> None:
+            reader, writer = await asyncio.open_connection(endpoint.host, endpoint.port)
+            writer.write(endpoint.password)
+            await receive(reader)
+            writer.close()
+
+    [error] = asyncio.run(ask_all(client_of(CutOff()), "a"))
+    assert isinstance(error, LostEngineError) and "was cut off while generating" in str(error)
+
+
 def test_a_lost_ray_is_noticed_while_answers_are_waited_for(monkeypatch):
     monkeypatch.setattr(engine_client, "TICK_S", 0.05)
 

@@ -187,8 +187,8 @@ def response_rows(
     Example: ``[[1.5, 1.0], [-2.0, 0.0]]`` of responses of 2 tokens and 1 token give ``[1.5, 1.0]``
     and ``[-2.0]``.
     """
-    rows = [] if values is None else zip(values.tolist(), samples, strict=True)
-    return [array("f", row[: len(sample.response_token_ids)]) for row, sample in rows]
+    rows = [] if values is None else zip(values, samples, strict=True)
+    return [array("f", row[: len(sample.response_token_ids)].tolist()) for row, sample in rows]
 
 
 def rollout_logprobs(samples: Sequence[TrainingSample]) -> torch.Tensor:

@@ -1,7 +1,6 @@
 """OpenRLHF's loss functions without the rest of ``openrlhf.models``."""
 
 import importlib
-import importlib.util
 import sys
 from types import ModuleType
 
@@ -9,16 +8,14 @@ PACKAGE = "openrlhf.models"
 
 
 def openrlhf_module(name: str) -> ModuleType:
-    """Import ``openrlhf.models.<name>`` ("loss" or "utils"); works without FlashAttention.
+    """Import ``openrlhf.models.<name>`` ("loss" or "utils") alone.
 
-    The package's own ``__init__`` imports its Actor, and with it FlashAttention, which has no CPU
-    build. Without FlashAttention, the module is imported under a temporary empty package of the
-    same name and path. Call this inside functions only: "utils" imports DeepSpeed.
+    The package's own ``__init__`` imports its Actor, and with it FlashAttention and others that are
+    not installed. So the module is imported under a temporary empty package of the same name and
+    path. Call this inside functions only: "utils" imports DeepSpeed.
     """
     full_name = f"{PACKAGE}.{name}"
-    if full_name in sys.modules:
-        return sys.modules[full_name]
-    if PACKAGE in sys.modules or importlib.util.find_spec("flash_attn") is not None:
+    if not {full_name, PACKAGE}.isdisjoint(sys.modules):
         return importlib.import_module(full_name)
     root = importlib.import_module("openrlhf")
     bare = ModuleType(PACKAGE)

@@ -205,7 +205,7 @@ def _criticism(config: Config) -> Iterator[Conflict]:
     """Find a schedule, criticism and reward that do not go together."""
     name, schedule = config.interaction.criticism, config.interaction.schedule
     criticism, scheme = CRITICISMS.find(name), REWARD_SCHEMES.find(config.reward.scheme)
-    if schedule in UNCRITICISED_SCHEDULES and name != "none":
+    if config.interaction.program is None and schedule in UNCRITICISED_SCHEDULES and name != "none":
         yield Conflict(
             ("interaction.schedule", "interaction.criticism"),
             f"in a {schedule} nobody criticises",
@@ -255,16 +255,17 @@ def _engines(config: Config) -> Iterator[Conflict]:
             f"a batch of {batch} cannot give each of {ranks} ranks a sample",
             f"set optimization.train_batch_size to {ranks} or more, or to null",
         )
-    if config.rollout.min_response_tokens > config.rollout.longest_response:
+    if config.rollout.min_response_tokens >= config.rollout.longest_response:
         yield Conflict(
             ("rollout.min_response_tokens", "rollout.max_response_tokens"),
             "every response would be cut off, and left out of the update",
             "lower rollout.min_response_tokens",
         )
-    if config.policy.attn_implementation != "sdpa" and find_spec("flash_attn") is None:
+    is_ready = find_spec("flash_attn") is not None and config.policy.dtype == "bfloat16"
+    if config.policy.attn_implementation != "sdpa" and not is_ready:
         yield Conflict(
             ("policy.attn_implementation",),
-            "flash_attention_2 needs the package flash-attn, which is not installed",
+            "flash_attention_2 needs policy.dtype=bfloat16 and the package flash-attn",
             "install it, or set policy.attn_implementation=sdpa",
         )
     if config.policy.lora.rank is not None and config.policy.zero_stage == 3:
@@ -310,12 +311,13 @@ REFUSED_OF_VLLM = {
     "gpu_memory_utilization kv_cache_memory_bytes": (
         "rollout.cpu_kv_cache_mib sets it on a CPU, rollout.gpu_memory_utilization on a GPU"
     ),
-    "weight_transfer_config enable_sleep_mode load_format worker_cls worker_extension_cls": (
+    "weight_transfer_config enable_sleep_mode load_format worker_* speculative_config.model": (
         "the run loads the weights, sends them after every update, and puts engines to sleep"
     ),
     "logprobs_mode logits_processors *generation_config quantization* kv_cache_dtype*": (
         "the update would compute log-probs of another distribution"
     ),
+    "kv_transfer_config kv_offloading_*": "keys and values of earlier weights would stay",
     "hf_overrides revision trust_remote_code tokenizer*": (
         "the update reads the model's folder as it is: change it there"
     ),

@@ -77,7 +77,7 @@ class _MeasuredActor:
 
 def visible_gpus() -> str:
     """Return the GPUs that Ray has assigned to this process: ``0,1``."""
-    return os.environ[VISIBLE_GPUS]
+    return ",".join(ray.get_runtime_context().get_accelerator_ids()["GPU"])
 
 
 def _own_location() -> ProcessLocation:

@@ -98,6 +98,7 @@ class EngineClient:
 
     async def _serve(self, endpoint: Endpoint) -> None:
         await self.engine.call("serve", endpoint)
+        raise ConnectionResetError("the connection was lost")
 
     async def _send_requests(self, connected: asyncio.Future[Connection]) -> None:
         _, writer = await connected
