@@ -109,11 +109,10 @@ def main(arguments: Sequence[str]) -> int:
 def exit_status(error: Exception) -> int:
     """Return the exit status for an error of the user (such as an unknown key), of the run (such as
     weights that are not finite) or of the machine (a full disk, lost engines)."""
-    causes = (error, error.__cause__)
-    if any(isinstance(cause, OSError) and cause.errno in FULL_OR_BROKEN for cause in causes):
-        return EXIT_MACHINE
-    if any(isinstance(cause, LostEngineError) for cause in causes):
-        return EXIT_MACHINE
+    for cause in (error, error.__cause__):
+        is_full = isinstance(cause, OSError) and cause.errno in FULL_OR_BROKEN
+        if is_full or isinstance(cause, LostEngineError):
+            return EXIT_MACHINE
     return EXIT_RUN if isinstance(error, RuntimeError) else EXIT_ERROR
 
 
@@ -202,11 +201,8 @@ def _how_to_continue(run: RunDirectory, ended_by: BaseException) -> tuple[str, s
         where += ", once the error is mended"
     in_actor = getattr(ended_by.__cause__, "cause", None)  # of Ray's error
     is_faulty = any(isinstance(each, PluginError) for each in (ended_by, in_actor))
-    asked = {
-        "resume_changed": is_faulty or run.config.resume_changed,
-        "resume_foreign": run.config.resume_foreign,
-    }
-    words = "".join(f" {key}=true" for key, is_asked in asked.items() if is_asked)
+    words = " resume_changed=true" * (is_faulty or run.config.resume_changed)
+    words += " resume_foreign=true" * run.config.resume_foreign
     return f"{where}: {start_of('train')}", in_command(run.path), words
 
 

@@ -45,10 +45,11 @@ def train(prepared: Prepared, run: RunDirectory) -> None:
         logging_redirect_tqdm(),
     ):
         while True:
+            checkpoint = run.latest_checkpoint()
             try:
                 with agents_of(prepared) as agents:
                     has_started = True
-                    co_evolve(prepared, run, agents, verifier, bar, run.latest_checkpoint())
+                    co_evolve(prepared, run, agents, verifier, bar, checkpoint)
                 return
             except LostEngineError as error:
                 if not has_started:
@@ -58,8 +59,7 @@ def train(prepared: Prepared, run: RunDirectory) -> None:
                 if before and max(since) <= max(before):
                     said = f"it recovered {MAX_RECOVERIES} times without a new step in between"
                     raise LostEngineError(f"{error}\nThe run ends here: {said}") from error
-                log.warning("%s", error)
-                log.warning("the society is started again from its newest checkpoint")
+                log.warning("%s\nthe society is started again from its newest checkpoint", error)
 
 
 def agents_of(prepared: Prepared) -> Agents:

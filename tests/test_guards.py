@@ -1,6 +1,7 @@
 """A run whose updates change nothing ends; each sign of trouble is reported once."""
 
 import logging
+import math
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -103,7 +104,7 @@ def test_the_first_steps_are_those_of_the_run_also_after_a_resume(caplog):
 
 
 def test_steps_without_a_value_are_passed_over(caplog):
-    values = [value for n in range(10) for value in (10.0 if n < 5 else 100.0, None)]
+    values = [v for n in range(10) for v in (10.0 if n < 5 else 100.0, None, math.nan)]
     assert told(series("response_length", *values), caplog) == []
     assert told([{"validation/accuracy": 0.5}] * 30, caplog) == []
 

@@ -39,7 +39,7 @@ from comas.preflight.preparation import check_run, prepare
 from comas.quickstart import build
 from comas.quickstart.probe import probe_records
 from comas.reward_formulation import REWARD_SCHEMES
-from comas.run.seals import INPUTS, inputs_as_json
+from comas.run.seals import INPUTS, inputs_as_json, read_inputs
 from comas.utils.model_folder import context_length, folder_of
 from comas.utils.terminal import EXIT_ERROR
 from comas.verification.sandbox import Sandbox, SandboxError
@@ -76,6 +76,8 @@ def test_a_resumed_run_keeps_its_society(run, config):
     society = run.parent / "quickstart/0123456789ab"
     assert prepared.models == [str(society / "models/qwen2"), str(society / "models/llama")]
     assert len(prepared.train.questions) == 3
+    (link := run.parent.parent / "link").symlink_to(run)
+    assert read_inputs(link) == read_inputs(run)
     # Nothing of today's recipe was built for it.
     assert [path.name for path in (run.parent / "quickstart").iterdir()] == ["0123456789ab"]
 

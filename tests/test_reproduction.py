@@ -29,6 +29,7 @@ from comas.reproduction.results import (
 )
 from comas.reproduction.runs import PlannedRun, make_runs, plan_runs
 from comas.reproduction.study import Study, find_conflicts
+from comas.run.seals import Origin, write_seal
 from comas.utils.terminal import EXIT_ERROR
 
 STUDIES = sorted((REPOSITORY / "configs/studies").glob("*.yaml"))
@@ -114,6 +115,12 @@ def test_the_plan_knows_what_is_finished_and_refuses_a_run_of_other_settings(tmp
     for line in ("comas, seed 0                finished ", "muted, seed 1                -"):
         assert line in caplog.text
     assert "muted, seed 0                step 1    configs/quickstart/muted.yaml" in caplog.text
+    own = ["only=[muted]", "seeds=[0,1]", "settings=data.train=a.jsonl data.validation=b.jsonl"]
+    for number, run in enumerate(plan(tmp_path / "own", *own)):
+        origin = Origin("run", {}, inputs={"data.train": f"sha256 {number}"})
+        write_seal(begin(run), origin, b"key")
+    with pytest.raises(ValueError, match=r"muted-seed1 had other data.train than an earlier seed"):
+        plan(tmp_path / "own", *own)
     begin(planned[3], setting="algorithm.clip_epsilon_high=0.3")  # null, but not by the machine
     with pytest.raises(ValueError, match=r"clip_epsilon_high: 0.3 -> null"):
         plan(tmp_path, *TWO)
@@ -145,10 +152,12 @@ def test_begun_runs_go_on_and_a_failure_is_told_with_its_log(tmp_path, monkeypat
 
 def test_a_metric_of_validations_has_two_values_and_one_of_steps_two_means(tmp_path):
     rows = [{"step": i, REWARD: float(i)} for i in range(31)]
-    rows[0] = {"step": 0, GREEDY: 0.0}
+    rows[0] = {"step": 0, GREEDY: 0.0, SAMPLED: None}
     rows[20][GREEDY], rows[30][GREEDY] = 0.9, 0.8
     rows[1][REWARD] = rows[30][REWARD] = None  # of 2 to 10, and of 21 to 29
     assert [ends(rows, GREEDY), ends(rows, REWARD)] == [(0.0, 0.8), (6.0, 25.0)]
+    rows[30][SAMPLED] = 0.5
+    assert ends(rows, SAMPLED) == (None, 0.5)
     assert ends(rows, "reward/evaluation") == (None, None)
     assert ends(rows[2:7], REWARD) == (2.5, 5.5)  # of two halves: 2 and 3, and 5 and 6
     write_records(tmp_path / "metrics.jsonl", rows)
@@ -241,6 +250,9 @@ def test_a_report_is_of_the_runs_that_are_finished_and_names_the_others(tmp_path
     assert "## majority/share\n\nNo finished run has it." in page
     begin(planned[3], setting="cluster.device=cpu", finished=False)
     assert machine_of(planned[3].folder) == "ours"
+    (planned[3].folder / "versions.json").unlink()
+    with pytest.raises(ValueError, match=r"versions.json is missing: restore it"):
+        machine_of(planned[3].folder)
     # What another machine has made stands beside it, and is never overwritten.
     other_runs = [result("muted", 1, 0.4, 0.4), result("muted", 7, 0, 1)]
     of_muted, kl = ["configs/quickstart/muted.yaml"], "algorithm.kl_coef=0.5"

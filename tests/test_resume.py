@@ -78,6 +78,8 @@ def test_a_run_whose_checkpoints_are_gone_is_refused_however_short_it_was(config
     shutil.rmtree(path / "checkpoints")
     with pytest.raises(ValueError, match=r"had a checkpoint of step 2, but .* holds none: restore"):
         newest(path, "training.num_steps=9", "resume_changed=true")
+    with pytest.raises(ValueError, match=r"society.cold_start of a run cannot be changed"):
+        reopened(path, "society.cold_start=other.jsonl", "resume_changed=true")
     assert steps_in(path / "discussions") == [0, 1, 2]
 
 

@@ -118,6 +118,8 @@ def test_the_best_checkpoint_is_among_those_there_are(config):
             if step > 5:
                 save_checkpoint(run, step)
         assert run.best_checkpoint()[0] == 20
+        run.log_metrics(30, {"validation/accuracy": 0.9})  # killed before its checkpoint
+        assert (run.best_step(), run.best_checkpoint()[0]) == (30, 20)
 
 
 @pytest.mark.parametrize("writes", ["checkpoint_folder", "models_folder"])

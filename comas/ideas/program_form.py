@@ -21,12 +21,7 @@ def program_form_reward(discussions: Sequence[Discussion]) -> Rewards:
     Example: asked to pass ``assert add(1, 2) == 3``, ``def add(a, b): return 0`` gets 1.
     """
     return Rewards(
-        [
-            RewardedDiscussion(
-                discussion, tuple(_reward(discussion, turn) for turn in discussion.turns)
-            )
-            for discussion in discussions
-        ]
+        [RewardedDiscussion(d, tuple(_reward(d, turn) for turn in d.turns)) for d in discussions]
     )
 
 

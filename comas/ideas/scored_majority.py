@@ -54,15 +54,14 @@ def scored_majority_reward(
 def _pay(item: RewardedDiscussion, elected: str | None) -> RewardedDiscussion:
     if elected is None:
         return item
-    return RewardedDiscussion(
-        item.discussion,
-        tuple(
-            float(spelled_answer(turn.text) == elected)
-            if turn in item.discussion.solutions() and reward is not None
-            else reward
-            for turn, reward in zip(item.discussion.turns, item.rewards, strict=True)
-        ),
+    solutions = item.discussion.solutions()
+    rewards = (
+        float(spelled_answer(turn.text) == elected)
+        if turn in solutions and reward is not None
+        else reward
+        for turn, reward in zip(item.discussion.turns, item.rewards, strict=True)
     )
+    return RewardedDiscussion(item.discussion, tuple(rewards))
 
 
 scored_majority = RewardScheme(scored_majority_reward, reads="scores")

@@ -30,7 +30,7 @@ from comas.interaction.program_runs import MARK_VARIABLE, ProgramError, read_res
 from comas.types import Chat, Generation, Question, Request, Role, ToolDescription, Turn
 from comas.utils.processes import end_processes
 from comas.utils.seeds import sampling_seed
-from comas.utils.terminal import excerpt
+from comas.utils.terminal import excerpt, printable
 
 log = logging.getLogger(__name__)
 
@@ -70,7 +70,7 @@ class ByProgram:
             rewards = guest.rewards_of(named)
             final = guest.conclude(answer)
         except ProgramError as failure:
-            error = str(failure)
+            error = printable(str(failure))
             if not self._has_failed:  # said once in a batch
                 log.warning("interaction.program, in %s, %s", discussion.discussion_id, error)
             self._has_failed = True

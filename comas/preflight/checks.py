@@ -65,14 +65,8 @@ def errors_of(checks: Iterable[Check]) -> list[str]:
 
 
 def table(checks: Sequence[Check]) -> list[str]:
-    """Return the checks as lines of aligned columns; the last names errors and warnings.
-
-    Example::
-
-                     needed          present
-        GPUs         8               2            <- error 1
-        host memory  287.5 GiB       293.0 GiB    <- warning
-    """
+    """Return the checks as lines of aligned columns; the last names errors and warnings:
+    ``GPUs  8  2  <- error 1``."""
     errors = errors_of(checks)
     rows = [["", "needed", "present", ""]]
     for check in checks:

@@ -9,7 +9,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from comas.cold_start.demonstrations import in_words, load_demonstrations
-from comas.cold_start.teaching import ColdStart, plan_cold_start
+from comas.cold_start.teaching import FOLDER, ColdStart, plan_cold_start
 from comas.config.paths import tried
 from comas.config.plugins import digest_of
 from comas.config.schema import Config, Data
@@ -198,6 +198,8 @@ def find_model(config: Config, name: str) -> FoundModel:
         if Path(location).parts[-3:-1] == ("saves", "models"):
             command = of_checkout(f"bash scripts/get_model.sh {Path(location).name}")
             remedy = f"To get it, if it is known there: {command}"
+        if Path(location).parent.name == FOLDER:
+            remedy = "society.cold_start taught it: restore it, or start a new run"
         raise ValueError(
             f"society.models names {location!r}, which is neither a folder here nor a hub name"
             f"{tried(location)}. {remedy}."

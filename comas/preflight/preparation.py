@@ -335,13 +335,14 @@ def check_disk(config: Config, *, sizes: Mapping[int, int], free: int, num_kept:
     num_checkpoints = max(1, training.keep_checkpoints + num_best + 1 - num_kept)
     models = BYTES[policy.dtype] * sum(sizes.get(p, 0) for p in config.policy_of_agent)
     needed = num_checkpoints * checkpoint + models + RECORDS_BYTES
+    where = f"saves={config.saves}" if config.resume is None else f"resume={config.resume}"
     error = None
     if free < needed:
         error = (
-            f"saves={config.saves}: {in_words(free)} of disk are free, and the trained models, "
-            f"{training.keep_checkpoints} checkpoints and the one being written need "
-            f"{in_words(needed)}; free some, name another disk with saves=..., or keep fewer "
-            "(training.keep_checkpoints)"
+            f"{where}: {in_words(free)} of disk are free, and the trained models, kept checkpoints "
+            f"and the one being written need {in_words(needed)}; free some, or "
+            "use another disk (saves=...; a run to resume may be moved there); a new run may also "
+            "keep fewer (training.keep_checkpoints)"
         )
     words = f"{in_words(needed)} (a checkpoint: {in_words(checkpoint) if checkpoint else '?'})"
     return Check(DISK, words, in_words(free), error)

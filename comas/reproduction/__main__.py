@@ -10,6 +10,7 @@ import logging
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
+from operator import attrgetter
 from pathlib import Path
 
 from comas.config import load
@@ -85,7 +86,8 @@ def save_report(study: Study, runs: Sequence[PlannedRun], target: Path) -> Path:
     known = {record.machine: record for record in read_records(target)}
     for machine, runs_here in made.items():
         earlier = known[machine].runs if machine in known else []
-        runs_here += [old for old in earlier if not any(old.is_as(new) for new in runs_here)]
+        made_as = attrgetter("experiment", "seed", "words")
+        runs_here += [old for old in earlier if made_as(old) not in map(made_as, runs_here)]
         known[machine] = Record(machine, dates[machine], runs_here)
         write_record(target, known[machine])
     ours_first = sorted(known.values(), key=lambda record: record.machine not in made)

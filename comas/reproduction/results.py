@@ -10,7 +10,7 @@ from typing import TypeAlias
 
 from comas.config import load
 from comas.config.schema import Config
-from comas.run.provenance import commit_of, read_processes
+from comas.run.provenance import FILE, commit_of, read_processes
 from comas.run.records import METRICS, Row, read_rows
 from comas.types import Metrics
 from comas.utils.files import read_json, write_text
@@ -34,11 +34,6 @@ class RunResult:
     """``Study.words`` of its experiment; empty before 0.17, which no report shows."""
     machine: str = ""
     """The machine of its record (see ``pooled``)."""
-
-    def is_as(self, other: "RunResult") -> bool:
-        """Return True if experiment, seed and words equal those of ``other``."""
-        ours = (self.experiment, self.seed, self.words)
-        return ours == (other.experiment, other.seed, other.words)
 
     def change(self, metric: str) -> float | None:
         """Return by how much ``metric`` rose; None if the run lacks it."""
@@ -81,9 +76,9 @@ def ends(rows: Sequence[Row], metric: str) -> tuple[float | None, float | None]:
     """Return a metric at the beginning and the end of a run: the first and last value if it was
     measured before step 1, as by validations, else the means over ``WINDOW`` steps (of a run of
     fewer than two windows: over each half)."""
-    values = [(row["step"], row[metric]) for row in rows if row.get(metric) is not None]
-    if values and values[0][0] == 0:
-        return values[0][1], [row[metric] for row in rows if metric in row][-1]
+    measured = [row for row in rows if metric in row]
+    if measured and measured[0]["step"] == 0:
+        return measured[0][metric], measured[-1][metric]
     steps = [row for row in rows if row["step"] > 0]
     num = max(1, min(WINDOW, len(steps) // 2))
     before, after = (
@@ -95,10 +90,11 @@ def ends(rows: Sequence[Row], metric: str) -> tuple[float | None, float | None]:
 
 def machine_of(folder: Path) -> str:
     """Return the GPU on which the run in ``folder`` was finished, or the CPU if it used none."""
-    process = read_processes(folder)[-1]
+    if not (processes := read_processes(folder)):
+        raise ValueError(f"{folder / FILE} is missing: restore it, or remove the run")
     uses_gpus = load(Config, folder / "config.yaml", []).cluster.device != "cpu"
-    gpus: list[str] = process["gpus"] if uses_gpus else []
-    return gpus[0].partition(",")[0] if gpus else str(process["cpu"])
+    gpus: list[str] = processes[-1]["gpus"] if uses_gpus else []
+    return gpus[0].partition(",")[0] if gpus else str(processes[-1]["cpu"])
 
 
 def write_record(folder: Path, record: Record) -> None:

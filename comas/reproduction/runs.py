@@ -14,6 +14,7 @@ from comas.config import ConfigError, changed_keys, load
 from comas.config.paths import REPOSITORY, find
 from comas.config.schema import Config
 from comas.preflight.configuration import load_config
+from comas.quickstart import QUICKSTART_PREFIX
 from comas.reproduction.results import read_result
 from comas.reproduction.study import Study
 from comas.run import seals
@@ -72,6 +73,9 @@ class PlannedRun:
         return "finished" if self.finished else f"step {rows[-1]['step']}" if rows else "-"
 
 
+REMEDY = "remove it and its numbers in results=, or set new saves= and results="
+
+
 def plan_runs(study: Study, saves: Path, folder: Path | None = None) -> list[PlannedRun]:
     """Return every run of the study, seed by seed. Their folders are in ``saves``; configurations
     are searched first in ``folder``, which holds the study's file. Raises ValueError when a
@@ -82,21 +86,24 @@ def plan_runs(study: Study, saves: Path, folder: Path | None = None) -> list[Pla
         for seed in study.seeds
         for name, [config, *settings] in commands.items()
     ]
+    made_with: dict[tuple[str, str], str] = {}
     for run in runs:
-        _check(run)
+        for key, digest in _check(run).items():
+            if made_with.setdefault((run.experiment, key), digest) != digest:
+                raise ValueError(f"{run.folder} had other {key} than an earlier seed; {REMEDY}")
     return runs
 
 
-def _check(run: PlannedRun) -> None:
-    """Raise ValueError if the configuration is wrong, or the run was made with another one."""
+def _check(run: PlannedRun) -> dict[str, str]:
+    """Return the digests of the data of a run, if it was begun. Raises ValueError if the
+    configuration is wrong, or the run was made with another one."""
     try:
         config = load_config(run.config, run.overrides)
     except ConfigError as error:
         raise ValueError(f"{run.experiment}: {error}") from error
     folder = run.folder
     if folder is None:
-        return
-    remedy = "remove it and its numbers in results=, or set new saves= and results="
+        return {}
     before = load(Config, folder / "config.yaml", [])
     # Its location makes no difference, nor does that of the repository.
     first = next(iter(read_processes(folder)), {})
@@ -116,7 +123,10 @@ def _check(run: PlannedRun) -> None:
         if not _stands_here(Path(name), old, root)
     ]
     if changed:
-        raise ValueError(f"{folder} was made with other settings ({'; '.join(changed)}); {remedy}")
+        raise ValueError(f"{folder} was made with other settings ({'; '.join(changed)}); {REMEDY}")
+    data = {"data.train": config.data.train, "data.validation": config.data.validation}
+    own = [key for key, name in data.items() if not name.startswith(QUICKSTART_PREFIX)]
+    return {key: origin.inputs[key] for key in own if origin and key in origin.inputs}
 
 
 def _stands_here(path: Path, digest: str, root: Path) -> bool:

@@ -61,12 +61,14 @@ def find_conflicts(study: Study) -> Iterator[Conflict]:
     for name, command in {**study.experiments, **settings}.items():
         if not words_of(command):
             remedy = f'write it like experiments.{name}="configs/comas.yaml training.num_steps=9"'
-            yield Conflict(("experiments",), f"{name} must be a command's words, as text", remedy)
+            why = f"{name} must be a command's words, as text, and its name have no dot"
+            yield Conflict(("experiments",), why, remedy)
         if own := [word for word in words_of(command) if word.startswith(OF_A_RUN)]:
             what = f"{name} sets {' '.join(own)}, which a study sets for each run"
             yield Conflict(("experiments",), what, "leave it out; seeds=[...] are the study's")
-        if not FOLDER_NAME.fullmatch(name):
-            yield Conflict(("experiments",), f"{name} {FOLDER_NAME_IN_WORDS}", "rename it")
+        if not FOLDER_NAME.fullmatch(f"{name}-seed{max(study.seeds, default=0)}"):
+            what = f"{name}, with -seed0, {FOLDER_NAME_IN_WORDS}"
+            yield Conflict(("experiments",), what, "rename it")
     named: dict[str, Sequence[str | None]] = {
         "only": study.only or [],
         "compare_with": [study.compare_with],

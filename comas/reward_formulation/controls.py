@@ -80,22 +80,14 @@ def shuffled_reward(discussions: Sequence[Discussion], *, rng: Random) -> Reward
         rng.shuffle(values)
         for (row, column), value in zip(places, values, strict=True):
             dealt[row][column] = value
-    rewarded = [
-        RewardedDiscussion(discussion, tuple(values))
-        for discussion, values in zip(discussions, dealt, strict=True)
-    ]
-    return Rewards(rewarded, rewards.metrics)
+    rewarded = map(RewardedDiscussion, discussions, map(tuple, dealt))
+    return Rewards(list(rewarded), rewards.metrics)
 
 
 def _without_judges(item: RewardedDiscussion) -> RewardedDiscussion:
-    roles, turns = item.discussion.roles, item.discussion.turns
-    return RewardedDiscussion(
-        item.discussion,
-        tuple(
-            None if roles[turn.role].purpose == "judges" else reward
-            for turn, reward in zip(turns, item.rewards, strict=True)
-        ),
-    )
+    roles, paid = item.discussion.roles, zip(item.discussion.turns, item.rewards, strict=True)
+    kept = (None if roles[turn.role].purpose == "judges" else reward for turn, reward in paid)
+    return RewardedDiscussion(item.discussion, tuple(kept))
 
 
 def _with_format(score: int, said: int | None) -> RewardTriple:

@@ -47,9 +47,7 @@ def _reward_discussion(discussion: Discussion) -> RewardedDiscussion:
         if len(judgments) > 1:
             for evaluation, judgment in zip(evaluations, judgments, strict=True):
                 others = (judgments.count(judgment) - 1) / (len(judgments) - 1)
-                rewards[evaluation.turn_id] = (
-                    INVALID_JUDGMENT_REWARD if judgment is None else others
-                )
+                rewards[evaluation.turn_id] = others if judgment else INVALID_JUDGMENT_REWARD
     return RewardedDiscussion.by_turn(discussion, rewards)
 
 

@@ -53,13 +53,7 @@ class Bookkeeping:
         ValueError if validations lack the metric ``training.keep_best``."""
         self._step = after
         if after == 0:
-            metrics = self._validate()
-            if (best := self.prepared.config.training.keep_best) and metrics.get(best) is None:
-                raise ValueError(
-                    f"training.keep_best names {best}, which this run's validations do not "
-                    f"measure; they give {', '.join(metrics)}"
-                )
-            self._report(metrics)
+            self._report(self._validate())
         while self._step < self.bar.total:
             self._step += 1
             self._times = defaultdict[str, float](float)
@@ -95,10 +89,6 @@ class Bookkeeping:
         self._watch.see(metrics, rewards.discussions)
         if due(every=config.training.validate_every):
             metrics |= self._validate()
-            if (best := config.training.keep_best) and best not in metrics:  # set by a resume
-                log.warning(
-                    "training.keep_best names %s, which is not measured: no best step is kept", best
-                )
         answers, advantages = self.prepared.train.answers, advantages_by_turn(buffers, stats)
         self.run.save_discussions(
             self._step, rewards.discussions, verdicts=verdicts, answers=answers
@@ -117,8 +107,15 @@ class Bookkeeping:
 
     def _validate(self) -> Metrics:
         keep = partial(self.run.write_lines, VALIDATIONS, self._step)
-        known = self._known
-        return validate_agents(self.prepared, self.agents, self.verifier, known=known, keep=keep)
+        known, best = self._known, self.prepared.config.training.keep_best
+        metrics = validate_agents(self.prepared, self.agents, self.verifier, known=known, keep=keep)
+        if best is not None and best not in metrics:
+            given = ", ".join(metrics)
+            error = f"training.keep_best={best} is not measured by validations, which give {given}"
+            if self._step == 0:
+                raise ValueError(error)
+            log.warning("%s: no best step is kept", error)  # a resume has set it
+        return metrics
 
     def _report(self, metrics: Metrics) -> None:
         """Write the step's metrics, and log the main ones."""

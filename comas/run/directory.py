@@ -213,7 +213,7 @@ class RunDirectory:
     def best_checkpoint(self) -> tuple[int, Path]:
         """Return (step, folder) of the checkpoint of ``training.keep_best``, after checking it.
         Raises ValueError when there is none, or it cannot be used."""
-        metric, step = self.config.training.keep_best, self.best_step()
+        metric, step = self.config.training.keep_best, self.best_step(is_saving=False)
         if not step:
             why = f"no {metric} is above that of step 0" if metric else "training.keep_best is null"
             raise ValueError(f"{self.path} has no best checkpoint: {why}")
@@ -229,6 +229,8 @@ class RunDirectory:
 
     def note_num_steps(self, num_steps: int) -> None:
         """Write the planned number of steps, for processes that follow the run, which goes on."""
+        if trained_steps(self.path) is not None:
+            note_process(self.path)
         files.remove(self.path / status.ENDED)
         files.write_text(self.path / status.NUM_STEPS, f"{num_steps}\n")
 
@@ -237,12 +239,12 @@ class RunDirectory:
         trained = trained_steps(self.path)
         return trained is not None and trained >= num_steps
 
-    def best_step(self) -> int | None:
-        """Return the step of the best validation so far, of those whose checkpoint is kept or comes
-        next; None without ``training.keep_best``, which a resume may have set."""
+    def best_step(self, *, is_saving: bool = True) -> int | None:
+        """Return the step of the best validation so far, of those whose checkpoint is kept or, with
+        ``is_saving``, comes next; None without ``training.keep_best``, which a resume may set."""
         metric, rows = self.config.training.keep_best, records.read_rows(self.path / METRICS)
         kept = {step for step, _ in steps_in(self.path / CHECKPOINTS)} | {0}
-        usable = [row for row in rows if row["step"] in kept or row is rows[-1]]
+        usable = [row for row in rows if row["step"] in kept or (is_saving and row is rows[-1])]
         return None if metric is None else status.best_step(usable, metric)
 
     def go_back_to(self, step: int) -> None:
@@ -264,6 +266,8 @@ class RunDirectory:
         files.write_text(
             self.path / METRICS, json_lines(row for row in rows if row["step"] <= step)
         )
+        if self.origin.newest_checkpoint is not None:  # a damaged one was skipped
+            self._seal(newest_checkpoint=step if step > 0 else None)
 
     # ------------------------------------------------------------ inside
 
@@ -287,7 +291,8 @@ class RunDirectory:
                 folder.mkdir(exist_ok=True)
                 for partial in folder.glob(f"{PARTIAL}*"):
                     files.remove(partial)
-        note_process(self.path)
+        if trained_steps(self.path) is None:  # else note_num_steps does, if it trains
+            note_process(self.path)
 
 
 def _now() -> str:
@@ -311,4 +316,6 @@ def changes_since_start(config: Config, contents: Mapping[str, str]) -> str:
         changes = {**seals.edits(path, origin, contents), **changes}
     if not config.resume_changed:
         seals.refuse_changes(path, changes)
+    if (key := "society.cold_start") in changes:
+        raise ValueError(f"{key} of a run cannot be changed, as its models were taught: leave it")
     return seals.in_words(changes)

@@ -1,6 +1,7 @@
 """Checks during a run: conditions that end it, and signs of trouble that it warns of."""
 
 import logging
+import math
 import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -270,7 +271,7 @@ class Watch:
     def _take_in(self, metrics: Metrics) -> dict[str, list[float]]:
         now = {}
         for name, value in metrics.items():
-            if value is not None:
+            if value is not None and math.isfinite(value):
                 self._values[name].append(value)
                 now[name] = self._values[name]
         return now

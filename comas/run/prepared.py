@@ -60,5 +60,6 @@ class Prepared:
     @property
     def made_with(self) -> str:
         """A digest of what discussions and rewards depend on besides the weights."""
-        how = self.config.interaction, self.config.reward, self.config.rollout
+        config = self.config
+        how = config.seed, config.interaction, config.reward, config.rollout, config.verifiers
         return digest_of(repr((how, sorted(self.contents.items()), sorted(self.sources.values()))))

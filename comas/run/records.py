@@ -39,6 +39,7 @@ def log_file(path: Path) -> Iterator[None]:
     with explaining_errors(path):
         handler = logging.FileHandler(path, encoding="utf-8", errors="backslashreplace")
     handler.setFormatter(logging.Formatter(LOG_FORMAT))
+    handler.handleError = lambda record: None  # type: ignore[method-assign]  # a full disk: see below
     logging.getLogger().addHandler(handler)
     try:
         yield

@@ -209,4 +209,4 @@ def read_inputs(run: Path) -> dict[str, str]:
     path = run / INPUTS
     remedy = "Delete it to have the names of config.yaml looked up anew (with resume_changed=true)"
     noted = read_json(path, dict[str, str], remedy=remedy) if path.is_file() else {}
-    return {name: os.path.normpath(run / location) for name, location in noted.items()}
+    return {name: os.path.normpath(run.resolve() / location) for name, location in noted.items()}

@@ -78,14 +78,10 @@ def describe_signal(batches: Sequence[Batch], update: Update, *, config: Config)
     learnt = learnable(update.buffers, update.stats, config.algorithm)
     groups = f"by {', '.join(keys)}" if keys else "policies"
     right = [of == "correct" for of in verdicts.values() if of != "failed"]
-    paid = found["reward"]
-    checks = gate(paid, right=right, readable=said, learnt=learnt, is_all=not keys)
+    checks = gate(found["reward"], right=right, readable=said, learnt=learnt, is_all=not keys)
     last = update.batch
     metrics = step_metrics(last.rewards, update.stats, last.verdicts, config=config)
-    lost = [
-        f"cause: {sign.says}{example_of(sign, rewarded)}; {sign.remedy}"
-        for sign in lost_signals(metrics)
-    ]
+    cause = [f"cause: {s.says}{example_of(s, rewarded)}; {s.remedy}" for s in lost_signals(metrics)]
     num_questions = len({discussion.question.question_id for discussion in discussions})
     return [
         f"is there a signal? {len(discussions)} discussions of {num_questions} questions",
@@ -96,8 +92,8 @@ def describe_signal(batches: Sequence[Batch], update: Update, *, config: Config)
         f"is it worth training by this reward? (groups are {groups})",
         *in_columns([[f"  {of.name}", of.found, of.wants, PASSES[of.passes]] for of in checks]),
         *vote_over_one(found["vote"].opinions),
-        f"verdict on reward.scheme={config.reward.scheme}: {verdict(paid, checks)}",
-        *lost[:1],
+        f"verdict on reward.scheme={config.reward.scheme}: {verdict(found['reward'], checks)}",
+        *cause[:1],
     ]
 
 

@@ -63,6 +63,8 @@ def _sweep(outer: Path) -> None:
 
 
 def _clear(folder: Path) -> None:
+    for mark in folder.glob(f"{PREFIX}*/{MARK}"):  # of a study's run that was killed
+        _clear(mark.parent)
     end_processes(variable=VARIABLE, value=str(folder))
     # Errors are ignored: multiprocessing may remove its files at the same time.
     for path in folder.iterdir():

@@ -13,7 +13,7 @@ from page_runs import add_step, discussion, row, served, verdicts_of, write_run
 from playwright.sync_api import Browser, Page, ViewportSize, expect, sync_playwright
 from small_runs import reopened
 
-from comas.run.pages.page import PageSource, write_page
+from comas.run.pages.page import PageSource, page_text
 from comas.run.pages.run_report import run_source
 from comas.types import Discussion, Generation, Question, RewardedDiscussion, Turn
 
@@ -47,7 +47,7 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> PageSource:
 @pytest.fixture(scope="module")
 def path(source: PageSource, tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("page") / "view.html"
-    write_page(path, [source])
+    path.write_text(page_text([source]))
     return path
 
 
@@ -162,7 +162,7 @@ def test_the_gold_answer_is_shown_and_a_long_one_and_thinking_are_folded(browser
         )
         directory.log_metrics(1, row(1))
     path = tmp_path / "close.html"
-    write_page(path, [run_source(run)])
+    path.write_text(page_text([run_source(run)]))
     for page in opened(browser, path):
         page.keyboard.press("d")
         expect(page.locator(".gold")).to_have_text("Gold answer, which no agent sees: 73")
@@ -204,7 +204,7 @@ def test_a_phone_shows_the_list_the_filters_and_a_discussion_in_its_whole_width(
 def test_curves_of_several_runs_lie_over_each_other(browser, source, tmp_path, viewport):
     # The same run under three names.
     others = [replace(source, name=name, path=f"/{name}") for name in ("other", "third")]
-    write_page(tmp_path / "three.html", [source, *others])
+    (tmp_path / "three.html").write_text(page_text([source, *others]))
     for page in opened(browser, tmp_path / "three.html", viewport):
         assert page.locator(".legend .key").all_inner_texts()[1:] == ["other", "third"]
         [first, *_] = page.locator(".curve").all()
@@ -271,7 +271,9 @@ def long(tmp_path_factory: pytest.TempPathFactory) -> Path:
     turns = tuple(turn for both in rounds for turn in both)
     item = RewardedDiscussion(Discussion("step1/math/1/copy0", question(1), turns), (1.0, 0.0) * 8)
     folder = tmp_path_factory.mktemp("long")
-    write_page(folder / "long.html", [run_source(write_run(folder, "long", {1: [item]}))])
+    (folder / "long.html").write_text(
+        page_text([run_source(write_run(folder, "long", {1: [item]}))])
+    )
     return folder / "long.html"
 
 

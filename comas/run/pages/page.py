@@ -1,4 +1,4 @@
-"""The data of the page, and writing it as one HTML file."""
+"""The data of the page, and its text: one HTML file."""
 
 import base64
 import gzip
@@ -12,7 +12,6 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader
 
 from comas.run.metrics.meanings import as_regex, meanings
-from comas.utils import files
 
 TEMPLATES = Environment(
     loader=FileSystemLoader(Path(__file__).parent),
@@ -113,11 +112,6 @@ class PageSource:
 
 LIBRARIES = ("marked.umd.js", "katex.min.js")
 """Libraries for Markdown and LaTeX; each begins with its licence."""
-
-
-def write_page(path: Path, sources: Sequence[PageSource]) -> None:
-    """Write the page of ``sources``; raises FileError when ``path`` cannot be written."""
-    files.write_text(path, page_text(sources))
 
 
 def page_text(sources: Sequence[PageSource]) -> str:

@@ -14,12 +14,12 @@ from comas.config.schema import Config
 from comas.run.checkpoints import step_name
 from comas.run.guards import lacking
 from comas.run.pages import discussions
-from comas.run.pages.page import Details, PageSource, PageTable, write_page
+from comas.run.pages.page import Details, PageSource, PageTable, page_text
 from comas.run.provenance import PACKAGES, commit_of, read_processes, version_of
 from comas.run.records import DISCUSSIONS, METRICS, VALIDATIONS, Row, read_rows, read_warnings
 from comas.run.seals import CONFIG
 from comas.run.status import best_step, end_of
-from comas.utils.files import from_here, read_lines
+from comas.utils.files import from_here, read_lines, write_text
 from comas.utils.invocation import start_of
 
 log = logging.getLogger("view")
@@ -39,7 +39,7 @@ def report(run: Path) -> Path:
     """Write report.html, with only the discussions in which rewards and verdicts disagree, into the
     folder of a run; returns its path."""
     path = run / REPORT
-    write_page(path, [report_source(run)])
+    write_text(path, page_text([report_source(run)]))
     return path
 
 
