@@ -18,8 +18,8 @@ Purpose = Literal["solves", "judges", "scores", "helps"]
 ROLE_LETTERS = {"solution": "s", "evaluation": "e", "scoring": "t"}
 """Abbreviations in turn ids: "r0.s1.e0.t0" scores the first evaluation of solution 1 of round 0.
 Other roles are spelt out: "r0.plan0"."""
-NO_ROLES = ("question", "discussion", "history", "domain", "wording", "template")
-"""Names that mean something else in a prompt."""
+NO_ROLES = ("question", "discussion", "history", "domain", "wording", "template", "spread")
+"""Names that mean something else in a prompt, or among metrics."""
 
 
 @dataclass(frozen=True)

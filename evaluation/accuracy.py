@@ -155,10 +155,9 @@ def compare_rows(rows: Sequence[Row], references: Sequence[Row]) -> list[Row]:
     counterpart with common tasks."""
     compared, agents = [], [other for other in references if other.part.startswith("agent_")]
     for row in rows:
-        counterparts = [other for other in references if other.part == row.part]
-        if len(agents) == 1 and row.part.startswith("agent"):
-            counterparts = agents
-        reference = references[0] if len(references) == 1 else next(iter(counterparts), None)
+        is_equal = len(agents) == 1 and row.part.startswith("agent")
+        like = agents if is_equal else [other for other in references if other.part == row.part]
+        reference = references[0] if len(references) == 1 else next(iter(like), None)
         if reference is not None:
             found = {
                 key: paired_difference(accuracy, reference=reference.accuracies[key])

@@ -65,10 +65,8 @@ def write_summary(folder: Path) -> str:
     """Write summary.md into ``folder`` (``results/NAME``); return it without pass@k and the cost.
     Raises ValueError when there are no results, or damaged ones."""
     results = read_results(folder, name=folder.name)
-    given = {
-        name: " ".join(str(v).split()) for name, v in results.sampling.items() if v is not None
-    }
-    asked = ", ".join(f"{name}: {v}" for name, v in given.items())
+    asked = ", ".join(f"{name}: {v}" for name, v in results.sampling.items() if v is not None)
+    asked = " ".join(asked.split())  # a system prompt may have several lines
     title = f"# Results of {results.name}" + (f"\n\nAsked with {asked}." if asked else "")
     screen = "\n\n".join([title, *_overview(results.rows, [results])])
     cost = f"## Cost\n\nOver all benchmarks.\n\n{cost_table(results)}"

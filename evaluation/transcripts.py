@@ -7,7 +7,7 @@ from comas.run.pages.page import Details, PageSource, PageTable, PageTurn, Threa
 from comas.types import Message
 from comas.utils.files import from_here
 from evaluation.results import Evaluation, GradedAnswer, Subject, read_inference, read_subjects
-from evaluation.types import Answer, Call, role_of
+from evaluation.types import Answer, role_of
 
 
 def results_source(folder: Path) -> PageSource:
@@ -58,14 +58,16 @@ def _thread(
             "math-verify": verdicts.math_verify or "-",
         },
         chunk=chunk,
-        turns=tuple(_turns(answer.calls, verdicts.strict)),
+        turns=tuple(_turns(answer, verdicts.strict)),
     )
 
 
-def _turns(calls: Sequence[Call], verdict: str | None) -> Iterator[PageTurn]:
+def _turns(answer: Answer, verdict: str | None) -> Iterator[PageTurn]:
     """Yield a turn per call, under the call that it answers if labels say so (``r0.s0.e0``)."""
-    labels = {call.label for call in calls}
-    for call in calls:
+    labels = {call.label for call in answer.calls}
+    first = [call for call in answer.calls if call.label.rpartition(".")[0] not in labels]
+    graded = [call for call in first if call.response == answer.response] or first
+    for call in answer.calls:
         parent = call.label.rpartition(".")[0]
         yield PageTurn(
             id=call.label,
@@ -81,7 +83,7 @@ def _turns(calls: Sequence[Call], verdict: str | None) -> Iterator[PageTurn]:
             num_prompt_tokens=call.prompt_tokens,
             num_response_tokens=call.completion_tokens,
             thinking=call.thinking,
-            is_solution=parent not in labels,
+            is_solution=call is graded[-1],  # which the verdict is on
         )
 
 

@@ -63,7 +63,7 @@ def test_an_ablation_has_the_turns_that_its_name_says(file, solutions_evaluation
 def test_no_two_shipped_configs_write_runs_of_the_same_name():
     files = set(CONFIGS.rglob("*.yaml")) - {*CONFIGS.glob("studies/*"), *CONFIGS.glob("prompts/*")}
     names = [load_config(file, []).name for file in files]
-    assert len(set(names)) == len(names) - 1  # comas_paper_memory learns what comas does
+    assert len(set(names)) == len(names)
 
 
 def test_later_settings_win_and_values_are_typed_as_yaml(tmp_path):

@@ -161,16 +161,17 @@ def test_a_package_has_the_version_of_the_distribution_that_it_came_with(package
 def test_answers_of_an_evaluation_are_threads_with_the_messages_of_every_call(tmp_path):
     subject = write(tmp_path / "quick" / "agent_0", evaluation(["c"], name="gsm8k", setup="debate"))
     asked = ({"role": "user", "content": "What is 48 + 23?"},)
-    labels = ("r0.s0", "r0.s0.e0")
+    labels = ("r0.s0", "r0.s0.e0", "r1.s0")
     calls = tuple(Call(label, 1, asked, "71", "stop", 6, 2) for label in labels)
     answer = Answer("gsm8k/0", 0, "71", calls)
     append_lines(subject / "gsm8k" / "debate" / ANSWERS, [TypeAdapter(Answer).dump_json(answer)])
     source = results_source(tmp_path / "quick")
     [shown] = source.threads
     assert (shown.question, shown.labels["setup"]) == ("What is 48 + 23?", "debate")
-    assert [(turn.role, turn.agent, turn.parent, turn.verdict) for turn in shown.turns] == [
-        ("solution", 1, None, "correct"),
-        ("evaluation", 1, "r0.s0", "correct"),  # under what it answers
+    assert [(turn.role, turn.agent, turn.parent, turn.is_solution) for turn in shown.turns] == [
+        ("solution", 1, None, False),
+        ("evaluation", 1, "r0.s0", False),  # under what it answers
+        ("solution", 1, None, True),
     ]
     prompt = {"prompt": "[user]\nWhat is 48 + 23?"}
     assert source.details[shown.chunk][shown.id] == dict.fromkeys(labels, prompt)

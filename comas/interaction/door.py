@@ -57,7 +57,7 @@ class AskedMessage(BaseModel):
     def _as_text(cls, content: Any) -> Any:
         """Join the parts of a content that is a list. Raises ValueError if one is not a text."""
         if not isinstance(content, list):
-            return content or ""
+            return "" if content is None else content
         if any(not isinstance(part, dict) or part.get("type") != "text" for part in content):
             raise ValueError("only parts of the type text are taken")
         return "\n".join(str(part.get("text", "")) for part in content)

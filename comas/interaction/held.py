@@ -44,8 +44,8 @@ class HeldDiscussion(Discussion):
     outcome: Outcome
 
     def turns_that(self, purpose: Purpose) -> list[Turn]:
-        """Return those turns; a scoring that the program asked for itself decides no reward."""
-        own = self.outcome.asked if purpose == "scores" else ()
+        """Return those turns; a judgment that the program asked for itself decides no reward."""
+        own = self.outcome.asked if purpose in ("judges", "scores") else ()
         return [turn for turn in super().turns_that(purpose) if turn.turn_id not in own]
 
     def solutions(self) -> list[Turn]:

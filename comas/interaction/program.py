@@ -215,7 +215,7 @@ class DiscussionGuest:
         at = spoken[-1] if spoken else 0
         earlier = self._answers.get((agent, _key(asked.messages[:at])))
         if earlier is None or any(tool not in earlier.told for tool in asked.offered):
-            self.num_rewritten += at > 0
+            self.num_rewritten += at > 0 and earlier is None
             at, earlier = 0, _Answer(None, (), asked.offered)
         limit = min(asked.max_tokens or self._tokens_left, self._tokens_left)
         words = [message.in_words() for message in asked.messages]

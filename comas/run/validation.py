@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from comas.config.schema import Config
 from comas.data import QuestionSet
+from comas.interaction.held import outcome_of
 from comas.interaction.prompts import SHIPPED, SOLUTION, Wording, fill
 from comas.interaction.schedules import run_discussions
 from comas.interaction.wording import wording_of
@@ -159,7 +160,8 @@ def last_solutions(
     solutions = [discussion.solutions() for discussion in discussions]
     last_round = max((turn.round_index for turns in solutions for turn in turns), default=0)
     last = [[turn for turn in turns if turn.round_index == last_round] for turns in solutions]
-    num_asked = max(map(len, last), default=0)
+    held = (outcome_of(discussion) is not None for discussion in discussions)
+    num_asked = max([*map(len, last), *held], default=0)  # a program owes one answer
     judged: list[tuple[Domain, Verdict]] = []
     for discussion, turns in zip(discussions, last, strict=True):
         domain = discussion.question.domain

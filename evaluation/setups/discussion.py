@@ -1,6 +1,6 @@
 """Discussion: CoMAS at inference, answering with the solution of the highest score.
 
-Schedule and prompts are those of training (``comas.interaction``), rounds those of the released
+Prompts are the shipped ones (``comas.interaction``), schedule and rounds those of the released
 code: in each of 2 rounds every agent solves, every solution is evaluated by one agent, and the
 evaluation scored by another draw (6 l calls per task for l agents).
 """

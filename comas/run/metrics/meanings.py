@@ -17,7 +17,7 @@ PLACEHOLDERS = {
     "threshold": "from_score_[23]",
     "score": "score_[123]|invalid",
     "truth": "correct|incorrect",
-    "mistake": "[^/]+",
+    "mistake": ".+",
 }
 """Placeholder -> regular expression for its values."""
 

@@ -42,8 +42,8 @@ def reward_effectiveness(
     ``scoring/confusion/score_2/correct`` is the number of scores of 2 given to correct solutions;
     None if nobody scored.
 
-    Example: rewards (1, 0.5, 0) of (correct, wrong, correct) solutions: AUC 1/2; from score 2 on,
-    accuracy 1/3, precision 1/2, recall 1/2, specificity 0; from score 3 on, 2/3, 1, 1/2, 1.
+    Example: rewards (1, 0.5, 0) of (correct, wrong, correct) solutions: no AUC of so few; from
+    score 2 on, accuracy 1/3, precision 1/2, recall 1/2, specificity 0; from 3 on, 2/3, 1, 1/2, 1.
     """
     judged: list[tuple[float, bool]] = []
     table: Counter[tuple[int | None, bool]] = Counter()
@@ -91,7 +91,7 @@ def false_accusations(discussions: Sequence[Discussion], *, verdicts: Verdicts) 
             for evaluation in discussion.children(solution, "judges"):
                 scorings = discussion.children(evaluation, "scores")
                 num_evaluations += len(scorings)
-                if evaluation.text != APPROVALS[discussion.question.domain]:
+                if APPROVALS[discussion.question.domain] not in evaluation.text:
                     scores += [parse_score(scoring.text) for scoring in scorings]
     return {
         "evaluation/false_accusation_rate": _quotient(len(scores), num_evaluations),
@@ -115,8 +115,7 @@ def reliability(rewarded: Iterable[RewardedDiscussion]) -> float | None:
     answers: dict[str, list[tuple[str, float]]] = defaultdict(list)
     for item in rewarded:
         for turn, reward in zip(item.discussion.turns, item.rewards, strict=True):
-            is_solution = turn in item.discussion.solutions()
-            if is_solution and not turn.is_given and reward is not None:
+            if reward is not None and turn in item.discussion.solutions():
                 question_id = item.discussion.question.question_id
                 answers[question_id].append((compared_as(turn.text), reward))
     same: list[float] = []

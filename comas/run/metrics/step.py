@@ -127,12 +127,10 @@ def accuracy_metrics(prefix: str, judged: Sequence[tuple[Domain, Verdict]]) -> M
 
 def accuracies(prefix: str, judged: Sequence[tuple[Domain, Verdict]]) -> Metrics:
     """Return the share of correct answers, over all and by domain."""
-    metrics: Metrics = {f"{prefix}/accuracy": _share([verdict for _, verdict in judged], "correct")}
-    for domain in ALL_DOMAINS:
-        there = [verdict for of, verdict in judged if of == domain]
-        if there:
-            metrics[f"{prefix}/accuracy/{domain}"] = _share(there, "correct")
-    return metrics
+    said = {domain: [each for of, each in judged if of == domain] for domain in ALL_DOMAINS}
+    of = {f"/{domain}": _share(there, "correct") for domain, there in said.items() if there}
+    whole = {"": _share([verdict for _, verdict in judged], "correct")}
+    return {f"{prefix}/accuracy{part}": share for part, share in (whole | of).items()}
 
 
 def step_lines(step: int, num_steps: int, metrics: Mapping[str, float | None]) -> Iterator[str]:

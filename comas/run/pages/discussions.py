@@ -51,13 +51,9 @@ def thread_of(record: Record, *, step: int, is_scored: bool = True) -> Thread:
     turns: Sequence[Record] = sorted(
         record["turns"], key=lambda turn: places.get(turn["turn_id"], len(places))
     )
-    judging = {"evaluation"} | {
-        r for r, what in record.get("roles", {}).items() if what == "judges"
-    }
-    scores = {
-        turn["turn_id"]: _own_score(turn, is_judgment=not is_scored and turn["role"] in judging)
-        for turn in turns
-    }
+    roles = {} if is_scored else record.get("roles", {}) | {"evaluation": "judges"}
+    judgments = {t["turn_id"] for t in turns if roles.get(t["role"]) == "judges"} - {*asked}
+    scores = {t["turn_id"]: _own_score(t, is_judgment=t["turn_id"] in judgments) for t in turns}
     verdicts = {turn["turn_id"]: turn["verdict"] for turn in turns if "verdict" in turn}
 
     def page_turn(turn: Record) -> PageTurn:

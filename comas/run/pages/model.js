@@ -134,7 +134,7 @@ function takeIn(source, number, news, known) {
 const SHOWN_AT_FIRST = [
   "validation/greedy/accuracy", "validation/accuracy", "train/accuracy", "reward/solution",
   "reward/evaluation", "reward_effectiveness/from_score_2/balanced_accuracy",
-  "scoring/invalid_rate", "scoring/false_accusations_accepted", "instruments/reliability",
+  "reward_effectiveness/auc", "scoring/invalid_rate", "instruments/reliability",
   "interaction/truncated_rate", "response_length", "agent_0/policy/entropy", "agent_0/policy/kl",
   "time/step_s",
 ];

@@ -180,7 +180,8 @@ function threadElement(thread, view) {
   const links = occurrences.filter((other) => other.key !== thread.key).map((other) =>
     make("button", { type: "button", onclick: () => open(other) }, occurrenceName(other, sources), " ", ...verdictMarks(other)),
   );
-  const missing = (shown.prompt || shown.tokens) && !details
+  const has = (part) => Object.values(details ?? {}).some((each) => each[part]);
+  const missing = (shown.prompt && !has("prompt")) || (shown.tokens && !has("tokens"))
     ? make("p", { className: "faint" }, "Prompts and tokens are not on this page: " + sources[thread.source].without_details)
     : null;
   return make(
@@ -194,7 +195,7 @@ function threadElement(thread, view) {
     links.length ? make("div", { className: "occurrences" }, make("span", { className: "faint" }, "Asked also, shown beside:"), ...links) : null,
     missing,
     stripElement(thread),
-    shown.tokens && details ? tokenLegend() : null,
+    shown.tokens && has("tokens") ? tokenLegend() : null,
     ...thread.turns.filter((turn) => turn.parent === null).map((turn) => turnElement(turn, thread, view)),
   );
 }

@@ -16,7 +16,7 @@ class Limits:
     on how busy the machine is."""
     wall_s: float = 10.0
     memory_mib: int = 512
-    """Address space of each process."""
+    """Address space of each process, so that all have ``num_processes`` times as much."""
     num_processes: int = 16
     """Processes and threads, including the four that make up the sandbox."""
     open_files: int = 32

@@ -6,6 +6,7 @@ Two files come with a message, the texts of the program and its checker; the rep
 JSON. The server does not read the texts: only the process that runs one of them has it in memory.
 """
 
+import contextlib
 import gc
 import importlib
 import json
@@ -61,6 +62,8 @@ class Server:
             except OSError as error:
                 self.missing["landlock"] = str(error)
         system.prctl(system.PR_SET_CHILD_SUBREAPER, 1)
+        with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:
+            file.write("1000")  # a program ends before the trainer where memory is short
         if self._is_isolated:
             namespaces.isolate()
         # Processes of its user can read neither the server's memory nor a cell's.

@@ -12,7 +12,7 @@ MS_NOSUID, MS_NODEV, MS_BIND, MS_REC, MS_PRIVATE = 2, 4, 0x1000, 0x4000, 1 << 18
 MNT_DETACH = 2
 AT_FDCWD, AT_RECURSIVE, MOUNT_ATTR_RDONLY = -100, 0x8000, 1
 SYS_MOUNT_SETATTR = 442
-PACKAGES = "/packages"
+HIDDEN = "/hidden"
 """Second mount of the installed packages, if their own place is in /tmp."""
 
 
@@ -42,9 +42,9 @@ def mount_empty_tmp(disk_mib: int) -> None:
     system.call("unshare", system.CLONE_NEWNS)
     size = f"size={disk_mib}m,nr_inodes=1000,mode=1777"
     _mount("tmpfs", "/tmp", "tmpfs", MS_NOSUID | MS_NODEV, size)
-    for path in _packages_in_tmp():
-        os.makedirs(path)
-        _mount(PACKAGES, path, None, MS_BIND)
+    for number, path in enumerate(_hidden_by_tmp()):
+        os.makedirs(path, exist_ok=True)
+        _mount(f"{HIDDEN}{number}", path, None, MS_BIND)
     os.chdir("/tmp")
 
 
@@ -61,8 +61,8 @@ def _change_root() -> None:
     os.symlink("/tmp", f"{root}/dev/shm")  # where multiprocessing keeps its locks
     for path in (*library_folders(), "/dev/null", "/dev/urandom"):
         _show(path, root)
-    for path in _packages_in_tmp():
-        _show(path, root, at=PACKAGES)
+    for number, path in enumerate(_hidden_by_tmp()):
+        _show(path, root, at=f"{HIDDEN}{number}")
     os.chdir(root)
     system.call("pivot_root", b".", b".")
     system.call("umount2", b".", MNT_DETACH)  # the former root
@@ -72,9 +72,9 @@ def _change_root() -> None:
     system.call("syscall", SYS_MOUNT_SETATTR, AT_FDCWD, b"/", AT_RECURSIVE, attributes, size)
 
 
-def _packages_in_tmp() -> list[str]:
-    """Return the folders of installed packages that an empty /tmp would hide."""
-    return [path for path in package_folders() if path.startswith("/tmp/")]
+def _hidden_by_tmp() -> list[str]:
+    """Return the folders of Python and of packages that an empty /tmp would hide."""
+    return [path for path in library_folders() if path.startswith("/tmp/")]
 
 
 def _show(path: str, root: str, *, at: str | None = None) -> None:
