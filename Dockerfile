@@ -2,9 +2,12 @@
 # those of a bare machine, which were run.
 #
 #   docker build --target cpu -t comas:cpu .        docker build --target cuda -t comas:cuda .
-#   docker run --rm -v "$PWD/saves:/comas/saves" comas:cpu bash scripts/train_comas.sh
-#   docker run --rm --gpus all --shm-size 32g -v "$PWD/saves:/comas/saves" \
-#     -v "$HOME/.cache/huggingface:/root/.cache/huggingface" comas:cuda bash scripts/train_comas.sh configs/comas.yaml
+#   kept="-v $PWD/saves:/comas/saves -v $PWD/data:/comas/data -v $HOME/.local/state/comas:/root/.local/state/comas"
+#   docker run --rm $kept comas:cpu bash scripts/train_comas.sh
+#   docker run --rm --gpus all --shm-size 32g $kept -v "$HOME/.cache/huggingface:/root/.cache/huggingface" \
+#     comas:cuda bash scripts/train_comas.sh configs/comas.yaml
+#
+# ~/.local/state/comas holds the key that seals runs: without it no other container resumes them.
 #
 # Docker allows no namespaces inside a container. Programs that models write need them:
 #   --security-opt seccomp=unconfined --security-opt apparmor=unconfined

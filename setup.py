@@ -23,6 +23,10 @@ class BuildWithConfigs(build_py):
     """Packs configs/ into the package ``comas``, where comas/config/paths.py finds it."""
 
     def run(self) -> None:
+        if not self.editable_mode:
+            shutil.rmtree(
+                self.build_lib, ignore_errors=True
+            )  # an earlier build's, with other files
         super().run()
         if not self.editable_mode:
             target = Path(self.build_lib) / "comas/configs"

@@ -5,7 +5,7 @@
 PLAYWRIGHT="playwright==1.65.2"
 BROWSER_SITE="$VENV/browser"
 if [[ "$(cat "$BROWSER_SITE/stamp" 2>/dev/null)" != "$PLAYWRIGHT" ]]; then
-  "$PYTHON_BIN" -m pip install -qq --upgrade --target "$BROWSER_SITE" "$PLAYWRIGHT"
+  "$PYTHON_BIN" -m pip install -qq --no-user --upgrade --target "$BROWSER_SITE" "$PLAYWRIGHT"
   printf '%s\n' "$PLAYWRIGHT" >"$BROWSER_SITE/stamp"
 fi
 if [[ -z "${CHROMIUM:-}" ]] && found="$(command -v chromium || command -v chromium-browser)"; then

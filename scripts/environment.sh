@@ -5,10 +5,15 @@
 # returns at once. Whatever runs from an environment holds VENV.lock, shared, and an installation holds
 # it alone, so that none takes packages away from a program.
 
+if [[ "$MACHTYPE" != x86_64-*linux* ]]; then
+  echo "error: CoMAS runs on Linux on x86-64, not on $MACHTYPE" >&2
+  exit 1
+fi
+
 # Trap: what is opened next would get the number of a standard stream that is closed (>&-).
-[[ -e /proc/self/fd/0 ]] || exec 0</dev/null
-[[ -e /proc/self/fd/1 ]] || exec 1>/dev/null
-[[ -e /proc/self/fd/2 ]] || exec 2>/dev/null
+[[ -e /dev/fd/0 ]] || exec 0</dev/null
+[[ -e /dev/fd/1 ]] || exec 1>/dev/null
+[[ -e /dev/fd/2 ]] || exec 2>/dev/null
 
 PYTORCH_CPU_INDEX="https://download.pytorch.org/whl/cpu"
 
@@ -63,13 +68,14 @@ version_of() {
 }
 
 has_nvidia_gpu() {
-  command -v nvidia-smi >/dev/null 2>&1 && nvidia-smi -L 2>/dev/null | grep -q '^GPU'
+  # Not by grep -q, which ends at the first of several lines: nvidia-smi then fails at the next.
+  [[ $'\n'"$(nvidia-smi -L 2>/dev/null)" == *$'\n'GPU* ]]
 }
 
 # Fails, with what else to take, where the driver is too old for requirements.txt.
 check_driver() {
   local driver
-  read -r driver < <(nvidia-smi --query-gpu=driver_version --format=csv,noheader)
+  read -r driver < <(nvidia-smi --query-gpu=driver_version --format=csv,noheader) || true
   if [[ "$driver" =~ ^[0-9]+ ]] && ((BASH_REMATCH[0] >= OLDEST_DRIVER)); then
     return
   fi
@@ -110,7 +116,7 @@ share_sources_with_uv() {
       value="${value//\'/}"
       value="${value//\\n/ }"
       case "${key#"$section".}" in
-        index-url) export UV_DEFAULT_INDEX="${UV_DEFAULT_INDEX:-$value}" ;;
+        index-url) export UV_DEFAULT_INDEX="${UV_DEFAULT_INDEX:-${UV_INDEX_URL:-$value}}" ;;
         extra-index-url) export UV_INDEX="${UV_INDEX:-$value}" ;;
         find-links) export UV_FIND_LINKS="${UV_FIND_LINKS:-${value// /,}}" ;;
         no-index) [[ ! "${value,,}" =~ ^(1|on|t|true|y|yes)$ ]] || NO_INDEX=--no-index ;;
@@ -121,6 +127,7 @@ share_sources_with_uv() {
       esac
     done <<<"$settings"
   done
+  [[ -z "${REQUESTS_CA_BUNDLE:-}" ]] || export SSL_CERT_FILE="${SSL_CERT_FILE:-$REQUESTS_CA_BUNDLE}"
   export UV_INDEX_STRATEGY="${UV_INDEX_STRATEGY:-unsafe-best-match}"
 }
 
@@ -165,7 +172,7 @@ make_environment() {
   stamp created
   find "$VENV/" -mindepth 1 -maxdepth 1 ! -name 'requirements.*' -exec rm -rf {} +
   "$python" -m venv "$(realpath "$VENV")" # it makes none through a link
-  "$VENV/bin/python" -m pip install -q "$UV_PIN"
+  "$VENV/bin/python" -m pip install -q --no-user "$UV_PIN"
   # Its programs, and those that uv installs, find their Python wherever the folder is moved.
   "$VENV/bin/uv" venv -q --allow-existing --relocatable --python "$python" "$VENV"
 }
@@ -198,14 +205,14 @@ install_requirements() {
     for folder in "$VENV"/lib/python*/site-packages/*.dist-info; do
       [[ -f "$folder/INSTALLER" || ! -d "$folder" ]] || rm -r "$folder"
     done
-    "$VENV/bin/uv" --version >/dev/null 2>&1 || "$VENV/bin/python" -m pip install -q "$UV_PIN"
+    "$VENV/bin/uv" --version >/dev/null 2>&1 || "$VENV/bin/python" -m pip install -q --no-user "$UV_PIN"
     if torch="$(grep '^torch==.*+cpu' "$requirements")"; then
       install_cpu_torch "$torch"
     fi
     # Else every process would compile what it imports (10 s with vllm).
-    install ${PYTHONDONTWRITEBYTECODE:+--compile-bytecode} -r "$requirements"
+    install ${PYTHONDONTWRITEBYTECODE:+--compile-bytecode} -r "$requirements" || return
   fi
-  install -q --no-build-isolation --reinstall -e .
+  install -q --no-build-isolation --reinstall -e . || return
   stamp "$digest"
   echo "environment: ready"
 }
@@ -226,7 +233,12 @@ hold_environment() {
   if ! { exec 9<>"$VENV.lock"; } 2>/dev/null && ! { exec 9<"$VENV.lock"; } 2>/dev/null; then
     check_writable "$1"
   fi
-  if ! flock --nonblock --shared 9; then
+  local status=0
+  flock --nonblock --shared 9 || status=$?
+  if ((status > 1)); then
+    echo "error: $HERE/$VENV.lock cannot be locked: use a disk that can, or install flock" >&2
+    return 1
+  elif ((status == 1)); then
     echo "environment: waiting for an installation into $VENV to end" >&2
     flock --shared 9
   fi
@@ -281,7 +293,7 @@ ensure_environment() {
     if flock --timeout "$SECONDS_OF_A_LOOK" --exclusive 9; then
       if [[ "$(environment_of "$requirements")" == "$VENV" ]] && ! is_ready "$digest"; then
         UV_PIN="$(grep -h '^uv==' "$requirements" requirements-cpu.txt | head -n 1)"
-        install_requirements "$requirements" "$digest"
+        install_requirements "$requirements" "$digest" || return
       fi
     elif flock --nonblock --shared 9 && ! is_ready "$digest"; then
       refuse_use "$requirements"

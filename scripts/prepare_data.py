@@ -48,7 +48,7 @@ def _job(arguments: Sequence[str]) -> Job:
         *sorted(names - {BLEND_NAME, *BENCHMARKS}),
     ]
     return Job(
-        output=options.output,
+        output=options.output or Path("data"),
         benchmarks={BENCHMARKS[name].name: BENCHMARKS[name] for name in wanted},
         with_blend=with_blend,
         sizes={
@@ -67,7 +67,7 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--only", nargs="+", type=_name)
     parser.add_argument("--skip", nargs="+", choices=list(BENCHMARKS), default=[])
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--output", type=here().joinpath, default=Path("data"), metavar="DIR")
+    parser.add_argument("--output", type=lambda text: here() / Path(text).expanduser())
     for name, sizes in PAPER_SIZES.items():
         parser.add_argument(
             f"--{name}-size",
@@ -90,7 +90,7 @@ def _name(text: str) -> str:
 
 
 def _folder(text: str) -> Path:
-    if not (folder := here() / text).is_dir():
+    if not (folder := here() / Path(text).expanduser()).is_dir():
         raise argparse.ArgumentTypeError(f"{folder} is not a folder")
     return folder
 

@@ -24,7 +24,7 @@ esac
 cd "${SLURM_SUBMIT_DIR:?submit this file with sbatch}"
 source scripts/environment.sh
 export PATH="$PWD/$VENV/bin:$PATH"
-head="$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)"
+read -r head < <(scontrol show hostnames "$SLURM_JOB_NODELIST")
 address="$head:6379"
 
 # Nobody else on these nodes may join, and Ray's processes are as nice as ours.

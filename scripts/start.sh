@@ -10,7 +10,10 @@ start() {
   is_wrong=$(($# < least || $# > most))
   for argument in "$@"; do
     case "$argument" in
-      -h | --help) usage && exit 0 ;;
+      -h | --help)
+        usage
+        exit
+        ;;
       -*) ((most == ANY)) || is_wrong=1 ;;
     esac
   done

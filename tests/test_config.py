@@ -154,7 +154,7 @@ def test_all_errors_of_file_and_command_line_are_reported_at_once(tmp_path):
         f"rollout.batch_size = 0  ({file}, line 2)\n   must be greater than or equal to 1",
         *("rollout.dtype = fp8", "'float32', 'bfloat16' or 'float16'"),
         f"society = 3  ({file}, line 4)\n   is a section, not a key",
-        "seed = x  (command line)\n   must be a valid integer\n   -> write it like seed=0",
+        'seed = x  (command line)\n   must be a valid integer\n   -> write it like "seed=0"',
         *("nonsense", "is not of the form key=value", "did you mean rollout.temperature?"),
     ]
     assert [each for each in said if each not in "\n".join(found)] == []

@@ -53,7 +53,7 @@ def main(arguments: Sequence[str]) -> int:
     if options.live:
         follow(folders, steps=options.steps, port=options.port)
         return 0
-    path = folders[0] / VIEW if options.output is None else here() / options.output
+    path = folders[0] / VIEW if options.output is None else here() / options.output.expanduser()
     with progress_bar("reading what the page shows"):
         sources = [read_source(folder, steps=options.steps) for folder in folders]
         write_text(path, page_text(sources))

@@ -163,7 +163,9 @@ def _why_unknown(name: str, schema: type, keys: Mapping[str, Key]) -> tuple[str,
         return "is a section, not a key", _example(name, keys)
     above = next((known for known in keys if name.startswith(f"{known}.")), None)
     if above is not None:
-        return f"is no key: {above} has no entries", _example(above, keys)
+        return f"is no key: {above} has no entries; quote a text with a colon", _example(
+            above, keys
+        )
     types = types_of(schema).get(section, {})
     inner = name.partition(".")[2]
     others = [each for each, kind in types.items() if owner_of(inner, keys_of(kind()))]
@@ -204,4 +206,4 @@ def _example(name: str, keys: Mapping[str, Key]) -> str:
     shown = next(known for known in keys if known == name or known.startswith(f"{name}."))
     key = keys[shown]
     value = key.default if key.example is None else key.example
-    return f"write it like {shown}={yaml_text(value)}"
+    return f'write it like "{shown}={yaml_text(value)}"'

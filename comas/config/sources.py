@@ -34,7 +34,7 @@ def _read_override(override: str) -> list[Setting]:
     given = Setting(name, text, COMMAND_LINE)
     if not name or not equals:
         given = Setting("override", override, COMMAND_LINE)
-        remedy = "write key=value, without spaces around the equals sign"
+        remedy = "write key=value, without spaces around the equals sign, after CONFIG"
         raise _error(given, "is not of the form key=value", remedy)
     if name == BASE:
         remedy = "name that file as CONFIG, or write base: into a file of your own"
@@ -48,7 +48,7 @@ def _read_override(override: str) -> list[Setting]:
     plain = text.strip()
     is_bare = isinstance(value, str | None) and plain[:1] not in ("'", '"', "|", ">", "")
     if is_bare and value != plain and re.search(r"(?:^|\s)#|\n", plain):
-        remedy = "put the text into quotes of its own: key=\"'...'\""
+        remedy = f"put the text into quotes of its own: {name}=\"'...'\""
         raise _error(given, "would lose line breaks, or what follows a #, as YAML", remedy)
     written = text.strip() if isinstance(value, bool | int | float) else None
     return [Setting(leaf, each, COMMAND_LINE, written=written) for leaf, each in found.items()]
@@ -77,10 +77,10 @@ def _read_file(path: Path, named: Setting) -> tuple[list[Setting], Setting | Non
     try:
         parsed = _parse(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as reason:
-        why = reason.strerror if isinstance(reason, OSError) else one_line(reason)
-        remedy = f"name one of {_yaml_files(path.parent)}"
-        where = tried(named.value, named.folder)
-        raise error(f"cannot be read: {why}{where}", remedy) from reason
+        if isinstance(reason, UnicodeDecodeError):
+            raise error(f"cannot be read: {one_line(reason)}", "save it in UTF-8") from reason
+        why = f"{reason.strerror}{tried(named.value, named.folder)}"
+        raise error(f"cannot be read: {why}", f"name one of {_yaml_files(path.parent)}") from reason
     except (yaml.YAMLError, RecursionError) as reason:
         raise error(f"is not YAML: {one_line(reason)}", "mend the line that it names") from reason
     if parsed is None:

@@ -67,8 +67,7 @@ def find_conflicts(study: Study) -> Iterator[Conflict]:
             what = f"{name} sets {' '.join(own)}, which a study sets for each run"
             yield Conflict(("experiments",), what, "leave it out; seeds=[...] are the study's")
         if not FOLDER_NAME.fullmatch(f"{name}-seed{max(study.seeds, default=0)}"):
-            what = f"{name}, with -seed0, {FOLDER_NAME_IN_WORDS}"
-            yield Conflict(("experiments",), what, "rename it")
+            yield Conflict(("experiments",), f"{name}-seed0 {FOLDER_NAME_IN_WORDS}", "rename it")
     named: dict[str, Sequence[str | None]] = {
         "only": study.only or [],
         "compare_with": [study.compare_with],

@@ -23,6 +23,8 @@ from typing import Any, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
+from comas.config.paths import here
+
 PARTIAL = ".partial-"
 """Prefix of incomplete files and folders, which are removed when a run is opened."""
 LOCK_NAME = ".lock"
@@ -56,9 +58,9 @@ def explaining_errors(path: Path) -> Iterator[None]:
 
 
 def from_here(path: Path) -> Path:
-    """Return ``path`` for messages: relative to the current folder if it is inside it."""
-    path, here = path.resolve(), Path.cwd()
-    return path.relative_to(here) if path.is_relative_to(here) else path
+    """Return ``path`` for messages: relative to the user's folder if it is inside it."""
+    path, folder = path.resolve(), here().resolve()
+    return path.relative_to(folder) if path.is_relative_to(folder) else path
 
 
 def in_command(path: Path) -> str:

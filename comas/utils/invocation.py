@@ -22,8 +22,8 @@ _SCRIPTS_FOLDER = Path(__file__).parents[2] / "scripts"
 
 def start_of(command: str) -> str:
     """Return how to start a subcommand: ``bash scripts/view.sh``, or ``comas view`` of a wheel."""
-    script = SCRIPTS[command]
-    return f"bash scripts/{script}" if (_SCRIPTS_FOLDER / script).is_file() else f"comas {command}"
+    script = _SCRIPTS_FOLDER / SCRIPTS[command]
+    return f"bash {in_command(script)}" if script.is_file() else f"comas {command}"
 
 
 def of_checkout(words: str) -> str:

@@ -5,7 +5,6 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
-from deepspeed import DeepSpeedEngine
 
 from comas.config.plugins import Registry, function_of
 from comas.config.schema import Optimization, Policy
@@ -71,7 +70,7 @@ def forget_host_buffers(optimizer: torch.optim.Optimizer) -> None:
 
 
 @contextmanager
-def configured_rates(engine: DeepSpeedEngine) -> Iterator[None]:
+def configured_rates(engine: Any) -> Iterator[None]:
     """Keep learning rates and weight decays of ``engine`` while it loads a checkpoint, which would
     replace them by those of the run before a resume."""
     rates = engine.lr_scheduler.base_lrs
