@@ -104,8 +104,8 @@ PINS = ("requirements.txt", "requirements-cpu.txt", "mine.txt")
 def test_the_driver_is_compared_unless_pins_are_named(tmp_path, driver, named, installed):
     for file in (*PINS, "setup.py"):
         (tmp_path / file).write_text("uv==0.13.9\n")
-    # It lists two GPUs.
-    listing = f'[ "$1" = -L ] && echo "GPU 0: A100" || printf "%s\\n%s\\n" {driver} {driver}'
+    two = "{ echo GPU 0: A100; sleep 0.1; echo GPU 1: A100; }"
+    listing = f'[ "$1" = -L ] && {two} || printf "%s\\n%s\\n" {driver} {driver}'
     executable(tmp_path / "bin/nvidia-smi", f"#!/bin/sh\n{listing}\n")
     chosen = {"REQUIREMENTS": named} if named else {}
     installs = "{ echo installs $1; mkdir -p $VENV; is_ready() { true; }; }"

@@ -27,6 +27,7 @@ CORE = case_file("imports")["CORE"]
 @pytest.mark.stack
 def test_neither_the_core_nor_what_every_process_imports_loads_an_engine():
     assert loaded(CORE, {"ray", "vllm", "deepspeed"}) == {}
+    assert loaded(["comas.__main__"], {"vllm", "deepspeed"}) == {}
     modules = ["comas.engines.rollout.cpu.shared_weights", "comas.engines.cluster.actors"]
     assert loaded(modules, {"vllm", "deepspeed", "transformers"}) == {}
 

@@ -23,11 +23,10 @@ from typing import Any, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
-from comas.config.paths import here
-
 PARTIAL = ".partial-"
 """Prefix of incomplete files and folders, which are removed when a run is opened."""
 LOCK_NAME = ".lock"
+STARTED_IN = "COMAS_STARTED_IN"  # of comas/config/paths.py
 MAX_LISTED_ERRORS = 5
 PROBE_BYTES = 1 << 20
 """A disk with less free space than this counts as full."""
@@ -59,7 +58,7 @@ def explaining_errors(path: Path) -> Iterator[None]:
 
 def from_here(path: Path) -> Path:
     """Return ``path`` for messages: relative to the user's folder if it is inside it."""
-    path, folder = path.resolve(), here().resolve()
+    path, folder = path.resolve(), Path(os.environ.get(STARTED_IN) or Path.cwd()).resolve()
     return path.relative_to(folder) if path.is_relative_to(folder) else path
 
 
