@@ -143,7 +143,7 @@ def test_a_finished_run_trains_nothing_more_and_gives_its_best_models(saves, mon
 @pytest.mark.stack
 def test_a_best_metric_that_no_validation_gives_ends_the_run_at_its_start(saves, monkeypatch):
     asked = [*SETTINGS, "name=unknown", "training.keep_best=validation/accuracy/choice"]
-    with pytest.raises(ValueError, match=f"names validation/accuracy/choice, .*give {ACCURACY}, "):
+    with pytest.raises(ValueError, match=f"=validation/accuracy/choice is not .*give {ACCURACY}, "):
         play_validated(monkeypatch, [f"saves={saves}", *asked])
 
 
