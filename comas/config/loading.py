@@ -163,9 +163,7 @@ def _why_unknown(name: str, schema: type, keys: Mapping[str, Key]) -> tuple[str,
         return "is a section, not a key", _example(name, keys)
     above = next((known for known in keys if name.startswith(f"{known}.")), None)
     if above is not None:
-        return f"is no key: {above} has no entries; quote a text with a colon", _example(
-            above, keys
-        )
+        return f"is no key: {above} has no entries; quote a colon", _example(above, keys)
     types = types_of(schema).get(section, {})
     inner = name.partition(".")[2]
     others = [each for each, kind in types.items() if owner_of(inner, keys_of(kind()))]

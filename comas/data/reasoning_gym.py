@@ -59,7 +59,7 @@ def endless_rules(rules: Data, *, num_questions: int | None) -> Data:
     tasks, size = rules.reasoning_gym.tasks, rules.reasoning_gym.size
     if size is not None or num_questions is None or not tasks:
         return rules
-    sizes = [options["size"] for options in tasks.values() if "size" in options]
+    sizes = [n for options in tasks.values() if isinstance(n := options.get("size"), int)]
     each = -(-(num_questions - sum(sizes)) // max(1, len(tasks) - len(sizes)))
     return replace(rules, reasoning_gym=ReasoningGym(tasks, max(1, each)))
 

@@ -340,9 +340,9 @@ def check_disk(config: Config, *, sizes: Mapping[int, int], free: int, num_kept:
     if free < needed:
         error = (
             f"{where}: {in_words(free)} of disk are free, and the trained models, kept checkpoints "
-            f"and the one being written need {in_words(needed)}; free some, or "
-            "use another disk (saves=...; a run to resume may be moved there); a new run may also "
-            "keep fewer (training.keep_checkpoints)"
+            f"and the one being written need {in_words(needed)}; free some, or use "
+            "another disk (saves=...; a run to resume may be moved there); a new run may also keep "
+            "fewer (training.keep_checkpoints)"
         )
     words = f"{in_words(needed)} (a checkpoint: {in_words(checkpoint) if checkpoint else '?'})"
     return Check(DISK, words, in_words(free), error)

@@ -161,10 +161,8 @@ def _lines_of(name: str, report: Report, settings: Sequence[str], config: Config
         yield from _as_asked(record, config)
     if not report.errors and report.sound:
         words = ["configs/comas.yaml", f"data.train={name}"]
-        as_it = (
-            config.data.columns or config.data.answer_after
-        )  # the held-out file is read as it is
-        if as_it and not any(s.startswith("data.validation=") for s in settings):
+        is_own = config.data.columns or config.data.answer_after  # of the held-out file, too
+        if is_own and not any(s.startswith("data.validation=") for s in settings):
             words.append("data.validation=HELD_OUT")
         words += settings
         yield "to train on it:"
