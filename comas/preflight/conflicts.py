@@ -266,7 +266,7 @@ def _engines(config: Config) -> Iterator[Conflict]:
         yield Conflict(
             ("policy.attn_implementation",),
             "flash_attention_2 needs policy.dtype=bfloat16 and the package flash-attn",
-            "install it, or set policy.attn_implementation=sdpa",
+            "see to both, or set policy.attn_implementation=sdpa",
         )
     if config.policy.lora.rank is not None and config.policy.zero_stage == 3:
         yield Conflict(
@@ -357,10 +357,8 @@ def _options(config: Config) -> Iterator[Conflict]:
             entries = (name, ".".join([name, *inner[:1]]))
             reasons = [
                 why
-                for patterns, why in refused.items()
-                if any(
-                    filter_names(entries, p) or p.startswith(f"{leaf}.") for p in patterns.split()
-                )
+                for each, why in refused.items()
+                if any(filter_names(entries, p) or p.startswith(f"{leaf}.") for p in each.split())
             ]
             if reasons:
                 yield Conflict((key,), f"cannot be set here: {reasons[0]}", "leave it out")
