@@ -8,8 +8,8 @@ usage() {
 usage: bash scripts/chaos.sh [key=value ...]
 
 Makes the environment (.venv) where there is none, then disturbs training runs of the quick-start
-society at random moments: processes are killed, frozen or interrupted, checkpoints damaged, the
-disk filled (only as root). Checks that each ends with the numbers of one that nobody disturbed.
+society at random moments: processes are killed, frozen or interrupted. Checks that each ends with
+the numbers of one that nobody disturbed. (Damaged checkpoints and full disks are in the tests.)
 About an hour on 2 cores.
 
 USAGE

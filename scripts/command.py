@@ -1,7 +1,5 @@
 """``key=value`` arguments and printing, for benchmarks, GPU checks and chaos."""
 
-from __future__ import annotations
-
 import dataclasses
 import sys
 from typing import TypeVar

@@ -1,7 +1,5 @@
 """Compares runs of two versions of the code digit by digit; see scripts/golden_run.sh."""
 
-from __future__ import annotations
-
 import argparse
 import json
 import operator

@@ -1,7 +1,5 @@
 """Builds data/ from public datasets; see scripts/prepare_data.sh."""
 
-from __future__ import annotations
-
 import argparse
 import logging
 import sys

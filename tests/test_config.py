@@ -26,7 +26,7 @@ from comas.engines.policy.deepspeed_options import deepspeed_config
 from comas.engines.rollout.vllm_options import engine_arguments
 from comas.preflight import configuration
 from comas.preflight.configuration import load_config
-from comas.preflight.conflicts import REFUSED_OF_VLLM, names_of_vllm
+from comas.preflight.conflicts import REFUSED, names_of_vllm
 from comas.preflight.sizes import derive_sizes
 from evaluation import config as evaluation_config
 
@@ -333,5 +333,5 @@ def test_the_arguments_of_vllm_are_read_and_each_refused_pattern_matches_one():
     from vllm import EngineArgs
 
     assert (names := names_of_vllm()) == {field.name for field in fields(EngineArgs)}
-    patterns = " ".join(REFUSED_OF_VLLM).replace(".model", "").split()
+    patterns = " ".join(REFUSED["vllm"]).replace(".model", "").split()
     assert [each for each in patterns if not fnmatch.filter(names, each)] == []

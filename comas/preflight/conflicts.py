@@ -12,6 +12,7 @@ from importlib.util import find_spec
 from operator import attrgetter
 from pathlib import Path
 
+import yaml
 from pydantic import ValidationError
 
 from comas.config.errors import Conflict, yaml_text
@@ -304,43 +305,8 @@ def _engines(config: Config) -> Iterator[Conflict]:
         )
 
 
-REFUSED_OF_VLLM = {
-    "model dtype max_num_seqs": "society.models, rollout.dtype and rollout.max_num_seqs set it",
-    "seed": "every request has its own seed, made from the key seed",
-    "max_model_len": "rollout.max_prompt_tokens and rollout.max_response_tokens set it",
-    "gpu_memory_utilization kv_cache_memory_bytes": (
-        "rollout.cpu_kv_cache_mib sets it on a CPU, rollout.gpu_memory_utilization on a GPU"
-    ),
-    "weight_transfer_config enable_sleep_mode load_format worker_* speculative_config.model": (
-        "the run loads the weights, sends them after every update, and puts engines to sleep"
-    ),
-    "logprobs_mode logits_processors *generation_config quantization* kv_cache_dtype*": (
-        "the update would compute log-probs of another distribution"
-    ),
-    "kv_transfer_config kv_offloading_*": "keys and values of earlier weights would stay",
-    "hf_overrides revision trust_remote_code tokenizer*": (
-        "the update reads the model's folder as it is: change it there"
-    ),
-    "*lora*": "policy.lora sets it",
-    "distributed_executor_backend *_parallel_size data_parallel_*": (
-        "rollout.tensor_parallel sets the GPUs of an engine, rollout.engines_per_policy the engines"
-    ),
-}
-"""Patterns of arguments of vLLM's ``EngineArgs`` -> why a run refuses them."""
-REFUSED_OF_DEEPSPEED = {
-    "train_*batch_size* gradient_accumulation_steps": (
-        "the trainer marks the end of each optimiser step: optimization.train_batch_size, policy.*"
-    ),
-    "gradient_clipping": "optimization.max_grad_norm sets it",
-    "optimizer scheduler": "the keys of optimization set it",
-    "bf16.enabled fp16 amp torch_autocast": "policy.dtype sets it",
-    "zero_optimization.stage": "policy.zero_stage sets it",
-    "zero_optimization.offload_*": "policy.adam_offload sets it; weights are never offloaded",
-    "compression_training progressive_layer_drop hybrid_engine *_parallel*": (
-        "each rank updates the whole model, the same one that samples"
-    ),
-}
-"""Patterns of entries of DeepSpeed's configuration -> why a run refuses them."""
+REFUSED = yaml.safe_load(Path(__file__).with_name("refused.yaml").read_text("utf-8"))
+"""Library -> patterns of its options -> why a run refuses them."""
 
 
 def _options(config: Config) -> Iterator[Conflict]:
@@ -348,8 +314,8 @@ def _options(config: Config) -> Iterator[Conflict]:
     one is passed on with any value."""
     vllm, deepspeed = config.rollout.vllm_options, config.policy.deepspeed_options
     for prefix, options, refused, names in (
-        ("rollout.vllm_options", vllm, REFUSED_OF_VLLM, names_of_vllm),
-        ("policy.deepspeed_options", deepspeed, REFUSED_OF_DEEPSPEED, names_of_deepspeed),
+        ("rollout.vllm_options", vllm, REFUSED["vllm"], names_of_vllm),
+        ("policy.deepspeed_options", deepspeed, REFUSED["deepspeed"], names_of_deepspeed),
     ):
         known = names() if options else ()
         for leaf in leaves(options):

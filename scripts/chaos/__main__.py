@@ -6,14 +6,11 @@ must equal those of an undisturbed run, and no process, temporary file or shared
 """
 
 import itertools
-import os
 import shutil
-import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -21,12 +18,10 @@ from random import Random
 
 from comas.quickstart.build import build_society
 from comas.utils.terminal import command
-from scripts.chaos.faults import FAULTS, FULL_DISK
+from scripts.chaos.faults import FAULTS
 from scripts.chaos.trial import Trial, TrialError, started, unused_memory
 from scripts.command import read_arguments, say
 
-DISK_MIB, DISK_FILES = 1024, 10_000
-"""Size of the runs' own disk, small enough to be filled."""
 LONGEST_PAUSE_S = 6.0
 """Longest wait before the next fault, once a run continues."""
 LEFT_ALONE = 0.25
@@ -47,11 +42,12 @@ class Arguments:
 
 def main(arguments: Arguments) -> int:
     """Print each fault and its outcome; return 1 when a run did not survive. Raises ValueError when
-    ``kinds`` has an unknown kind, or one that is impossible here."""
+    ``kinds`` has an unknown kind."""
     begun = time.monotonic()
     rng = Random(arguments.seed)
-    with small_disk() as (saves, can_be_filled):
-        kinds = chosen_kinds(arguments.kinds, can_be_filled=can_be_filled)
+    kinds = chosen_kinds(arguments.kinds)
+    with tempfile.TemporaryDirectory(prefix="chaos-", ignore_cleanup_errors=True) as name:
+        saves = Path(name)
         build_society(Path("saves"), seed=0)
         shutil.copytree("saves/quickstart", saves / "quickstart")
         left = plan(kinds, num=arguments.faults, rng=rng)
@@ -116,17 +112,12 @@ def one_fault(trial: Trial, kind: str, rng: Random) -> bool:
     return num_resumes > 1
 
 
-def chosen_kinds(text: str, *, can_be_filled: bool) -> list[str]:
-    """Return the kinds named in ``text``, or all; without those of a full disk if the runs have no
-    disk of their own. Raises ValueError, with all possible kinds, for any other name."""
-    possible = [kind for kind in FAULTS if can_be_filled or kind not in FULL_DISK]
+def chosen_kinds(text: str) -> list[str]:
+    """Return the kinds named in ``text``, or all. Raises ValueError for any other name."""
     named = [kind.strip() for kind in text.split(",") if kind.strip()]
-    if not set(named) <= set(possible):
-        raise ValueError(
-            f"kinds={text}: choose from {', '.join(possible)} (to fill the disk is possible for "
-            "root where mount is allowed)"
-        )
-    return named or possible
+    if not set(named) <= set(FAULTS):
+        raise ValueError(f"kinds={text}: choose from {', '.join(FAULTS)}")
+    return named or list(FAULTS)
 
 
 def plan(kinds: Sequence[str], *, num: int, rng: Random) -> list[str]:
@@ -135,20 +126,6 @@ def plan(kinds: Sequence[str], *, num: int, rng: Random) -> list[str]:
     while len(planned) < num:
         planned += rng.sample(kinds, len(kinds))
     return planned[:num]
-
-
-@contextmanager
-def small_disk() -> Iterator[tuple[Path, bool]]:
-    """Provide a folder for runs, and whether it is its own disk, which only root can mount."""
-    with tempfile.TemporaryDirectory(prefix="chaos-", ignore_cleanup_errors=True) as name:
-        folder = Path(name)
-        options = ["-t", "tmpfs", "-o", f"size={DISK_MIB}m,nr_inodes={DISK_FILES}", "tmpfs", name]
-        mounted = os.geteuid() == 0 and subprocess.run(["mount", *options]).returncode == 0
-        try:
-            yield folder, mounted
-        finally:
-            if mounted:
-                subprocess.run(["umount", "--lazy", name], check=True)
 
 
 if __name__ == "__main__":
