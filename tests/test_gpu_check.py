@@ -160,3 +160,4 @@ def test_agents_take_the_same_steps_on_a_cpu(tmp_path):
     rows = map(json.loads, (tmp_path / "rows.jsonl").open())
     bare = next(row for row in rows if row["check"] == "bare")
     assert min(bare[name] for name in ("vLLM alone", "plain loop s", "send s")) > 0
+    assert bare["phases"]["backward"] > 0 and len(bare["operations"]) == 20

@@ -48,7 +48,8 @@ def plain_update_s(
     device: Device, model: str, samples: Sequence[TrainingSample], config: Config
 ) -> float:
     """Return the seconds of forward and backward passes over padded micro batches, of as many
-    tokens as in an update, and one AdamW step; on a CPU with the threads of a rank."""
+    tokens as in an update, and one AdamW step of weights in float32, of which a bfloat16 model gets
+    copies, as from DeepSpeed; on a CPU with the threads of a rank."""
     import torch
     from torch.nn.functional import cross_entropy
     from torch.nn.utils.rnn import pad_sequence
@@ -58,7 +59,9 @@ def plain_update_s(
         torch.set_num_threads(config.cluster.cpu_threads or 1)
     dtype = getattr(torch, config.policy.dtype)
     policy = AutoModelForCausalLM.from_pretrained(model, dtype=dtype).to(device).train()
-    optimizer = torch.optim.AdamW(policy.parameters(), lr=1e-6, fused=True)
+    weights = list(policy.parameters())
+    exact = [weight.detach().float() for weight in weights]  # the same tensors if they are float32
+    optimizer = torch.optim.AdamW(exact, lr=1e-6, fused=True)
     rows = [
         torch.tensor([*s.prompt_token_ids, *s.response_token_ids])
         for s in sorted(samples, key=lambda s: len(s.prompt_token_ids) + len(s.response_token_ids))
@@ -72,8 +75,12 @@ def plain_update_s(
             logits = policy(input_ids=ids.clamp_min(0), attention_mask=(ids >= 0).long()).logits
             flat = logits[:, :-1].flatten(0, 1).float()
             cross_entropy(flat, ids[:, 1:].flatten(), ignore_index=-1, reduction="sum").backward()
+        for copy, weight in zip(exact, weights, strict=True):
+            copy.grad, weight.grad = weight.grad.float(), None
         optimizer.step()
+        for copy, weight in zip(exact, weights, strict=True):
+            weight.data.copy_(copy)
         optimizer.zero_grad()
-        next(policy.parameters())[0, 0].item()  # synchronises
+        weights[0][0, 0].item()  # synchronises
         seconds = time.perf_counter() - started
     return seconds

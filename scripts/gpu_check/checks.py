@@ -1,7 +1,5 @@
 """The checks: societies with random models."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NamedTuple

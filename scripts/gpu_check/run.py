@@ -1,7 +1,5 @@
 """Runs the checks one after another, and prints each row at once."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess
@@ -117,6 +115,9 @@ class Rows:
                 say(f"not run: {name}: {row['not run']}")
             else:
                 num_run += bool(row["model"])
+            if phases := row.get("phases"):
+                told = ", ".join(f"{phase} {seconds:.3f}" for phase, seconds in phases.items())
+                say(f"an update by {name}, seconds (its operations: rows.jsonl): {told}")
             faults += [f"fault: {name}: {fault}" for fault in row["faults"]]
         say("\n".join(faults or ["all checks that ran passed"]))
         return 0 if num_run and not faults else 1

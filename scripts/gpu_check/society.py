@@ -1,7 +1,5 @@
 """A check: a society takes two training steps, and what the check adds."""
 
-from __future__ import annotations
-
 import asyncio
 import sys
 import tempfile
@@ -14,6 +12,8 @@ from itertools import chain, product
 from pathlib import Path
 from typing import Any
 
+import ray
+
 from comas.config.schema import Config
 from comas.engines.cluster.agents import Agents
 from comas.policy_optimization.update_stats import UpdateStats
@@ -25,6 +25,7 @@ from comas.utils.interrupts import run
 from scripts.gpu_check.baselines import plain_update_s, vllm_tokens_per_s
 from scripts.gpu_check.checks import Planned, Size
 from scripts.gpu_check.measures import gpu_bytes, isolated, model_flops
+from scripts.gpu_check.profiling import profile_update
 
 MOST_TOKENS_OF_A_SENTENCE = 12
 """Maximum tokens of the sentence that ``sample`` repeats in prompts."""
@@ -84,6 +85,8 @@ class Found:
     """Maximum bytes in use on a GPU after a part of a step."""
     faults: list[str] = field(default_factory=list)
     """Faults in what this check adds."""
+    profile: Row = field(default_factory=dict)
+    """See ``profile_update``."""
 
     @contextmanager
     def timed(self, column: str) -> Iterator[None]:
@@ -120,16 +123,20 @@ def run_check(
     samples, seconds = list(chain(*found.buffers.values())), found.seconds
     shape = model_shape(model)
     flops = model_flops(shape, samples) / seconds["update s"] / config.policy.ranks_per_policy
-    row: Row = seconds | {
-        "ZeRO": f"{config.policy.zero_stage}{' offload' * bool(config.policy.adam_offload)}",
-        "tokens/s": sum(len(s.response_token_ids) for s in samples) / seconds["rollout s"],
-        "planned": needed.split(" (")[0],
-        "reserved GiB": found.reserved / GIB,
-        "memory GiB": found.memory / GIB,
-        "mismatch": max(found.mismatches),
-        "moved": found.moved[0],
-        "faults": found.all_faults(),
-    }
+    row: Row = (
+        seconds
+        | {
+            "ZeRO": f"{config.policy.zero_stage}{' offload' * bool(config.policy.adam_offload)}",
+            "tokens/s": sum(len(s.response_token_ids) for s in samples) / seconds["rollout s"],
+            "planned": needed.split(" (")[0],
+            "reserved GiB": found.reserved / GIB,
+            "memory GiB": found.memory / GIB,
+            "mismatch": max(found.mismatches),
+            "moved": found.moved[0],
+            "faults": found.all_faults(),
+        }
+        | found.profile
+    )
     if not planned.check.lora_rank:  # adapters skip most of this work
         row["FLOPs utilisation"] = flops / peak_flops / (config.cluster.cpu_threads or 1)
         num_bytes = shape.num_parameters * (2 if config.rollout.dtype == "bfloat16" else 4)
@@ -161,6 +168,10 @@ def go_through(planned: Planned, config: Config, *, model: str, device: Device) 
             if check.is_resumed:
                 agents.save_checkpoint(checkpoint)
             found.moved = two_movements(agents, found.buffers)
+            if check.is_compared:
+                [rank] = agents._ranks
+                call = rank.actor.__ray_call__.remote(profile_update, found.buffers, 5)
+                found.profile = ray.get(call)
             found.reserved = max(peak.gpu_bytes for peak in agents.memory_peaks()["ranks"])
         if check.is_resumed:
             with TimedAgents(config, models=models, device=device) as agents:
