@@ -124,6 +124,8 @@ def test_each_condition_of_the_gate_has_its_threshold():
     assert passed(0.5, 0.4, 0.55, readable=[]).keys() == {*names[:2], "AUC, paid"}
     assert passed(0.5, 0.4, 0.55)["AUC, paid"] is passed(0, 0, 0.2)["AUC, paid"] is False
     assert passed(0.55, 0.4, 0.7)["AUC, paid"] is passed()["AUC, paid"] is None  # left open
+    assert passed(0.63, 0.57, 0.69)["AUC, paid"] is passed(0.6, 0.48, 0.69)["AUC, paid"] is False
+    assert passed(0.68, 0.6, 0.75)["AUC, paid"] is None and passed(0.7, 0.51, 0.9)["AUC, paid"]
     rarely = [True] + [False] * 199
     assert passed(right=rarely)[names[0]] is False
     assert passed(right=[not of for of in rarely])[names[0]] is False

@@ -34,7 +34,7 @@ NO_DIFFERENCE = 1e-6
 EXTREME_REWARD = 0.02
 """A mean reward this close to 0 or 1 no longer tells good from bad."""
 LENGTH_FACTOR = 3.0
-"""Growth of the mean response length that is warned of."""
+"""Growth, or shrinkage, of the mean response length that is warned of."""
 ENTROPY_SHARE = 0.2
 """Share of its first entropy that a policy should keep. (Quick-starts that learn keep 0.4-0.9.)"""
 
@@ -197,8 +197,9 @@ LOST_SIGNALS = (
 
 UNTRUE = Sign(
     "reward_effectiveness/auc",
-    over_time(lambda _, latest: latest < 0.55),
-    f"below 0.55 over {WINDOW} steps: rewards do not tell correct solutions from others",
+    over_time(lambda first, latest: latest < max(0.55, first - 0.15)),
+    f"below 0.55, or 0.15 less than at first, over {WINDOW} steps: rewards no longer tell correct "
+    "solutions from others",
     "look at discussions/ and at accuracy, which may fall from here on",
 )
 STUCK = Sign(
@@ -218,8 +219,10 @@ TRENDS = (
     ),
     Sign(
         "response_length",
-        over_time(lambda first, latest: latest > LENGTH_FACTOR * first),
-        f"grew to more than {LENGTH_FACTOR:g} times what it was",
+        over_time(
+            lambda first, latest: not first / LENGTH_FACTOR <= latest <= LENGTH_FACTOR * first
+        ),
+        f"rose to more than {LENGTH_FACTOR:g} times what it was, or fell below a third",
         "look at discussions/ for repetition, and at interaction/truncated_rate: with "
         "algorithm.mask_truncated, responses that are cut off are not trained on",
     ),
