@@ -184,6 +184,9 @@ def test_a_template_that_knows_tools_tells_of_them_and_else_the_prompt_does():
     assert untold == "<|im_start|>user\n1 + 1?<|im_end|>\n<|im_start|>assistant\n"
     assert told == untold.replace("1 + 1?", f"{words}1 + 1?")
     assert f"<|im_start|>user\n{quoted_answer('71')}<|im_end|>" in following
+    cut = tokenizer.encode("a\n", add_special_tokens=False)  # by the token limit, or at "\n"
+    following = ChatEncoder(tokenizer, folder=FOLDER).encode_following(cut, question)
+    assert tokenizer.decode(following).startswith("<|im_end|>\n<|im_start|>user\n1 + 1?")
     tokenizer.chat_template = WITH_TOOLS
     told, untold, following = encoded()
     assert told.endswith(untold) and '"name": "add"' in told and words not in told

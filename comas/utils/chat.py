@@ -50,7 +50,7 @@ class ChatEncoder:
         """
         from tokenizers import AddedToken
 
-        self._tokenizer, self._folder = tokenizer, folder
+        self._tokenizer = tokenizer
         # Llama-3's template would print the day of the run: no prompt may depend on it.
         self._template_kwargs = {"date_string": TEMPLATE_DATE, **(template_kwargs or {})}
         for name in template_kwargs or {}:
@@ -75,6 +75,7 @@ class ChatEncoder:
             if token.special and token.content in (*thinking_marks, CALL_START, CALL_END)
         }
         """Token id -> thinking or tool-call mark, which plain decoding would drop."""
+        self._stops = _stop_ids(tokenizer, folder)
         marks = _marks(tokenizer, written)
         self._marks = _pattern(marks | {self._normalised(mark).strip("▁ ") for mark in marks})
         tokenizer.add_tokens([AddedToken(CUT, normalized=False, special=True)], special_tokens=True)
@@ -101,7 +102,7 @@ class ChatEncoder:
         """Return the token ids of ``messages`` that follow a complete ``response``, up to the start
         of the model's next message."""
         following = self._after_response(*map(self._as_read, messages), add_generation_prompt=True)
-        if response[-1] in following[:2]:  # its end-of-turn token
+        if response[-1] in self._stops and response[-1] in following[:2]:  # its end-of-turn token
             following = following[following.index(response[-1]) + 1 :]
         return self._without_cuts(following)
 
@@ -109,8 +110,7 @@ class ChatEncoder:
         """Return the token ids of a complete response. The last one is the chat template's
         end-of-turn token if an engine stops there, else the tokenizer's end token."""
         following = self._after_response()
-        stops = _stop_ids(self._tokenizer, self._folder)
-        end = next((each for each in following if each in stops), stops[0])
+        end = next((each for each in following if each in self._stops), self._stops[0])
         return [*self._tokenizer.encode(response, add_special_tokens=False), end]
 
     def decode(self, response: Sequence[int]) -> str:
