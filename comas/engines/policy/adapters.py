@@ -76,6 +76,7 @@ class SharedBase:
     def weights(self, policy: int) -> dict[str, torch.Tensor]:
         """Return the adapter of ``policy`` on the CPU, under PEFT's names:
         ``base_model.model.model.layers.0.mlp.up_proj.lora_A.weight``."""
+        # Trap: PEFT's own function looks for a part of the name, so "1" would match "layers.1".
         ending = f".{_name(policy)}.weight"
         return {
             # Trap: under ZeRO they are views of one tensor, which pickling would copy each time.
