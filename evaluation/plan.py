@@ -62,12 +62,11 @@ class EvaluationPlan:
 
     def columns_of(self, subject: str) -> list[Column]:
         """Return a subject's columns; a society leaves setups with one speaker to its agents."""
-        is_society = len(set(self.target.subjects[subject])) > 1
         return [
             Column(name, benchmark)
             for name, setup in self.setups.items()
             for benchmark in self.tasks
-            if setup.num_speakers > 1 or not is_society
+            if setup.num_speakers > 1 or subject != "society"
         ]
 
     @property

@@ -56,7 +56,7 @@ class Results:
 
 def read_results(folder: Path, *, name: str) -> Results:
     """Read a results folder. Raises ValueError if it is empty, damaged or of another version."""
-    sampling = read_sampling(folder)  # first: it refuses results of another version
+    sampling = read_sampling(folder)
     subjects = read_subjects(folder)
     return Results(name, subjects, rows_of(name, subjects), sampling)
 

@@ -93,7 +93,7 @@ def holds(new: Any, old: Any) -> bool:
 
 def read_lines(path: Path) -> list[dict[str, Any]]:
     """Read the objects of a JSONL file."""
-    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    return [json.loads(line) for line in path.read_bytes().splitlines()]
 
 
 def shown(row: Mapping[str, Any], key: str) -> str:

@@ -167,6 +167,7 @@ def demonstrations(
 
 def write(file: Path, rows: Iterator[dict[str, Any]]) -> None:
     """Write a JSONL file."""
+    file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text("".join(f"{json.dumps(row)}\n" for row in rows), encoding="utf-8")
 
 
@@ -177,7 +178,6 @@ if __name__ == "__main__":
             assert 0 <= truth <= 1 and 8 <= num <= MOST
         except (ValueError, IndexError, AssertionError):
             sys.exit(f"write SHARE NUMBER FILE, with a share of 0 to 1 and 8 to {MOST} evaluations")
-        file.parent.mkdir(parents=True, exist_ok=True)
         write(file, demonstrations(truth, num, WORKED_OUT, every=8))
         sys.exit()
     folder = Path(__file__).parents[1] / "configs" / "smollm2"

@@ -77,6 +77,8 @@ def test_without_a_checkout_messages_name_the_command(monkeypatch, tmp_path):
     assert of_checkout(command) == f"{command} (in a checkout of CoMAS: pip does not install it)"
     monkeypatch.undo()
     assert of_checkout(command) == command
+    monkeypatch.chdir(tmp_path)
+    assert of_checkout(command) == f"bash {REPOSITORY}/scripts/get_model.sh x"
     with pytest.raises(ValueError, match="saves/gone is no folder; tried: "):
         find_target("saves/gone", weights="trained")
 

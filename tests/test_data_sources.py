@@ -108,7 +108,7 @@ def test_the_nan_that_pandas_writes_for_null_is_no_value_and_a_whole_float_a_num
     columns = {"choices": ["A", "B"]}
     nan = float("nan")
     values = {"A": [1.0, nan, 1.0, 1.0], "B": [2.0] * 4, "answer": [1.0, 0.0, nan, 0.5]}
-    path = tmp_path / "mine.parquet"
+    path = tmp_path / "mine [1].parquet"
     parquet.write_table(pyarrow.table({"prompt": ["Which?"] * 4} | values), path)
     count, *faults = data_error(path, Data(domain="choice", columns=columns)).splitlines()
     assert count.startswith("3 invalid records")

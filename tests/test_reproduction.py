@@ -102,6 +102,9 @@ def test_the_plan_knows_what_is_finished_and_refuses_a_run_of_other_settings(tmp
     assert [run.label for run in planned] == labels
     begin(planned[0], setting="policy.zero_stage=0")  # left to the machine
     begin(planned[1], finished=False)
+    (begin(planned[2]) / "num_steps").write_text("2\n")  # a resume with more steps was stopped
+    assert planned[2].finished is None
+    shutil.rmtree(planned[2].folder)
     versions = tmp_path / "saves" / planned[0].folder.name / "versions.json"
     command = {"command": ["/gone/comas/__main__.py"]}
     versions.write_text(json.dumps([json.loads(versions.read_text())[0] | command]))
@@ -115,18 +118,32 @@ def test_the_plan_knows_what_is_finished_and_refuses_a_run_of_other_settings(tmp
     for line in ("comas, seed 0                finished ", "muted, seed 1                -"):
         assert line in caplog.text
     assert "muted, seed 0                step 1    configs/quickstart/muted.yaml" in caplog.text
-    own = ["only=[muted]", "seeds=[0,1]", "settings=data.train=a.jsonl data.validation=b.jsonl"]
-    for number, run in enumerate(plan(tmp_path / "own", *own)):
-        origin = Origin("run", {}, inputs={"data.train": f"sha256 {number}"})
-        write_seal(begin(run), origin, b"key")
-    with pytest.raises(ValueError, match=r"muted-seed1 had other data.train than an earlier seed"):
-        plan(tmp_path / "own", *own)
     begin(planned[3], setting="algorithm.clip_epsilon_high=0.3")  # null, but not by the machine
     with pytest.raises(ValueError, match=r"clip_epsilon_high: 0.3 -> null"):
         plan(tmp_path, *TWO)
     begin(planned[2], setting="training.num_steps=7")
     with pytest.raises(ValueError, match=r"other settings \(training.num_steps: 7 -> 60\); remove"):
         plan(tmp_path, *TWO)
+
+
+def test_runs_of_other_questions_or_models_are_refused_or_told(tmp_path, monkeypatch, caplog):
+    files = "settings=data.train=a.jsonl data.validation=b.jsonl society.models=[m]"
+    seeds, arms = ["only=[muted]", "seeds=[0,1]", files], ["only=[comas,muted]", "seeds=[0]", files]
+
+    def begun(run: PlannedRun, key: str, digest: str) -> None:
+        write_seal(begin(run), Origin("run", {}, inputs={key: digest}), b"key")
+
+    for key in ("data.train", "m"):
+        first, second = plan(tmp_path / key, *seeds)
+        begun(first, key, "a")
+        trains = lambda *_, run=second, key=key, **__: begun(run, key, "b")  # noqa: E731
+        monkeypatch.setattr(reproduction, "make_runs", trains)
+        assert reproduction.main([*seeds, f"saves={first.saves}"]) == EXIT_ERROR
+        assert f"muted-seed1 had other {key} than an earlier seed" in caplog.text
+    for run, digest in zip(plan(tmp_path, *arms), ("a", "b"), strict=True):
+        begun(run, "data.validation", digest)
+    plan(tmp_path, *arms)
+    assert "its held-out questions are not those of others" in caplog.text
 
 
 @pytest.mark.stack

@@ -86,7 +86,7 @@ def read_source(folder: Path, *, steps: Steps | None) -> PageSource:
     """Read a run, if the folder has metrics.jsonl, or else evaluation results. Raises ValueError
     when it is neither."""
     if not folder.is_dir():
-        raise ValueError(f"there is no folder {folder} (try saves/latest){tried(folder)}")
+        raise ValueError(f"there is no folder {folder}{tried(folder)}")
     if (folder / "metrics.jsonl").is_file():
         return run_source(folder, steps=steps)
     try:

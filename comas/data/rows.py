@@ -2,6 +2,7 @@
 
 import codecs
 import csv
+import glob
 import io
 import json
 import logging
@@ -168,7 +169,7 @@ def _csv_rows(path: Path) -> Iterator[tuple[str, Any]]:
     try:
         columns = reader.fieldnames or ()
         num_columns = len(columns)
-        if repeated := [name for name, times in Counter(columns).items() if name and times > 1]:
+        if repeated := [name for name, times in Counter(columns).items() if times > 1]:
             raise _unreadable(path, f"its first line names the column {repeated[0]!r} twice")
         begin += reader.line_num
         for row in reader:
@@ -192,7 +193,8 @@ def _parquet_rows(path: Path) -> Iterator[Mapping[str, Any]]:
 
     try:
         # Streaming avoids the library's cache, which copies the file.
-        rows = datasets.load_dataset("parquet", data_files=str(path), split="train", streaming=True)
+        file = glob.escape(str(path))  # else [1] would be a pattern
+        rows = datasets.load_dataset("parquet", data_files=file, split="train", streaming=True)
         kinds = {name: getattr(kind, "dtype", "") for name, kind in (rows.features or {}).items()}
         short = {name: np.dtype(of).type for name, of in kinds.items() if of in SHORT_FLOATS}
         for row in rows:  # 0.1 in 32 bits is 0.10000000149011612 in 64

@@ -51,7 +51,8 @@ def main(arguments: Sequence[str]) -> int:
     study = load(Study, named, words[1:] if is_named else words, check=find_conflicts)
     path = find(named)
     assert path is not None  # it has been read
-    runs = plan_runs(study, Path(study.saves or f"saves/studies/{path.stem}"), path.parent)
+    planned = study, Path(study.saves or f"saves/studies/{path.stem}"), path.parent
+    runs = plan_runs(*planned)
     log.info(
         "%d runs, %d of them finished", len(runs), sum(run.finished is not None for run in runs)
     )
@@ -62,6 +63,7 @@ def main(arguments: Sequence[str]) -> int:
             log.info("  %-28s %-9s %s", run.label, run.state, study.experiments[run.experiment])
         return 0
     num_failed = 0 if options.report else make_runs(runs, metric=study.metrics[0])
+    plan_runs(*planned)  # refuses inputs that changed since the runs of earlier seeds
     report = save_report(study, runs, Path(study.results or f"results/studies/{path.stem}"))
     log.info("report: %s", report)
     if num_failed:

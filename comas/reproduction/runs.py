@@ -20,7 +20,7 @@ from comas.reproduction.study import Study
 from comas.run import seals
 from comas.run.provenance import read_processes
 from comas.run.records import METRICS, read_rows
-from comas.run.status import trained_steps
+from comas.run.status import end_of
 from comas.utils.files import locked
 
 log = logging.getLogger(__name__)
@@ -64,7 +64,7 @@ class PlannedRun:
     def finished(self) -> Path | None:
         """The run's folder, once its trained agents have been saved."""
         folder = self.folder
-        return folder if folder and trained_steps(folder) is not None else None
+        return folder if folder and (end_of(folder) or "").startswith("ended ") else None
 
     @property
     def state(self) -> str:
@@ -91,11 +91,13 @@ def plan_runs(study: Study, saves: Path, folder: Path | None = None) -> list[Pla
         for key, digest in _check(run).items():
             if made_with.setdefault((run.experiment, key), digest) != digest:
                 raise ValueError(f"{run.folder} had other {key} than an earlier seed; {REMEDY}")
+            if key == "data.validation" and made_with.setdefault(("", key), digest) != digest:
+                log.warning("%s: its held-out questions are not those of others", run.folder)
     return runs
 
 
 def _check(run: PlannedRun) -> dict[str, str]:
-    """Return the digests of the data of a run, if it was begun. Raises ValueError if the
+    """Return the digests of a run's data and models, if it was begun. Raises ValueError if the
     configuration is wrong, or the run was made with another one."""
     try:
         config = load_config(run.config, run.overrides)
@@ -125,6 +127,8 @@ def _check(run: PlannedRun) -> dict[str, str]:
     if changed:
         raise ValueError(f"{folder} was made with other settings ({'; '.join(changed)}); {REMEDY}")
     data = {"data.train": config.data.train, "data.validation": config.data.validation}
+    if config.society.cold_start is None:  # which makes other weights with each seed
+        data |= {name: name for name in config.models}
     own = [key for key, name in data.items() if not name.startswith(QUICKSTART_PREFIX)]
     return {key: origin.inputs[key] for key in own if origin and key in origin.inputs}
 

@@ -29,8 +29,10 @@ def start_of(command: str) -> str:
 def of_checkout(words: str) -> str:
     """Return words that name a script or page of the repository. If pip has installed the package,
     which leaves these out, say so."""
-    is_here = (_SCRIPTS_FOLDER.parent / re.findall(r"[\w./-]+\.(?:sh|md)\b", words)[0]).is_file()
-    return words if is_here else f"{words} (in a checkout of CoMAS: pip does not install it)"
+    [name, *_] = re.findall(r"[\w./-]+\.(?:sh|md)\b", words)
+    if (file := _SCRIPTS_FOLDER.parent / name).is_file():
+        return words.replace(name, in_command(file), 1)
+    return f"{words} (in a checkout of CoMAS: pip does not install it)"
 
 
 def program(name: str) -> str:

@@ -26,7 +26,7 @@ WINDOW = 8
 
 
 def read_lines(path: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    return [json.loads(line) for line in path.read_bytes().splitlines()]  # of bytes: not at U+2028
 
 
 def files_by_step(folder: Path) -> dict[int, Path]:
@@ -49,7 +49,7 @@ def changes(run: Path) -> Iterator[list[str]]:
     before = right[0]
     yield ["", "", "before", "after", "change", f"({files[0].stem}, {files[-1].stem})"]
     for name, sampling in (("sampled", SAMPLED), ("greedy", GREEDY)):
-        agents = sorted(before.get(sampling, {}))
+        agents = sorted(before[sampling].keys() & right[1][sampling].keys())
         for told in [*([agent] for agent in agents), *([agents] if len(agents) > 1 else [])]:
             questions = before[sampling][told[0]]
             first, last = (
@@ -85,7 +85,8 @@ def sight(run: Path, first: int, last: int, holding: str | None) -> Iterator[str
         for row, turn in turns
     ]
     found = assess("rewards", opinions, seed=0)
-    yield f"steps {first} to {last}: AUC {found.auc or found.untold}, {len(opinions)} solutions"
+    num = len(found.opinions)
+    yield f"steps {first} to {last}: AUC {found.auc or found.untold}, {num} solutions"
     if holding and turns:
         held = [turn for _, turn in turns if holding in turn["response"]]
         deceived = [t for t in held if t["verdict"] != "correct" and t["reward"] == 1]
@@ -103,6 +104,8 @@ def main() -> None:
     num = max(files_by_step(told.run / "discussions"), default=0)
     for window in told.steps or [f"1-{min(WINDOW, num)}", f"{max(1, num - WINDOW + 1)}-{num}"]:
         first, _, last = window.partition("-")
+        if not (first.isdecimal() and (last or first).isdecimal()):
+            parser.error(f"--steps {window}: write steps like 29-32")
         print(*sight(told.run, int(first), int(last or first), told.holding), sep="\n")
 
 

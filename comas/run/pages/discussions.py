@@ -15,7 +15,7 @@ from comas.run.pages.page import Details, PageTurn, Thread
 from comas.run.records import DISCUSSIONS, TOKENS, Record, read_tokens
 from comas.run.seals import read_inputs
 from comas.utils.files import read_lines
-from comas.utils.model_folder import folder_of
+from comas.utils.model_folder import description_of
 from comas.verification.science import RELATIVE_TOLERANCE, is_exact
 
 APPROVALS, ACCUSATIONS = (3, "correct"), (1, "incorrect")
@@ -160,7 +160,7 @@ def read_details(
         """Load the tokenizer of the saved agent, or else of its base model."""
         saved = run / "models" / f"agent_{agent}"
         base = locations.get(bases[agent], bases[agent])
-        return _load_tokenizer(saved if saved.is_dir() else folder_of(base))
+        return _load_tokenizer(saved if saved.is_dir() else description_of(base))
 
     @cache
     def text_of(agent: int, token_id: int) -> str:
