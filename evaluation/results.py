@@ -181,7 +181,7 @@ class Subject:
 
 def read_subjects(folder: Path) -> list[Subject]:
     """Read the subjects of ``results/NAME``, agents first, or of a subject's own folder. Raises
-    ValueError when nothing is graded there, a file is damaged or of another version."""
+    ValueError when nothing is graded there, or a file is damaged or of another version."""
     read_sampling(folder)
     parts = [path for path in _folders(folder) if PART_NAME.fullmatch(path.name)]
     # agent_9 before agent_10, the society last

@@ -9,7 +9,7 @@ usage: bash scripts/chaos.sh [key=value ...]
 
 Makes the environment (.venv) where there is none, then disturbs training runs of the quick-start
 society at random moments: processes are killed, frozen or interrupted. Checks that each ends with
-the numbers of one that nobody disturbed. (Damaged checkpoints and full disks are in the tests.)
+the numbers of one that nobody disturbed. (The tests cover damaged checkpoints and full disks.)
 About an hour on 2 cores.
 
 USAGE

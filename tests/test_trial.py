@@ -233,7 +233,7 @@ def test_a_trial_tells_who_sees_and_keeps_nothing(arguments, tmp_path, monkeypat
     assert re.search(r"groups with something to learn +0% of 2 +10% or more +fails", caplog.text)
     [told] = [line for line in caplog.messages if line.startswith("verdict on reward.scheme=")]
     assert told.startswith("verdict on reward.scheme=interaction: not worth training (groups with")
-    assert "the reward as paid: can tell right from wrong" in told
+    assert "the reward as paid: tells right from wrong" in told
     assert "memory, ranks      2 of up to 1.5 GiB" in caplog.text
     assert not (tmp_path / "saves").exists()
 

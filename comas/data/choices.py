@@ -112,7 +112,8 @@ def _letter(answer: Any, options: Sequence[str], labels: Sequence[str] | None = 
     is_number = isinstance(answer, int) and not isinstance(answer, bool)
     text = str(answer).strip() if is_number or isinstance(answer, str) else ""
     if labels is None and text in names and text in options and text != options[names.index(text)]:
-        raise ValueError(f"answer: {text!r} is a letter and another option: give its number from 0")
+        what = f"answer: {text!r} is a letter and the text of another option"
+        raise ValueError(f"{what}: set data.columns.labels, or give its number (JSON, Parquet)")
     if text in names:
         return letters[names.index(text)]
     # Datasets count from 0 or from 1: a number as text, or beside labels, does not tell which.

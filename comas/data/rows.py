@@ -170,7 +170,7 @@ def _csv_rows(path: Path) -> Iterator[tuple[str, Any]]:
         columns = reader.fieldnames or ()
         num_columns = len(columns)
         if repeated := [name for name, times in Counter(columns).items() if times > 1]:
-            raise _unreadable(path, f"its first line names the column {repeated[0]!r} twice")
+            raise _unreadable(path, f"it names the column {repeated[0]!r} more than once")
         begin += reader.line_num
         for row in reader:
             yield f"line {reader.line_num}", _whole(row, num_columns)

@@ -62,8 +62,10 @@ def main(arguments: Sequence[str]) -> int:
         for run in runs:
             log.info("  %-28s %-9s %s", run.label, run.state, study.experiments[run.experiment])
         return 0
-    num_failed = 0 if options.report else make_runs(runs, metric=study.metrics[0])
-    plan_runs(*planned)  # refuses inputs that changed since the runs of earlier seeds
+    num_failed = 0
+    if not options.report:
+        num_failed = make_runs(runs, metric=study.metrics[0])
+        plan_runs(*planned)  # refuses inputs that changed while runs were made
     report = save_report(study, runs, Path(study.results or f"results/studies/{path.stem}"))
     log.info("report: %s", report)
     if num_failed:

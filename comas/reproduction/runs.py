@@ -62,7 +62,7 @@ class PlannedRun:
 
     @property
     def finished(self) -> Path | None:
-        """The run's folder, once its trained agents have been saved."""
+        """The run's folder, once its agents of the last planned step have been saved."""
         folder = self.folder
         return folder if folder and (end_of(folder) or "").startswith("ended ") else None
 
@@ -79,7 +79,8 @@ REMEDY = "remove it and its numbers in results=, or set new saves= and results="
 def plan_runs(study: Study, saves: Path, folder: Path | None = None) -> list[PlannedRun]:
     """Return every run of the study, seed by seed. Their folders are in ``saves``; configurations
     are searched first in ``folder``, which holds the study's file. Raises ValueError when a
-    configuration is wrong, or a run was made with other settings."""
+    configuration is wrong, or a run was made with other settings, or with other contents of its
+    data or models than an earlier seed; warns of other held-out questions."""
     commands = {name: study.words(name) for name in study.chosen}
     runs = [
         PlannedRun(name, seed, saves, find(config, folder) or Path(config), tuple(settings))
@@ -90,9 +91,11 @@ def plan_runs(study: Study, saves: Path, folder: Path | None = None) -> list[Pla
     for run in runs:
         for key, digest in _check(run).items():
             if made_with.setdefault((run.experiment, key), digest) != digest:
-                raise ValueError(f"{run.folder} had other {key} than an earlier seed; {REMEDY}")
+                raise ValueError(
+                    f"{run.folder} had other contents of {key} than an earlier seed; {REMEDY}"
+                )
             if key == "data.validation" and made_with.setdefault(("", key), digest) != digest:
-                log.warning("%s: its held-out questions are not those of others", run.folder)
+                log.warning("%s: validated on other questions than earlier runs", run.folder)
     return runs
 
 

@@ -198,8 +198,8 @@ LOST_SIGNALS = (
 UNTRUE = Sign(
     "reward_effectiveness/auc",
     over_time(lambda first, latest: latest < max(0.55, first - 0.15)),
-    f"below 0.55, or 0.15 less than at first, over {WINDOW} steps: rewards no longer tell correct "
-    "solutions from others",
+    f"below 0.55, or 0.15 less than at first, over {WINDOW} steps: rewards hardly tell correct "
+    "solutions from others, or less well than at first",
     "look at discussions/ and at accuracy, which may fall from here on",
 )
 STUCK = Sign(
@@ -223,8 +223,8 @@ TRENDS = (
             lambda first, latest: not first / LENGTH_FACTOR <= latest <= LENGTH_FACTOR * first
         ),
         f"rose to more than {LENGTH_FACTOR:g} times what it was, or fell below a third",
-        "look at discussions/ for repetition, and at interaction/truncated_rate: with "
-        "algorithm.mask_truncated, responses that are cut off are not trained on",
+        "look at discussions/ for repetition or lost answers, and at interaction/truncated_rate: "
+        "with algorithm.mask_truncated, responses that are cut off are not trained on",
     ),
     Sign(
         r"agent_\d+/policy/entropy",

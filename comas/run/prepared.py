@@ -61,6 +61,6 @@ class Prepared:
     def made_with(self) -> str:
         """A digest of what discussions and rewards depend on besides the weights."""
         config = self.config
-        who = config.policy_of_agent, config.chat_template_kwargs
+        who = config.policy_of_agent, config.models, config.chat_template_kwargs
         how = config.seed, who, config.interaction, config.reward, config.rollout, config.verifiers
         return digest_of(repr((how, sorted(self.contents.items()), sorted(self.sources.values()))))

@@ -25,7 +25,9 @@ BLIND = 0.6
 TOO_HARD, TOO_EASY = 0.05, 0.95
 """Outside these shares of right solutions there is too little to tell apart."""
 WORTH = 0.7
-"""The AUC from which a source may teach: SmolLM2 lost from 0.65, the quick-start gains at 0.73."""
+"""The AUC that a source needs to teach; not enough. Over all pairs, SmolLM2 lost with 0.65,
+the quick-start gains with 0.73; within questions, SmolLM2 also lost with 0.70 to 0.72
+(configs/studies/judging.yaml)."""
 READABLE, LEARNABLE = 0.8, 0.1
 """Minimum shares of readable judgments, and of groups with an advantage."""
 
@@ -233,7 +235,7 @@ def sight(paid: Source) -> str:
     found = f"this sample can detect an AUC of {paid.detectable:.2f} or more"
     says = f"may or may not tell right from wrong ({found})"
     if paid.sees:
-        says = "can tell right from wrong"
+        says = "tells right from wrong" + f", but with less than {WORTH}" * (paid.auc.value < WORTH)
     elif paid.auc.high < 0.5:
         says = "will take wrong for right"
     elif paid.auc.high <= BLIND:

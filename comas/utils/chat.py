@@ -267,8 +267,9 @@ def template_error(
 
 def _stop_ids(tokenizer: Any, folder: Path) -> list[int]:
     """Return the tokens at which an engine stops: of the tokenizer and of the generation config."""
-    path = folder / "generation_config.json"
-    said = json.loads(path.read_text()).get("eos_token_id") if path.is_file() else None
+    files = (folder / name for name in ("generation_config.json", "config.json"))  # as vLLM does
+    path = next((file for file in files if file.is_file()), None)
+    said = json.loads(path.read_text()).get("eos_token_id") if path else None
     stated = said if isinstance(said, list) else [said]
     return [each for each in (tokenizer.eos_token_id, *stated) if each is not None]
 

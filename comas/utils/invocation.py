@@ -27,11 +27,11 @@ def start_of(command: str) -> str:
 
 
 def of_checkout(words: str) -> str:
-    """Return words that name a script or page of the repository. If pip has installed the package,
-    which leaves these out, say so."""
-    [name, *_] = re.findall(r"[\w./-]+\.(?:sh|md)\b", words)
-    if (file := _SCRIPTS_FOLDER.parent / name).is_file():
-        return words.replace(name, in_command(file), 1)
+    """Return words that name scripts or pages of the repository, with their paths from here. If pip
+    has installed the package, which leaves these out, say so."""
+    names, root = re.compile(r"[\w./-]+\.(?:sh|md)\b"), _SCRIPTS_FOLDER.parent
+    if (root / names.findall(words)[0]).is_file():
+        return names.sub(lambda found: in_command(root / found[0]), words)
     return f"{words} (in a checkout of CoMAS: pip does not install it)"
 
 

@@ -74,7 +74,7 @@ def end_processes(*, variable: str, value: str) -> None:
 
 def _started_with(variable: str, value: str) -> Iterator[psutil.Process]:
     """Yield other processes with this variable, except this one's own resource tracker."""
-    # Trap: a process that sets its title overwrites its environment here, and is not found.
+    # Trap: a process that sets its title overwrites its environment in /proc, and is not found.
     for process in psutil.process_iter(["environ", "ppid"]):
         environment = process.info["environ"] or {}  # None for other users' and exited processes
         is_ours = process.info["ppid"] == os.getpid() and is_resource_tracker(process)

@@ -48,7 +48,8 @@ def changes(run: Path) -> Iterator[list[str]]:
         right.append(table)
     before = right[0]
     yield ["", "", "before", "after", "change", f"({files[0].stem}, {files[-1].stem})"]
-    for name, sampling in (("sampled", SAMPLED), ("greedy", GREEDY)):
+    ways = {"sampled": SAMPLED, "greedy": GREEDY} if GREEDY in before else {"greedy": SAMPLED}
+    for name, sampling in ways.items():
         agents = sorted(before[sampling].keys() & right[1][sampling].keys())
         for told in [*([agent] for agent in agents), *([agents] if len(agents) > 1 else [])]:
             questions = before[sampling][told[0]]
@@ -102,7 +103,8 @@ def main() -> None:
     told = parser.parse_args()
     print(*in_columns(list(changes(told.run))), sep="\n")
     num = max(files_by_step(told.run / "discussions"), default=0)
-    for window in told.steps or [f"1-{min(WINDOW, num)}", f"{max(1, num - WINDOW + 1)}-{num}"]:
+    ends = [f"1-{min(WINDOW, num)}", f"{max(1, num - WINDOW + 1)}-{num}"] if num else []
+    for window in told.steps or dict.fromkeys(ends):
         first, _, last = window.partition("-")
         if not (first.isdecimal() and (last or first).isdecimal()):
             parser.error(f"--steps {window}: write steps like 29-32")

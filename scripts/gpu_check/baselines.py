@@ -48,8 +48,8 @@ def plain_update_s(
     device: Device, model: str, samples: Sequence[TrainingSample], config: Config
 ) -> float:
     """Return the seconds of forward and backward passes over padded micro batches, of as many
-    tokens as in an update, and one AdamW step of weights in float32, of which a bfloat16 model gets
-    copies, as from DeepSpeed; on a CPU with the threads of a rank."""
+    tokens as in an update, and one AdamW step on float32 weights, which are copied into a bfloat16
+    model, as DeepSpeed does; on a CPU with the threads of a rank."""
     import torch
     from torch.nn.functional import cross_entropy
     from torch.nn.utils.rnn import pad_sequence
@@ -60,7 +60,7 @@ def plain_update_s(
     dtype = getattr(torch, config.policy.dtype)
     policy = AutoModelForCausalLM.from_pretrained(model, dtype=dtype).to(device).train()
     weights = list(policy.parameters())
-    exact = [weight.detach().float() for weight in weights]  # the same tensors if they are float32
+    exact = [weight.detach().float() for weight in weights]  # share memory if float32
     optimizer = torch.optim.AdamW(exact, lr=1e-6, fused=True)
     rows = [
         torch.tensor([*s.prompt_token_ids, *s.response_token_ids])
@@ -78,7 +78,7 @@ def plain_update_s(
         for copy, weight in zip(exact, weights, strict=True):
             copy.grad, weight.grad = weight.grad.float(), None
         optimizer.step()
-        for copy, weight in zip(exact, weights, strict=True):
+        for copy, weight in zip(exact, weights, strict=True) if dtype != torch.float32 else ():
             weight.data.copy_(copy)
         optimizer.zero_grad()
         weights[0][0, 0].item()  # synchronises

@@ -75,7 +75,7 @@ class Check:
     is_timed: bool = False
     """The rollout engine has CUDA graphs, for a few batch sizes."""
     is_compared: bool = False
-    """The rollout with vLLM alone, the update with a plain loop."""
+    """The rollout with vLLM alone, the update with a plain loop; and the update is profiled."""
 
     @property
     def num_gpus(self) -> int:

@@ -41,9 +41,9 @@ class Stopwatch:
 def profile_update(
     actor: Any, buffers: Mapping[int, Sequence[TrainingSample]], step: int
 ) -> dict[str, Any]:
-    """Update the only policy of a ``PolicyActor``, in its process, which holds the states: once in
-    ``phases`` (seconds), once for the 20 ``operations`` of PyTorch's profiler that take longest
-    (name, calls, seconds of the device without those of operations inside)."""
+    """Update the only policy of a ``PolicyActor`` twice, in its process: once for the 20
+    ``operations`` (kernels on a GPU) that take longest (name, calls, seconds without those inside),
+    once for its ``phases`` in seconds, each of which waits for the GPU, which takes longer."""
     import torch
     from torch.profiler import profile
 
@@ -52,9 +52,10 @@ def profile_update(
     engine = trainer._engine
     with profile() as recorded:
         family.update(buffers, step=step)
-    name = "self_device_time_total" if on_gpu else "self_cpu_time_total"
-    events = sorted(recorded.key_averages(), key=lambda e: -getattr(e, name))
-    longest = [(e.key, e.count, getattr(e, name) / 1e6) for e in events[:20]]
+    own, kind = ("self_device_time_total", "CUDA") if on_gpu else ("self_cpu_time_total", "CPU")
+    events = [e for e in recorded.key_averages() if e.device_type.name == kind]
+    events = sorted((e for e in events if not e.is_user_annotation), key=lambda e: -getattr(e, own))
+    longest = [(e.key, e.count, getattr(e, own) / 1e6) for e in events[:20]]
     watch = Stopwatch(torch.cuda.synchronize if on_gpu else lambda: None)
     layers = [m for n, m in engine.module.named_modules() if n.endswith("self_attn")]
     for phase in (

@@ -12,8 +12,6 @@ from itertools import chain, product
 from pathlib import Path
 from typing import Any
 
-import ray
-
 from comas.config.schema import Config
 from comas.engines.cluster.agents import Agents
 from comas.policy_optimization.update_stats import UpdateStats
@@ -168,11 +166,11 @@ def go_through(planned: Planned, config: Config, *, model: str, device: Device) 
             if check.is_resumed:
                 agents.save_checkpoint(checkpoint)
             found.moved = two_movements(agents, found.buffers)
+            found.reserved = max(peak.gpu_bytes for peak in agents.memory_peaks()["ranks"])
             if check.is_compared:
                 [rank] = agents._ranks
                 call = rank.actor.__ray_call__.remote(profile_update, found.buffers, 5)
-                found.profile = ray.get(call)
-            found.reserved = max(peak.gpu_bytes for peak in agents.memory_peaks()["ranks"])
+                [found.profile] = agents._wait({rank: call}, "profiling an update")
         if check.is_resumed:
             with TimedAgents(config, models=models, device=device) as agents:
                 agents.load_checkpoint(checkpoint, step=2)

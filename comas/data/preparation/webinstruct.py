@@ -36,7 +36,7 @@ _TEXT_COMMAND = re.compile(r"\\(?:text|mathrm|rm)\s*\{([^{}]*)\}")
 _DEGREES = re.compile(r"\^\s*\{?\s*\\circ\s*\}?")
 # Any other digit in a unit belongs to a second number.
 _UNIT_EXPONENT = re.compile(r"\^\s*[({]?\s*[-+]?\d+\s*[)}]?|(?<=[A-Za-z])[-+]?\d+")
-_NO_UNIT_START = re.compile(r"[.,;:/=<>+^-]|[xX*] ?10|[eE]\d")  # or a power of ten
+_NO_UNIT_START = re.compile(r"[.,;:/=<>+^-]|[xX*] ?10|[eE][-+]?\d")  # or a power of ten
 
 
 def convert(row: Row) -> Item | LeftOut:
