@@ -125,6 +125,10 @@ def test_equal_agents_are_asked_as_one(arguments, tmp_path):
     for weights, num in (("untrained", 1), ("trained", 5)):  # agents, and their society
         own = ["x", str(run), f"weights={weights}", *arguments[3:]]
         assert len(make_plan(read_command(own)).target.subjects) == num
+    three = str(make_run(tmp_path / "three", "society.num_agents=3", four[1]))
+    own = ["x", three, "weights=untrained", *arguments[3:], "setups=[vanilla, debate]"]
+    asked = {(subject, column.setup) for subject, column in make_plan(read_command(own)).cells}
+    assert asked == {("agent_0", "vanilla"), ("agent_0", "debate"), ("society", "debate")}
 
 
 @cases("listing, context_length")

@@ -73,17 +73,10 @@ def test_the_same_answer_in_another_form_is_correct_and_another_answer_wrong(row
     assert verify_math("I give up.", rows[0][0]) == "unanswered"
 
 
-@cases(
-    "response, verdict",
-    *((text, "unanswered") for text in ("It is 13.", r"\boxed{}", r"\boxed{13")),
-    *(
-        (rf"\boxed{{{text}}}", "wrong")
-        for text in ("13 &", r"\frac{13}", "13)", "13 = ", "???", r"\{13", "1.3.1")
-    ),
-    (r"\boxed{" + "1+" * MAX_ANSWER_CHARS + "1}", "wrong"),
-)
+@cases("response, verdict")
 def test_without_a_box_it_is_unanswered_and_a_box_that_cannot_be_read_is_wrong(response, verdict):
     with ThreadPoolExecutor() as other_thread:  # a caller need not be the main thread
+        response = response.replace("LONG", "1+" * MAX_ANSWER_CHARS)
         assert other_thread.submit(verify_math, response, "13").result() == verdict
 
 
