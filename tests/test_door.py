@@ -235,7 +235,7 @@ def test_a_request_that_cannot_be_answered_is_refused_in_the_protocols_form(parr
     *_, url, _ = parrot
     body, status, said = REFUSED[case]
     content = body if isinstance(body, bytes) else json.dumps(body).encode()
-    reply = httpx.post(f"{url}/chat/completions", content=content, trust_env=False)
+    reply = httpx.post(f"{url}/chat/completions", content=content, trust_env=False, timeout=60)
     error = reply.json()["error"]
     assert reply.status_code == status and said in error["message"]
     assert set(error) == {"message", "type", "param", "code"}
