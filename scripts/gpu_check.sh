@@ -20,8 +20,9 @@ that has the packages takes the same keys: PYTHONPATH=$PWD python3 -m scripts.gp
                 one: an agent; lora: two adapters over one model; ranks: two ranks and two engines by
                 NCCL; tensor: an engine sharded over the GPUs of two ranks; resume: a checkpoint of
                 ZeRO-2, and a resume from it; bare: the rollout against vLLM alone, the update against
-                a plain loop, and where its time goes; long: long prompts, recomputed activations, a KL penalty; zero3: as
-                resume, by ZeRO-3 with Adam on the host; nccl: weights between two GPUs by NCCL
+                a plain loop, and where its time goes; long: long prompts, recomputed activations, a KL
+                penalty; zero3: as resume, by ZeRO-3 with Adam on the host; nccl: weights between two
+                GPUs by NCCL
   size=0.5b,1.5b  which models (also 3b, 135m): the first for all checks, the others for "one"
                 alone; what does not fit is left out
   out=saves/gpu_check  the folder of rows.jsonl, to which every row is added as it is known
