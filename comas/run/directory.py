@@ -1,17 +1,8 @@
 """A run's folder under ``saves``: its records, and everything that a resume needs.
 
-saves/latest -> 20250131-094500-comas
-saves/20250131-094500-comas/
-    config.yaml  inputs.json  seal.json  versions.json  num_steps  train.log  metrics.jsonl
-    ended                           why it ended early, until it is resumed
-    sources/1a2b3c4d5e6f-my.py      copies of the user's own files
-    discussions/step_0001.jsonl
-    tokens/step_0001.jsonl.gz
-    validations/step_0000.jsonl
-    checkpoints/step_0010/
-    models/agent_0/  models/step  report.html
-    best/agent_0/  best/step        the same for the best checkpoint, if exported
-    dropped/20250131-101500/        later steps, moved aside by a resume
+Besides what configs/README.md lists, it holds ``seal.json``, ``num_steps``, ``ended`` (why it ended
+early, until it is resumed), ``sources/`` (copies of the user's own files), ``best/`` (models of the
+best checkpoint, if exported) and ``dropped/`` (later steps, moved aside by a resume).
 """
 
 import json

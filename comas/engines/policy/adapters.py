@@ -4,17 +4,13 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 from random import Random
-from typing import Any
 
 import torch
 from peft import LoraConfig, PeftModel
 from safetensors.torch import save_file
-from torch import distributed
 
 from comas.config.schema import Config
-from comas.engines.policy.engine import Compute
-from comas.engines.policy.model import ResponseModel, load_response_model
-from comas.engines.policy.trainer import PolicyTrainer
+from comas.engines.policy.model import load_response_model
 from comas.policy_optimization.batching import MicroBatch
 from comas.utils.model_folder import adapted_layers, copy_tokenizer, folder_of
 
@@ -94,33 +90,6 @@ class SharedBase:
         save_file(self.weights(policy), file, metadata={"format": "pt"})
         self._config.save_pretrained(str(folder))
         copy_tokenizer(self._folder, folder)
-
-
-class AdapterTrainer(PolicyTrainer):
-    """Trains adapter ``index`` of a shared base model, with its own optimiser, while it is active.
-    The reference of a KL penalty is the base."""
-
-    _is_whole = False
-
-    def __init__(
-        self, model_path: str, config: Config, *, base: SharedBase, index: int, **others: Any
-    ) -> None:
-        self._shared = base
-        self._index = index
-        base.activate(index)
-        super().__init__(model_path, config, **others)
-
-    def save_model(self, folder: Path) -> None:
-        """Write the adapter in PEFT's format, with tokenizer and chat template of the base."""
-        if self._rank == 0:
-            self._shared.save(self._index, folder)
-        distributed.barrier()
-
-    def _load_model(self) -> ResponseModel:
-        return self._shared.model
-
-    def _load_reference(self) -> Compute:
-        return self._shared.without_adapter
 
 
 def _name(policy: int) -> str:

@@ -29,17 +29,9 @@ def packed_attention(
     key_places: torch.Tensor | None = None,
     **kwargs: Any,
 ) -> tuple[torch.Tensor, None]:
-    """Causal attention within each sample, by PyTorch's own kernels.
-
-    Args:
-        query: [1, heads, L, D]; key and value may have fewer heads, one per group.
-        attention_mask: always None: transformers makes no mask for this implementation.
-        cu_seq_lens_q: [B + 1], the start of each sample, then L; named as for FlashAttention.
-        max_length_q: tokens of the longest sample.
-        key_places: for samples that share prompts, see ``MicroBatch``.
-
-    Returns the output [1, L, heads, D], and None for the weights.
-    """
+    """Causal attention within each sample, by PyTorch's own kernels: query [1, heads, L, D] (of key
+    and value there may be fewer heads), output [1, L, heads, D]. ``cu_seq_lens_q`` and
+    ``max_length_q`` are as for FlashAttention, ``key_places`` as in ``MicroBatch``."""
     assert attention_mask is None
     if key_places is not None:
         key, value = (states.index_select(2, key_places) for states in (key, value))

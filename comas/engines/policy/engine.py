@@ -9,6 +9,7 @@ import torch
 from torch import distributed
 
 from comas.config.schema import Config
+from comas.engines.policy.adapters import SharedBase
 from comas.engines.policy.deepspeed_options import deepspeed_config, join_group
 from comas.engines.policy.model import ResponseModel, load_response_model
 from comas.engines.policy.multiplying import multiply_by_onednn
@@ -37,12 +38,10 @@ class PolicyEngine:
         device: on "cuda" the rank owns the only GPU that it sees.
         rendezvous: see ``join_group``.
         num_optimizer_steps: expected of the whole run, for a decaying learning rate.
+        shared: the base model, and the KL penalty's reference, if adapter ``index`` is trained.
 
     Raises ValueError when the model cannot be used.
     """
-
-    _is_whole = True
-    """False if the policy is an adapter of a shared model."""
 
     def __init__(
         self,
@@ -53,10 +52,13 @@ class PolicyEngine:
         rank: int,
         rendezvous: Path,
         num_optimizer_steps: int | None = None,
+        shared: SharedBase | None = None,
+        index: int = 0,
     ) -> None:
         policy, optimization = config.policy, config.optimization
         self._name = model_path
         self._config = config
+        self._shared, self._index = shared, index
         self._estimator_memory: dict[Hashable, float] = {}
         self._rank = rank
         self._num_ranks = policy.ranks_per_policy
@@ -107,7 +109,7 @@ class PolicyEngine:
             str(folder),
             tag=CHECKPOINT_TAG,
             client_state={"estimator_memory": self._estimator_memory},
-            exclude_frozen_parameters=not self._is_whole,
+            exclude_frozen_parameters=self._shared is not None,
         )
 
     def load_checkpoint(self, folder: Path) -> None:
@@ -118,7 +120,7 @@ class PolicyEngine:
         try:
             with configured_rates(self._engine):
                 _, kept = self._engine.load_checkpoint(
-                    str(folder), tag=CHECKPOINT_TAG, load_module_strict=self._is_whole
+                    str(folder), tag=CHECKPOINT_TAG, load_module_strict=self._shared is None
                 )
         except (RuntimeError, AttributeError, FileNotFoundError) as error:
             # The first would count as a lost engine, and be retried.
@@ -131,8 +133,11 @@ class PolicyEngine:
         self._estimator_memory = kept["estimator_memory"]
 
     def save_model(self, folder: Path) -> None:
-        """Write the model in Hugging Face format, with tokenizer and chat template."""
-        save_model(self._language_model, folder, base=self._base, rank=self._rank)
+        """Write the model, or the adapter in PEFT's format, with tokenizer and chat template."""
+        if self._shared is None:
+            save_model(self._language_model, folder, base=self._base, rank=self._rank)
+        elif self._rank == 0:
+            self._shared.save(self._index, folder)
         distributed.barrier()
 
     def offload_states(self) -> None:
@@ -201,12 +206,17 @@ class PolicyEngine:
             model.gradient_checkpointing_disable()
 
     def _load_model(self) -> ResponseModel:
+        if self._shared is not None:
+            self._shared.activate(self._index)
+            return self._shared.model
         config = self._config
         max_model_len = config.rollout.max_model_len
         return load_response_model(self._base, config.policy, max_model_len=max_model_len)
 
     def _load_reference(self) -> Compute:
         """Return the base model, frozen and whole on every rank, also after a resume."""
+        if self._shared is not None:
+            return self._shared.without_adapter
         reference = self._load_model().requires_grad_(False).eval().to(self._device)
         self._resident.append(reference)
         return reference

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from comas.config.schema import Config
-from comas.engines.policy.adapters import AdapterTrainer, SharedBase
+from comas.engines.policy.adapters import SharedBase
 from comas.engines.policy.trainer import PolicyTrainer
 from comas.policy_optimization.update_stats import UpdateStats
 from comas.types import TrainingSample
@@ -42,11 +42,8 @@ class FamilyTrainer:
             rate = config.learning_rates[index]
             own = replace(config, optimization=replace(config.optimization, learning_rate=rate))
             options = others | {"num_optimizer_steps": num_optimizer_steps[index]}
-            self.trainers[index] = (
-                PolicyTrainer(model_path, own, **options)
-                if self._base is None
-                else AdapterTrainer(model_path, own, base=self._base, index=index, **options)
-            )
+            adapter = {"shared": self._base, "index": index}
+            self.trainers[index] = PolicyTrainer(model_path, own, **options, **adapter)
 
     def update(
         self, buffers: Mapping[int, Sequence[TrainingSample]], *, step: int

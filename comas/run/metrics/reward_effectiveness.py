@@ -26,21 +26,11 @@ def reward_effectiveness(
     rewarded: Sequence[RewardedDiscussion], *, verdicts: Verdicts, sees_verdicts: bool = False
 ) -> Metrics:
     """Return reward effectiveness (section 5 of the paper), which takes a solution's reward as a
-    prediction of its correctness.
+    prediction of its correctness, for each threshold of ``PREDICTS_CORRECT``, and how often each
+    score was given to correct and to other solutions (None if nobody scored).
 
-    Over all solutions with a reward and a verdict, for each threshold of ``PREDICTS_CORRECT``::
-
-        accuracy  = (TP + TN) / all      balanced accuracy = (recall + specificity) / 2
-        recall    = TP / (TP + FN)       specificity       = TN / (TN + FP)
-        precision = TP / (TP + FP)       F1                = 2 TP / (2 TP + FP + FN)
-
-    Precision and accuracy rise with the share of correct solutions alone. Balanced accuracy and the
-    ``auc``, which needs no threshold, do not: both are 1/2 for a judge who says the same of all.
     Unanswered solutions are incorrect; those on which the verifier failed are left out. A quotient
     over nothing is None, and so are all for a reward scheme that ``sees_verdicts``.
-
-    ``scoring/confusion/score_2/correct`` is the number of scores of 2 given to correct solutions;
-    None if nobody scored.
 
     Example: rewards (1, 0.5, 0) of (correct, wrong, correct) solutions: no AUC of so few; from
     score 2 on, accuracy 1/3, precision 1/2, recall 1/2, specificity 0; from 3 on, 2/3, 1, 1/2, 1.
@@ -73,11 +63,8 @@ def reward_effectiveness(
 
 
 def false_accusations(discussions: Sequence[Discussion], *, verdicts: Verdicts) -> Metrics:
-    """Return how often correct solutions are accused, and how often scorers accept that.
-
-    Every scored evaluation of a correct solution other than the plain approval
-    (``prompts.APPROVALS``) counts as an accusation. A quotient over nothing is None. Accusations of
-    wrong solutions may be false as well, but no verifier can tell.
+    """Return how often correct solutions are accused (their scored evaluation is not the plain
+    approval, ``prompts.APPROVALS``), and how often scorers accept that.
 
     Example: correct solutions of which one is approved and two are accused, with the scores 1 and
     3: 2/3 and 1/2.
