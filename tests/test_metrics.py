@@ -1,5 +1,6 @@
 """Metrics computed by hand, and that each has exactly one meaning."""
 
+import math
 import re
 from dataclasses import replace
 from typing import Any
@@ -16,9 +17,9 @@ from comas.policy_optimization.update_stats import UpdateStats
 from comas.preflight.configuration import load_config
 from comas.run.metrics.meanings import as_regex, meanings
 from comas.run.metrics.reward_effectiveness import (
+    agreement,
     auc,
     false_accusations,
-    reliability,
     reward_effectiveness,
 )
 from comas.run.metrics.step import reward_spread, rollout_metrics, step_lines, step_metrics
@@ -37,15 +38,19 @@ def test_the_numbers_of_a_step_are_those_counted_by_hand():
     assert (reward_spread([item]), reward_spread([])) == (0.25, None)  # 1 and 0.75 in round 0
 
 
-@cases("answers, expected")
-def test_a_reward_is_reliable_where_it_depends_on_the_answer(answers, expected):
-    rewarded = []
+@cases("answers, reliability, share, wrong")
+def test_a_reward_is_reliable_where_it_depends_on_the_answer(answers, reliability, share, wrong):
+    rewarded, verdicts = [], {}
     for name, given in answers.items():
         for answer, reward in given:  # each in a discussion of its own
             held = discussion(turn("r0.s0", rf"\boxed{{{answer}}}"), turn("r0.s0.e0"), name=name)
             held = replace(held, question=Question(name, "math", "?"))
+            held = replace(held, discussion_id=f"{name}{len(rewarded)}")
+            verdicts |= {(held.discussion_id, "r0.s0"): "correct" if answer == "8" else "wrong"}
             rewarded.append(RewardedDiscussion(held, (reward, 0.0)))
-    assert reliability(rewarded) == (None if expected is None else pytest.approx(expected))
+    found = {"instruments/reliability": reliability, "majority/share": share}
+    found |= {"majority/wrong": wrong}
+    assert agreement(rewarded, verdicts=verdicts) == pytest.approx(found, abs=1e-4)
 
 
 SOLUTION = "r0.s0"
@@ -112,6 +117,7 @@ def test_the_confusion_table_counts_every_scoring_of_a_solution():
     assert cells == {"score_3/correct", "score_1/correct", "invalid/correct", "score_2/incorrect"}
     assert {metrics[f"scoring/confusion/{cell}"] for cell in cells} == {1}
     assert metrics["reward_effectiveness/auc"] == 0
+    assert metrics["scoring/entropy"] == pytest.approx(math.log(3))  # 3, 1 and 2
 
 
 def test_what_is_no_prediction_counts_neither_way():

@@ -192,15 +192,7 @@ def test_the_majority_of_all_copies_is_the_label(answers, expected):
     assert labelled(*copies, *[held("b", boxed("2"))] * 9) == expected + [(1,)] * 9
 
 
-def test_what_has_no_box_has_no_vote_and_no_part_in_the_share():
+def test_what_has_no_box_has_no_vote():
     assert labelled(held("q", "7", "7", boxed("8"))) == [(0.0, 0.0, 1.0)]
     assert labelled(held("q", "no idea"), held("q", "\\boxed{}")) == [(None,)] * 2
     assert labelled(held("q", boxed("7"), domain="coding")) == [(None,)]  # a constant would count
-    discussions = [
-        held("a", boxed("7"), boxed("7"), "x", "y"),
-        held("b", boxed("1")),
-        held("c", "no idea"),
-        held("d", boxed("1"), domain="science"),
-    ]
-    metrics = SCHEME(discussions, dict, seed=0, step=0).metrics
-    assert metrics == {"majority/share": (2 / 4 + 1 / 1) / 2}

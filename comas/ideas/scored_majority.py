@@ -31,8 +31,7 @@ def scored_majority_reward(
     gets 0. If no answer has a score above 0, and in coding and science, whose answers cannot be
     counted, solutions keep the paper's r(s).
 
-    ``majority/share`` is the mean share of solutions with the elected answer. ``weigh`` replaces
-    the scores as weights.
+    ``weigh`` replaces the scores as weights.
 
     Example: 7 with r(s) = 1, 7 with 0.5, 8 with 1: 7 is elected, and they get 1, 1, 0.
     """
@@ -42,13 +41,11 @@ def scored_majority_reward(
         for item in base.discussions
         for turn, reward in zip(item.discussion.turns, item.rewards, strict=True)
     }
-    elected, metrics = hold_votes(
-        discussions, weigh or (lambda d, s: scores[d.discussion_id, s.turn_id])
-    )
+    elected = hold_votes(discussions, weigh or (lambda d, s: scores[d.discussion_id, s.turn_id]))
     rewarded = [
         _pay(item, elected.get(item.discussion.question.question_id)) for item in base.discussions
     ]
-    return Rewards(rewarded, base.metrics | metrics)
+    return Rewards(rewarded, base.metrics)
 
 
 def _pay(item: RewardedDiscussion, elected: str | None) -> RewardedDiscussion:

@@ -2,9 +2,8 @@
 
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from statistics import fmean
 
-from comas.types import Discussion, Domain, Metrics, RewardedDiscussion, Rewards, Turn
+from comas.types import Discussion, Domain, RewardedDiscussion, Rewards, Turn
 from comas.verification.latex import spelled_answer
 
 VOTING_DOMAINS: tuple[Domain, ...] = ("math",)
@@ -27,11 +26,9 @@ def majority_reward(discussions: Sequence[Discussion]) -> Rewards:
     vote, and in all other domains, rewards are None (whitening would turn a constant into an
     advantage).
 
-    ``majority/share`` is the mean share of solutions that agree with their question's majority.
-
-    Example: \boxed{7}, \boxed{8}, \boxed{7}, "no idea" get 1, 0, 1, 0; the share is 1/2.
+    Example: \boxed{7}, \boxed{8}, \boxed{7}, "no idea" get 1, 0, 1, 0.
     """
-    elected, metrics = hold_votes(discussions, one_vote)
+    elected = hold_votes(discussions, one_vote)
     rewarded = []
     for discussion in discussions:
         label = elected.get(discussion.question.question_id)
@@ -41,12 +38,11 @@ def majority_reward(discussions: Sequence[Discussion]) -> Rewards:
             if label is not None
         }
         rewarded.append(RewardedDiscussion.by_turn(discussion, paid))
-    return Rewards(rewarded, metrics)
+    return Rewards(rewarded)
 
 
-def hold_votes(discussions: Sequence[Discussion], weigh: Weigh) -> tuple[dict[str, str], Metrics]:
-    """Return the elected answers, by question id (if any vote has a weight above 0), and
-    ``majority/share``."""
+def hold_votes(discussions: Sequence[Discussion], weigh: Weigh) -> dict[str, str]:
+    """Return the elected answers, by question id, if any vote has a weight above 0."""
     ballots: defaultdict[str, list[tuple[str | None, float]]] = defaultdict(list)
     for discussion in discussions:
         if discussion.question.domain in VOTING_DOMAINS:
@@ -54,7 +50,7 @@ def hold_votes(discussions: Sequence[Discussion], weigh: Weigh) -> tuple[dict[st
                 if (weight := weigh(discussion, solution)) is not None:
                     vote = spelled_answer(solution.text)
                     ballots[discussion.question.question_id].append((vote, weight))
-    elected, shares = {}, []
+    elected = {}
     for question_id, votes in ballots.items():
         counts: defaultdict[str, float] = defaultdict(float)
         for vote, weight in votes:
@@ -62,5 +58,4 @@ def hold_votes(discussions: Sequence[Discussion], weigh: Weigh) -> tuple[dict[st
                 counts[vote] += weight
         if counts:
             elected[question_id] = max(counts, key=counts.__getitem__)  # the first of a tie
-            shares.append(fmean(vote == elected[question_id] for vote, _ in votes))
-    return elected, {"majority/share": fmean(shares) if shares else None}
+    return elected

@@ -36,7 +36,10 @@ EXTREME_REWARD = 0.02
 LENGTH_FACTOR = 3.0
 """Growth, or shrinkage, of the mean response length that is warned of."""
 ENTROPY_SHARE = 0.2
-"""Share of its first entropy that a policy should keep. (Quick-starts that learn keep 0.4-0.9.)"""
+"""Share of its first entropy that a policy, or the scores of a step, should keep. (Quick-starts
+that learn keep 0.4-0.9 of the policy's, and all of the scores'.)"""
+FALSE_CONSENSUS = 0.15
+"""Growth of the share of solutions that agree on a wrong answer which is warned of."""
 
 
 class UpdateGuard:
@@ -232,6 +235,20 @@ TRENDS = (
         f"fell below {ENTROPY_SHARE:.0%} of what it was: the policy says nearly the same each time",
         "lower optimization.learning_rate, or raise algorithm.kl_coef or "
         "algorithm.clip_epsilon_high",
+    ),
+    Sign(
+        "scoring/entropy",
+        over_time(lambda first, latest: latest < ENTROPY_SHARE * first),
+        f"fell below {ENTROPY_SHARE:.0%} of what it was: scorers give nearly all solutions the "
+        "same score",
+        "look at scorings in discussions/: do they still tell right solutions from wrong ones?",
+    ),
+    Sign(
+        "majority/wrong",
+        over_time(lambda first, latest: latest > first + FALSE_CONSENSUS),
+        f"rose by more than {FALSE_CONSENSUS}: agents agree more and more on wrong answers",
+        "look at validation/greedy/accuracy; a KL penalty (algorithm.kl_coef) or a lower "
+        "optimization.learning_rate slows what they learn",
     ),
 )
 """Signs of trouble that mostly develop over time."""

@@ -248,7 +248,7 @@ def elect(discussions: Sequence[Discussion], weigh: Weigh) -> dict[str, str]:
         for solution in discussion.solutions()
         if spelled_answer(solution.text) is not None
     )
-    elected, _ = hold_votes(discussions, weigh)
+    elected = hold_votes(discussions, weigh)
     return {question: answer for question, answer in elected.items() if voters[question] > 1}
 
 

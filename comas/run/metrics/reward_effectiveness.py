@@ -1,7 +1,7 @@
 """How well rewards and judges tell correct solutions from others. No reward uses these metrics."""
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from itertools import combinations
 from statistics import fmean
 
@@ -51,7 +51,10 @@ def reward_effectiveness(
             for scoring in discussion.scorings(solution):
                 if discussion.solution_of(scoring) == solution:
                     table[parse_score(scoring.text), is_correct] += 1
-    metrics: Metrics = {"reward_effectiveness/auc": auc(judged)}
+    metrics: Metrics = {
+        "reward_effectiveness/auc": auc(judged),
+        "scoring/entropy": entropy(score for score, _ in table.elements() if score),
+    }
     for name, threshold in PREDICTS_CORRECT.items():
         for quality, value in qualities(judged, threshold=threshold).items():
             metrics[f"reward_effectiveness/{name}/{quality}"] = value
@@ -86,9 +89,9 @@ def false_accusations(discussions: Sequence[Discussion], *, verdicts: Verdicts) 
     }
 
 
-def reliability(rewarded: Iterable[RewardedDiscussion]) -> float | None:
-    """Return how much a reward depends on the answer. With r and r' the rewards of two solutions of
-    a question, in any of its discussions::
+def agreement(rewarded: Iterable[RewardedDiscussion], *, verdicts: Verdicts) -> Metrics:
+    """Return how far solutions of one question, in any of its discussions, agree, and how far a
+    reward depends on the answer. With r and r' the rewards of two solutions of a question::
 
         reliability = 1 - mean (r - r')^2 where the answers are the same
                           / mean (r - r')^2 where they differ
@@ -97,22 +100,41 @@ def reliability(rewarded: Iterable[RewardedDiscussion]) -> float | None:
     that agree may all be wrong. Our formula, after peer prediction (Dasgupta and Ghosh 2013). None
     if no two answers are the same, or different answers have no different rewards.
 
-    Example: one question with (7, 1), (7, 0.5), (8, 0): 1 - 0.25 / ((1 + 0.25) / 2) = 0.6.
+    ``majority/share`` is the share of solutions that give the commonest answer of their question,
+    as a mean over questions with several solutions, and ``majority/wrong`` the same with 0 where
+    that answer is correct: it rises where agents come to agree on mistakes.
+
+    Example: one question with (7, 1), (7, 0.5), (8, 0), where 8 is correct: a reliability of
+    1 - 0.25 / ((1 + 0.25) / 2) = 0.6, and shares of 2/3 and 2/3.
     """
-    answers: dict[str, list[tuple[str, float]]] = defaultdict(list)
+    answers: dict[str, list[tuple[str, float | None, bool]]] = defaultdict(list)
     for item in rewarded:
-        for turn, reward in zip(item.discussion.turns, item.rewards, strict=True):
-            if reward is not None and turn in item.discussion.solutions():
-                question_id = item.discussion.question.question_id
-                answers[question_id].append((compared_as(turn.text), reward))
+        discussion = item.discussion
+        turn_ids = (turn.turn_id for turn in discussion.turns)
+        reward_of = dict(zip(turn_ids, item.rewards, strict=True))
+        for solution in discussion.solutions():
+            is_correct = verdicts.get((discussion.discussion_id, solution.turn_id)) == "correct"
+            given = compared_as(solution.text), reward_of[solution.turn_id], is_correct
+            answers[discussion.question.question_id].append(given)
     same: list[float] = []
     different: list[float] = []
-    for given in answers.values():
-        for (answer, reward), (other, paid) in combinations(given, 2):
-            (same if answer == other else different).append((reward - paid) ** 2)
-    if not same or not any(different):
-        return None
-    return 1 - fmean(same) / fmean(different)
+    shares: list[float] = []
+    wrong: list[float] = []
+    for solutions in answers.values():
+        for (answer, reward, _), (other, paid, _) in combinations(solutions, 2):
+            if reward is not None and paid is not None:
+                (same if answer == other else different).append((reward - paid) ** 2)
+        if len(solutions) > 1:
+            votes = Counter((answer, is_correct) for answer, _, is_correct in solutions)
+            (_, is_correct), count = votes.most_common(1)[0]
+            shares.append(count / len(solutions))
+            wrong.append(0.0 if is_correct else shares[-1])
+    is_reliable = same and any(different)
+    return {
+        "instruments/reliability": 1 - fmean(same) / fmean(different) if is_reliable else None,
+        "majority/share": fmean(shares) if shares else None,
+        "majority/wrong": fmean(wrong) if wrong else None,
+    }
 
 
 def auc(judged: Iterable[tuple[float, bool]]) -> float | None:
@@ -124,6 +146,14 @@ def auc(judged: Iterable[tuple[float, bool]]) -> float | None:
     num_correct, num_other = correct.sum(), other.sum()
     wins = correct @ (other.cumsum() - other / 2)
     return wins / num_correct / num_other if min(num_correct, num_other) >= MIN_OF_EACH else None
+
+
+def entropy(values: Iterable[Hashable]) -> float | None:
+    """Return the entropy of how often each value occurs, in nats; None without values. Example: two
+    scores of 1 and two of 3: log 2 = 0.69."""
+    counts = np.array([*Counter(values).values()], float)
+    shares = counts / counts.sum()
+    return float(shares @ np.log(1 / shares)) if counts.size else None
 
 
 def qualities(judged: Iterable[tuple[float, bool]], *, threshold: float) -> Metrics:

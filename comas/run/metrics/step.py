@@ -8,8 +8,8 @@ from comas.interaction.held import outcome_of
 from comas.policy_optimization.update_stats import UpdateStats
 from comas.reward_formulation import REWARD_SCHEMES
 from comas.run.metrics.reward_effectiveness import (
+    agreement,
     false_accusations,
-    reliability,
     reward_effectiveness,
 )
 from comas.types import ALL_DOMAINS, Domain, Generation, Metrics, RewardedDiscussion, Rewards
@@ -53,7 +53,7 @@ def step_metrics(
             rewards.discussions, verdicts=verdicts, sees_verdicts=scheme.sees_verdicts
         ),
         **false_accusations(discussions, verdicts=verdicts),
-        "instruments/reliability": reliability(rewards.discussions),
+        **agreement(rewards.discussions, verdicts=verdicts),
     }
 
 
