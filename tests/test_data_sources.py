@@ -61,6 +61,12 @@ def test_a_rows_own_id_and_task_come_before_the_file_and_the_domain_unless_not_r
     assert load_questions(path, MATH).questions == (Question("7", "science", "1 + 1?"),)
     unread = Data(domain="math", columns={"task": None})
     assert load_questions(path, unread).questions == (Question("7", "math", "1 + 1?"),)
+    repeated = written(path, "\n".join([json.dumps(own)] * 2))
+    assert "already used in line 1; data.columns.id names another" in data_error(repeated, MATH)
+    by_row = Data(domain="math", columns={"id": None})
+    assert [q.question_id for q in load_questions(path, by_row).questions] == ["mine/1", "mine/2"]
+    elsewhere = Data(domain="math", columns={"id": "uuid"})
+    assert "id: no column 'uuid' among prompt" in data_error(path, elsewhere)
 
 
 @cases("name, content, said")

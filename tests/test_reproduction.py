@@ -1,16 +1,20 @@
 """Studies: planned and finished runs, comparisons, reports."""
 
 import json
+import os
 import re
 import shutil
+import signal
 import sys
+import threading
+import time
 from dataclasses import replace
 from pathlib import Path
 
 import psutil
 import pytest
-from small_runs import REPOSITORY, write_records
-from tables import cases, pairs
+from small_runs import REPOSITORY, write_records, written
+from tables import case_file, cases, pairs
 
 from comas.config import config_as_yaml, load
 from comas.config.errors import ConfigError
@@ -182,6 +186,27 @@ def test_a_metric_of_validations_has_two_values_and_one_of_steps_two_means(tmp_p
     found = read_result(tmp_path, "comas", seed=3, metrics=[GREEDY, REWARD])
     assert (found.before, found.after) == ({GREEDY: 0.0, REWARD: 6.0}, {GREEDY: 0.8, REWARD: 25.0})
     assert found.num_steps == 30
+
+
+@pytest.mark.stack
+def test_each_ctrl_c_reaches_the_run_which_is_waited_for(tmp_path, monkeypatch):
+    program = written(tmp_path / "program", case_file("reproduction")["ENDS_AT_THE_SECOND"])
+    program.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(program))
+    told = tmp_path / "told"
+    [run] = plan(tmp_path, "only=[comas]", "seeds=[0]")
+    run.saves.mkdir()
+
+    def press_twice() -> None:
+        for times in (1, 2):
+            while not told.exists() or len(told.read_text().splitlines()) < times:
+                time.sleep(0.01)
+            os.kill(os.getpid(), signal.SIGINT)
+
+    threading.Thread(target=press_twice, daemon=True).start()
+    with pytest.raises(KeyboardInterrupt):
+        make_runs([run], metric=GREEDY)
+    assert told.read_text() == "begun\ntold\ntold\n"
 
 
 @cases("differences, said, excludes_zero")

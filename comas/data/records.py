@@ -181,7 +181,9 @@ def _validated(
         if not isinstance(record, Invalid):
             first = location_of_id.setdefault(record.id, location)
             if first != location:
-                record = Invalid(f"id {record.id!r} is already used in {first}")
+                remedy = "; data.columns.id names another column; null: the row's number"
+                said = f"id {record.id!r} is already used in {first}"
+                record = Invalid(said + remedy if isinstance(record, Record) else said)
         yield location, record
 
 
@@ -195,12 +197,18 @@ def _as_record(row: Any, name: str, *, source: str, rules: Data) -> Any:
     if not isinstance(row, Mapping):
         return row
     chosen: dict[Any, Any] = COLUMNS | rules.columns
-    columns = {"id": "id", "source": "source"}
-    columns |= {part: str(chosen[part]) for part in NEEDED if chosen[part] is not None}
+    columns = {"source": "source"}
+    named = [part for part in ("id", *NEEDED) if chosen[part] is not None]
+    columns |= {part: str(chosen[part]) for part in named}
     known = {"id": name, "task": rules.domain, "source": source}
     found = {key: value_at(row, one) for key, one in columns.items() if has_column(row, one)}
     record = known | {key: value for key, value in found.items() if value is not None}
-    faults = [_missing(key, columns.get(key), row) for key in NEEDED if record.get(key) is None]
+    lost = {key for key in rules.columns if key in columns and not has_column(row, columns[key])}
+    faults = [
+        _missing(key, columns.get(key), row)
+        for key in ("id", *NEEDED)
+        if record.get(key) is None or key in lost
+    ]
     if faults:
         return Invalid("; ".join(faults))
     try:

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -180,9 +181,11 @@ def _make(run: PlannedRun) -> None:
         )
         try:
             process.wait()
-        finally:  # interrupts it, whatever ends us; no effect if it has ended
-            process.send_signal(signal.SIGINT)
-            process.wait()
+        finally:  # interrupts it, whatever ends us, and again with each further Ctrl-C
+            while process.poll() is None:
+                with suppress(KeyboardInterrupt):
+                    process.send_signal(signal.SIGINT)
+                    process.wait()
     if process.returncode != 0:
         raise RuntimeError(
             f"{run.label} ended with status {process.returncode}; what it said is in {output}"

@@ -6,8 +6,9 @@ from typing import Any, Literal
 from comas.config.keys import key
 from comas.types import Domain
 
-Part = Literal["prompt", "answer", "task", "choices", "labels"]
+Part = Literal["id", "prompt", "answer", "task", "choices", "labels"]
 COLUMNS: dict[Part, Any] = {
+    "id": "id",
     "prompt": "prompt",
     "answer": "answer",
     "task": "task",
@@ -19,8 +20,8 @@ COLUMNS: dict[Part, Any] = {
 ``prompt``: the bare question. ``answer``: its reference answer, in the form of its domain.
 ``task``: its domain (default: ``data.domain``). ``choices``: for multiple choice, the list of
 options, or one column per option (default: the prompt lists them). ``labels``: the options' names
-in the answer, such as A to D or 1 to 4 in ARC (default: letters from A). Optional columns are
-``id`` (default: the row's number) and ``source`` (default: the file's name).
+in the answer, such as A to D or 1 to 4 in ARC (default: letters from A). ``id``: a unique name
+(default: the row's number). ``source``, an optional column: default the file's name.
 """
 
 
@@ -51,8 +52,8 @@ class Data:
     """Planted solutions with known mistakes, which every agent judges at each validation
     (comas/data/probe.py has the format); null: none."""
     columns: dict[Part, Any] = key({}, example={"prompt": "question"})
-    """Part of a record (prompt, answer, task, choices, labels) -> its column, with dots for nested
-    ones such as reward_model.ground_truth; null: task, choices or labels have no column."""
+    """Part of a record (id, prompt, answer, task, choices, labels) -> its column, with dots for
+    nested ones such as reward_model.ground_truth; null: id, task, choices or labels have none."""
     domain: Domain | None = key(None, example="math")
     """Domain of questions that do not name theirs; null: all have to."""
     answer_after: str | None = key(None, example="####")
