@@ -6,6 +6,7 @@ import pytest
 import torch
 from builders import discussion, turn
 from small_runs import REPOSITORY
+from tables import case_file
 
 from comas.policy_optimization.batching import StepTotals
 from comas.policy_optimization.losses import Targets, policy_loss
@@ -117,12 +118,7 @@ def test_a_plain_vote_counts_heads_and_not_scores():
 @pytest.mark.parametrize("asked", ["assert abs(add(1, 2)) == 3", "def add(a, b):\n    pass"])
 def test_a_program_is_paid_for_its_form_alone(asked):
     question = Question("a", "coding", f"Add two numbers.\n```python\n{asked}\n```")
-    programs = [
-        "def add(a, b):\n    return 0",
-        "def plus(a, b): pass",
-        "def add(a) return",
-        "add = 3",
-    ]
+    programs = case_file("ideas")["PROGRAMS"]
     said = [turn(f"r0.s{i}", f"So:\n```python\n{code}\n```") for i, code in enumerate(programs)]
     said.append(turn("r0.s4", programs[0]))  # no fence
     rewards = paid("program_form", discussion(*said, question=question)).discussions[0].rewards

@@ -35,6 +35,7 @@ from comas.reproduction.runs import PlannedRun, make_runs, plan_runs
 from comas.reproduction.study import Study, find_conflicts
 from comas.run.seals import Origin, write_seal
 from comas.utils.terminal import EXIT_ERROR
+from configs.studies import over_questions
 
 STUDIES = sorted((REPOSITORY / "configs/studies").glob("*.yaml"))
 GREEDY, SAMPLED, REWARD = "validation/greedy/accuracy", "validation/accuracy", "reward/solution"
@@ -207,6 +208,35 @@ def test_each_ctrl_c_reaches_the_run_which_is_waited_for(tmp_path, monkeypatch):
     with pytest.raises(KeyboardInterrupt):
         make_runs([run], metric=GREEDY)
     assert told.read_text() == "begun\ntold\ntold\n"
+
+
+def test_a_runs_change_is_told_over_its_questions_and_what_it_saw(tmp_path, capsys, monkeypatch):
+    rights = {0: "wrong wrong correct wrong", 4: "correct correct correct wrong"}
+    for step, verdicts in rights.items():
+        answers = [
+            {"question_id": f"q{i}", "agent": 0, "sampling": kind, "verdict": verdict}
+            for i, verdict in enumerate(verdicts.split())
+            for kind in (over_questions.GREEDY, over_questions.SAMPLED)
+        ]
+        write_records(tmp_path / f"validations/step_{step:04}.jsonl", answers)
+    for step in range(1, 13):  # right is paid, then wrong is
+        solution = {"turn_id": "r0.s0", "role": "solution", "response": "6: equal\u2028"}
+        paid = {"correct": float(step < 7), "wrong": float(step > 6)}
+        held = [
+            {"discussion_id": f"{step}/{verdict}", "question_id": f"{step}"}
+            | {"turns": [solution | {"verdict": verdict, "reward": reward}]}
+            for verdict, reward in paid.items()
+        ]
+        lines = [json.dumps(row, ensure_ascii=False) for row in held]
+        write_records(tmp_path / f"discussions/step_{step:04}.jsonl", lines)
+    words = [str(tmp_path), "--steps", "1-6", "7-12", "--holding", "equal"]
+    monkeypatch.setattr(sys, "argv", ["over_questions", *words])
+    over_questions.main()
+    # Changes of 100, 100, 0, 0: deviation 57.7, times 3.182 / sqrt(4) is 91.9.
+    said = " ".join(capsys.readouterr().out.split())
+    assert "greedy agent 0 25.0 75.0 +50.0 [-41.9, +141.9] 4 questions" in said
+    assert re.search(r"1 to 6: AUC 1.00.*, 12 solutions 100.0 % hold 'equal'; 0.0 % hold it", said)
+    assert re.search(r"7 to 12: AUC 0.00.*, 12 solutions 100.0 % .*; 50.0 % hold it", said)
 
 
 @cases("differences, said, excludes_zero")

@@ -198,11 +198,7 @@ def test_a_strangers_run_is_refused_before_its_config_acts(config, monkeypatch, 
         main([f"resume={path}", "resume_foreign=true", "resume_changed=true"])
 
 
-@cases(
-    "file, old, new",
-    ("config.yaml", "seed: 0", "seed: 1"),
-    ("inputs.json", "some/model", "another/model"),
-)
+@cases("file, old, new")
 def test_an_edit_by_hand_is_another_setting(config, caplog, file, old, new):
     path = make_run(config, checkpoints=(2,), reached=2)
     edited = (path / file).read_text().replace(old, new)

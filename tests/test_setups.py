@@ -11,7 +11,7 @@ from builders import discussion, turn
 from runner_process import run
 from scripted_server import Body, ScriptedServer
 from small_runs import REPOSITORY
-from tables import cases
+from tables import case_file, cases
 
 from comas.commands.discuss import discuss_task, final_answer, how_scored, main, setup_of
 from comas.interaction.prompts import EVALUATION, SCORING, SOLUTION, HistoryItem, fill
@@ -118,13 +118,7 @@ def test_debate_keeps_each_agents_dialogue_and_shows_it_the_others_answers():
 
 
 def test_autogen_flips_the_roles_for_the_user_proxy_and_ends_after_three_turns():
-    replies = {
-        "turn 0, assistant": "is it 70?",
-        "turn 0, user proxy": "count again",
-        "turn 1, assistant": "is it 72?",
-        "turn 1, user proxy": "too much",
-        "turn 2, assistant": "71",
-    }
+    replies = case_file("setups")["REPLIES_TO_AUTOGEN"]
     script = Script(replies.__getitem__)
     assert answer("autogen", script) == "71"
     task, system = TASK.query, {"role": "system", "content": ASSISTANT_SYSTEM_PROMPT}
