@@ -9,7 +9,7 @@ import datasets
 import pytest
 from local_copies import kodcode_row, math_row, webinstruct_row, write_card, write_parquet
 from small_runs import write_records, written
-from tables import cases, pairs, texts
+from tables import case_file, cases, pairs, texts
 
 from comas.data import RECORDS, DataError
 from comas.data.preparation import Item, LeftOut, Source
@@ -173,11 +173,7 @@ def test_thirteen_words_in_a_row_overlap_or_the_eight_of_a_whole_short_question(
         assert index_of(" ".join(WORDS[1 : 1 + shared])).overlaps(f"Say: {LONG}") == (shared > 7)
 
 
-GOOD = [
-    {"id": "m", "task": "math", "prompt": "?", "answer": r"\frac{1}{2}", "source": "mine"},
-    {"id": "s", "task": "science", "prompt": "?", "answer": "-1.5e-3", "source": "mine"},
-    {"id": "c", "task": "coding", "prompt": "?", "answer": "assert f(1) == 2", "source": "other"},
-]
+GOOD = case_file("data_preparation")["GOOD"]
 
 
 @pytest.fixture(scope="module")

@@ -27,11 +27,7 @@ RULES = Data(
 )
 MATH = Data(domain="math")
 MISSING = "has no value (null, NaN or an empty cell)"
-AS_CSV = """question,solution,level
-What is 48 + 23?,"40 + 20 = 60, 8 + 3 = 11 #### 71",5
-"Ann says:
-""7, 8"". Which is last?",The #### sign #### 8,1
-"""
+AS_CSV = case_file("data_sources")["AS_CSV"]
 
 
 def files(folder: Path) -> list[Path]:

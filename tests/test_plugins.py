@@ -41,6 +41,7 @@ from comas.preflight.configuration import load_config
 from comas.preflight.plugins import PLUGIN_KEYS, check_plugins
 from comas.reward_formulation import REWARD_SCHEMES
 from comas.run import RunDirectory
+from comas.run.seals import read_origin
 from comas.run.trackers import TRACKERS
 from comas.types import Question
 from comas.verification import Verifier
@@ -196,17 +197,18 @@ def test_what_ends_or_misreturns_is_told_before_a_run(tmp_path, key, definition,
     assert said in error
 
 
-@pytest.mark.parametrize("returned", ["None", "inputs.advantages", "inputs.logprobs.sum()"])
+@pytest.mark.parametrize("returned", ["None", "inputs.advantages", "0 * inputs.logprobs.detach()"])
 def test_a_loss_returns_one_value_for_each_token(tmp_path, returned):
     path = written(tmp_path / "mine.py", f"def x(inputs):\n    return {returned}\n")
     mask, row = torch.ones(2, 3, dtype=torch.bool), torch.zeros(2, 1)
     targets = Targets(mask, row, row, None, None, row)
     algorithm, totals = Custom(loss=f"{path}:x"), StepTotals(6, 2, 3, 1)
     with pytest.raises(ValueError, match=r"algorithm\.loss=.* one loss for each token, \[2, 3\]"):
-        policy_loss(row.expand(2, 3), targets=targets, totals=totals, algorithm=algorithm)
+        logprobs = row.expand(2, 3).clone().requires_grad_()
+        policy_loss(logprobs, targets=targets, totals=totals, algorithm=algorithm)
 
 
-@pytest.mark.parametrize("returned", ["None", "inputs.rewards", "inputs.rewards[:, None]"])
+@pytest.mark.parametrize("returned", ["None", "inputs.rewards", "inputs.log_ratios.numpy()"])
 def test_an_estimator_returns_one_advantage_for_each_token(tmp_path, returned):
     path = written(tmp_path / "mine.py", f"def x(inputs):\n    return {returned}\n")
     samples = [sample(response_token_ids=(2, 3, 4))] * 2
@@ -284,15 +286,22 @@ def test_a_failed_run_says_how_it_goes_on(tmp_path, monkeypatch, caplog, error, 
     assert Path(told[1]).samefile(tmp_path / "saves/latest")
 
 
-def test_a_tracker_of_ones_own_gets_every_row(tmp_path):
+def test_a_tracker_of_ones_own_gets_every_row(tmp_path, caplog):
     tracker = case_file("plugins")["TRACKER"]
     path = written(tmp_path / "notes.py", tracker)
     config = load_config(None, [f"saves={tmp_path}", f"logging.trackers=[{path}:Notes]"])
     with RunDirectory.create(config) as run:
         run.log_metrics(0, {"a": 1.5})
         run.log_metrics(1, {"a": None})
+        assert read_origin(run.path, None)[0] == run.origin  # for names, before trackers open
     rows = [json.loads(line) for line in (run.path / "notes").read_text().splitlines()]
     assert rows == [{"step": 0, "a": 1.5}, {"step": 1, "a": None}, "closed, failed: False"]
+    rough = tracker.replace("self.log(f", "raise OSError(f").replace("(row)", "(row.pop('step'))")
+    config.logging.trackers = [f"{written(tmp_path / 'rough.py', rough)}:Notes"] * 2
+    with pytest.raises(KeyboardInterrupt), RunDirectory.create(config) as run:
+        run.log_metrics(0, {"a": 1.5})
+        raise KeyboardInterrupt
+    assert caplog.text.count("was not closed: closed, failed: True") == 2
     mute = written(tmp_path / "mute.py", tracker.replace("def close", "def end"))
     config.logging.trackers = [f"{mute}:Notes"]
     with pytest.raises(PluginError, match=r"mute.py:Notes lacks a method of a Tracker"):

@@ -13,7 +13,7 @@ import torch
 from builders import discussion, mask_of, turn
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from tables import cases
+from tables import case_file, cases
 
 from comas.config.schema import Custom, Dpo, Grpo, Optimization, ReinforcePP
 from comas.config.schema.algorithm import Correction
@@ -102,12 +102,7 @@ def test_the_loss_is_openrlhfs(correction, aggregation):
     generator = torch.Generator().manual_seed(0)
     logprobs, old, advantages, rollout = torch.randn(4, 3, 5, generator=generator).unbind()
     mask = mask_of(5, 2, 3)
-    their_corrections = {
-        "tis": ("token", "clip", (0.0, 2.0)),
-        "icepop": ("token", "mask", (0.5, 5.0)),
-        "seq_mask_tis": ("seq", "mask", (0.5, 5.0)),
-    }
-    level, mode, bounds = their_corrections.get(correction, ("off", "mask", (0.0, 0.0)))
+    level, mode, bounds = case_file("policy_optimization")["OPENRLHFS"][correction]
     theirs = openrlhf_module("loss").PolicyLoss(
         clip_eps_low=0.2,
         clip_eps_high=0.3,

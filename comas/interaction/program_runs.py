@@ -22,7 +22,7 @@ from tempfile import TemporaryFile
 from typing import IO, Any
 
 from comas.config.paths import find
-from comas.config.plugins import Registry, function_of
+from comas.config.plugins import Registry, blaming_plugins, function_of
 from comas.config.schema import Program
 from comas.interaction.door import the_door
 from comas.types import Question
@@ -89,11 +89,13 @@ async def _call(solve: Solve, question: Question, url: str, *, timeout_s: float)
     async def within() -> None:
         limit = asyncio.timeout(timeout_s)
         try:
-            async with limit:
-                found = solve(question, url)
-                value = await found if isawaitable(found) else found
+            with blaming_plugins():
+                async with limit:
+                    found = solve(question, url)
+                    value = await found if isawaitable(found) else found
         except BaseException as error:  # whatever a program may raise, sys.exit() too
-            told = ProgramError(f"{type(error).__name__}: {error}")
+            where = getattr(error, "constraint", None)  # of a PluginError
+            told = ProgramError(where or f"{type(error).__name__}: {error}")
             answered.set_exception(error if limit.expired() else told)
         else:
             answered.set_result(value)
@@ -103,7 +105,7 @@ async def _call(solve: Solve, question: Question, url: str, *, timeout_s: float)
     try:
         return await asyncio.wait_for(asyncio.wrap_future(answered), timeout_s + GRACE_S)
     except TimeoutError:
-        if thread.is_alive():
+        if not answered.done():
             log.warning(
                 "a call of interaction.program goes on beyond its deadline, in a thread that "
                 "cannot be ended; run it as a command, which can"

@@ -173,7 +173,7 @@ def compute_advantages(
         memory=memory,
     )
     advantages = estimator.advantages(inputs)
-    if getattr(advantages, "shape", None) != mask.shape:
+    if not isinstance(advantages, torch.Tensor) or advantages.shape != mask.shape:
         raise ValueError(
             f"algorithm.estimator={algorithm.estimator}: let it return a tensor with one advantage "
             f"for each token, {list(mask.shape)}"
@@ -182,4 +182,4 @@ def compute_advantages(
     if not weights:
         return advantages
     sample_weights = [[weights.get(sample.role, 1.0)] for sample in samples]
-    return advantages * torch.tensor(sample_weights).to(advantages)
+    return advantages * torch.tensor(sample_weights).to(advantages.device)

@@ -115,11 +115,9 @@ class Targets:
 def policy_loss(
     logprobs: torch.Tensor, *, targets: Targets, totals: StepTotals, algorithm: Algorithm
 ) -> Surrogate:
-    """Return a micro batch's share of the loss: over advantages, plus a KL penalty if the estimator
-    has one in the loss; or the DPO loss of pairs of a chosen and a rejected response.
-
-    ``logprobs`` are [B, R]; ``targets`` have the same rows.
-    """
+    """Return a micro batch's share of the loss, from ``logprobs`` [B, R] and the same rows of
+    ``targets``: over advantages, plus a KL penalty if the estimator has one in the loss; or the DPO
+    loss of pairs of a chosen and a rejected response."""
     reference, mask = targets.reference_logprobs, targets.mask
     none = torch.zeros((), device=mask.device)
     if isinstance(algorithm, Dpo):
@@ -134,10 +132,11 @@ def policy_loss(
     epsilons = (low, low if high is None else high)
     found = LOSSES[algorithm.loss](LossInputs(logprobs, old, targets.advantages, mask, epsilons))
     losses, num_corrected = found.losses, none
-    if getattr(losses, "shape", None) != mask.shape:
+    is_cut_off = logprobs.requires_grad and not getattr(losses, "requires_grad", False)
+    if getattr(losses, "shape", None) != mask.shape or is_cut_off:
         raise ValueError(
             f"algorithm.loss={algorithm.loss}: let it return a tensor with one loss for each "
-            f"token, {list(mask.shape)}"
+            f"token, {list(mask.shape)}, computed from the logprobs"
         )
     if (correction := algorithm.rollout_correction) not in ("none", "ratio"):
         from comas.policy_optimization.rollout_correction import correction_weights
@@ -150,7 +149,7 @@ def policy_loss(
         kl = approximate_kl(logprobs, reference, estimator=kl_loss)
         penalty = aggregate(kl, mask, aggregation=algorithm.loss_aggregation, totals=totals)
         loss = loss + algorithm.kl_coef * penalty
-    num_clipped = none if found.is_clipped is None else (found.is_clipped & mask).sum()
+    num_clipped = none if found.is_clipped is None else (found.is_clipped.bool() & mask).sum()
     return Surrogate(loss, num_clipped, num_corrected)
 
 

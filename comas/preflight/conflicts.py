@@ -256,7 +256,9 @@ def _engines(config: Config) -> Iterator[Conflict]:
             f"a batch of {batch} cannot give each of {ranks} ranks a sample",
             f"set optimization.train_batch_size to {ranks} or more, or to null",
         )
-    if config.rollout.min_response_tokens >= config.rollout.longest_response:
+    limits = config.rollout.max_response_tokens
+    shortest = min(limits, default=1) if isinstance(limits, list) else limits
+    if config.rollout.min_response_tokens >= shortest:
         yield Conflict(
             ("rollout.min_response_tokens", "rollout.max_response_tokens"),
             "every response would be cut off, and left out of the update",

@@ -84,7 +84,9 @@ def _rehearse(config: Config, train: QuestionSet) -> str:
     each domain. Raises ValueError if a plug-in or program fails, returns something wrong, or leaves
     what was said without a reward."""
     scheme = config.reward.scheme
-    discussions = silent_discussions(config, train.questions[:2], said=READABLE)
+    of_each = {question.domain: question for question in train.questions}.values()
+    asked = list(dict.fromkeys([*train.questions[:2], *of_each]))
+    discussions = silent_discussions(config, asked, said=READABLE)
     for outcome in filter(None, map(outcome_of, discussions)):
         if outcome.error:
             said = f"with agents that say {READABLE!r}, {outcome.error}"
@@ -97,11 +99,11 @@ def _rehearse(config: Config, train: QuestionSet) -> str:
                 f"{'the programs' if scheme == 'program' else 'others'}; set reward.scheme={other}"
             )
     spoken = [turn for d in discussions for turn in d.turns if not turn.is_given]
-    asked = max((turn.agent_index for turn in spoken), default=0)
-    if asked >= config.society.num_agents:
+    num_agents = config.society.num_agents
+    if strange := {turn.agent_index for turn in spoken}.difference(range(num_agents)):
         raise ValueError(
-            f"interaction.schedule={config.interaction.schedule} asks agent {asked}; set "
-            f"society.num_agents to {asked + 1} or more"
+            f"interaction.schedule={config.interaction.schedule} asks agent {strange.pop()!r} of "
+            f"0 to {num_agents - 1}; set society.num_agents, or let it ask one of these"
         )
     check_paid(config, silent_rewards(config, discussions).discussions, is_dry_run=True)
     first = {question.domain: question.question_id for question in reversed(train.questions)}

@@ -64,7 +64,7 @@ class RewardScheme:
         rng = partial(Random, f"{seed}/{step}/rewards")
         offered: dict[str, Callable[[], Any]] = {"verdicts": wait_for_verdicts, "rng": rng}
         given = {name: offered[name]() for name in self.needs}
-        return checked(self.formulate(discussions, **given), discussions)
+        return checked(self.formulate(list(discussions), **given), discussions)
 
 
 def _as_scheme(found: Any) -> RewardScheme | None:

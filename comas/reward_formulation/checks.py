@@ -12,9 +12,9 @@ from comas.types import Discussion, RewardedDiscussion, Rewards
 def checked(found: Any, discussions: Sequence[Discussion]) -> Rewards:
     """Return the rewards of ``discussions``, without those of turns that no agent generated or
     whose role is not trained. Raises ValueError if a scheme returned anything else."""
-    items = list(found.discussions or ()) if isinstance(found, Rewards) else []
-    rewarded = [i.discussion.discussion_id for i in items if isinstance(i, RewardedDiscussion)]
-    if not isinstance(found, Rewards) or rewarded != [d.discussion_id for d in discussions]:
+    items = listed(found.discussions) if isinstance(found, Rewards) else []
+    rewarded = [item.discussion for item in items if isinstance(item, RewardedDiscussion)]
+    if not isinstance(found, Rewards) or rewarded != list(discussions):
         num = f" of {len(rewarded)}" * isinstance(found, Rewards)
         raise ValueError(
             f"reward.scheme returned {type(found).__name__}{num} for {len(discussions)} "

@@ -72,7 +72,10 @@ class RunDirectory:
     @classmethod
     def create(cls, config: Config) -> Self:
         """Make ``saves/<date>-<time>-<name>/`` and let ``saves/latest`` point at it."""
-        run = cls(files.new_folder(Path(config.saves), f"{_now()}-{config.name}"), config)
+        path = files.new_folder(Path(config.saves), f"{_now()}-{config.name}")
+        # Before trackers open, which name their run by its identity.
+        seals.write_seal(path, seals.Origin(secrets.token_hex(16)), seals.user_key())
+        run = cls(path, config)
         run.keep_settings({})
         return run
 
@@ -127,7 +130,10 @@ class RunDirectory:
                 files.write_text(self.path / status.ENDED, reason.encode(errors="replace").decode())
         with self._resources:
             for tracker in self._trackers:
-                tracker.close(failed=error is not None)
+                try:
+                    tracker.close(failed=error is not None)
+                except Exception as fault:  # the run's own records are whole
+                    logger.warning("logging.trackers: %r was not closed: %s", tracker, fault)
 
     # ------------------------------------------------------------ records of a step
 
@@ -140,7 +146,7 @@ class RunDirectory:
         row = {"step": step} | {k: None if k in broken else v for k, v in metrics.items()}
         files.append_lines(self.path / METRICS, [json.dumps(row, allow_nan=False).encode()])
         for tracker in self._trackers:
-            tracker.log(row)
+            tracker.log(dict(row))  # which it may change
 
     def save_discussions(
         self,

@@ -116,10 +116,7 @@ def agreement(rewarded: Iterable[RewardedDiscussion], *, verdicts: Verdicts) -> 
             is_correct = verdicts.get((discussion.discussion_id, solution.turn_id)) == "correct"
             given = compared_as(solution.text), reward_of[solution.turn_id], is_correct
             answers[discussion.question.question_id].append(given)
-    same: list[float] = []
-    different: list[float] = []
-    shares: list[float] = []
-    wrong: list[float] = []
+    same, different, shares, wrong = (list[float]() for _ in range(4))
     for solutions in answers.values():
         for (answer, reward, _), (other, paid, _) in combinations(solutions, 2):
             if reward is not None and paid is not None:

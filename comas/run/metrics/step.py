@@ -44,9 +44,9 @@ def step_metrics(
     failed = (d for d in discussions if (outcome := outcome_of(d)) and outcome.error)
     judged += [(discussion.question.domain, "unanswered") for discussion in failed]
     return {
+        **rewards.metrics,
         **rollout_metrics(rewards.discussions, num_agents=config.society.num_agents),
         "reward/spread": None if scheme.pays_alike else reward_spread(rewards.discussions),
-        **rewards.metrics,
         **update_metrics(stats, policy_of_agent=config.policy_of_agent),
         **accuracy_metrics("train", judged),
         **reward_effectiveness(
