@@ -38,6 +38,9 @@ def test_the_numbers_of_a_step_are_those_counted_by_hand():
     assert (reward_spread([item]), reward_spread([])) == (0.25, None)  # 1 and 0.75 in round 0
 
 
+VERDICTS = {"8": "correct", "9": "failed"}
+
+
 @cases("answers, reliability, share, wrong")
 def test_a_reward_is_reliable_where_it_depends_on_the_answer(answers, reliability, share, wrong):
     rewarded, verdicts = [], {}
@@ -46,7 +49,7 @@ def test_a_reward_is_reliable_where_it_depends_on_the_answer(answers, reliabilit
             held = discussion(turn("r0.s0", rf"\boxed{{{answer}}}"), turn("r0.s0.e0"), name=name)
             held = replace(held, question=Question(name, "math", "?"))
             held = replace(held, discussion_id=f"{name}{len(rewarded)}")
-            verdicts |= {(held.discussion_id, "r0.s0"): "correct" if answer == "8" else "wrong"}
+            verdicts |= {(held.discussion_id, "r0.s0"): VERDICTS.get(answer, "wrong")}
             rewarded.append(RewardedDiscussion(held, (reward, 0.0)))
     found = {"instruments/reliability": reliability, "majority/share": share}
     found |= {"majority/wrong": wrong}

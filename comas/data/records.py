@@ -200,16 +200,12 @@ def _as_record(row: Any, name: str, *, source: str, rules: Data) -> Any:
     columns = {"source": "source"}
     named = [part for part in ("id", *NEEDED) if chosen[part] is not None]
     columns |= {part: str(chosen[part]) for part in named}
-    known = {"id": name, "task": rules.domain, "source": source}
+    own_id = None if rules.columns.get("id") else name
+    known = {"id": own_id, "task": rules.domain, "source": source}
     found = {key: value_at(row, one) for key, one in columns.items() if has_column(row, one)}
     record = known | {key: value for key, value in found.items() if value is not None}
-    lost = {key for key in rules.columns if key in columns and not has_column(row, columns[key])}
-    faults = [
-        _missing(key, columns.get(key), row)
-        for key in ("id", *NEEDED)
-        if record.get(key) is None or key in lost
-    ]
-    if faults:
+    lacking = [key for key in ("id", *NEEDED) if record.get(key) is None]
+    if faults := [_missing(key, columns.get(key), row) for key in lacking]:
         return Invalid("; ".join(faults))
     try:
         record |= _prompt_and_answer(record, columns, mark=rules.answer_after)

@@ -96,7 +96,7 @@ async def _call(solve: Solve, question: Question, url: str, *, timeout_s: float)
         except BaseException as error:  # whatever a program may raise, sys.exit() too
             where = getattr(error, "constraint", None)  # of a PluginError
             told = ProgramError(where or f"{type(error).__name__}: {error}")
-            answered.set_exception(error if limit.expired() else told)
+            answered.set_exception(TimeoutError() if limit.expired() else told)
         else:
             answered.set_result(value)
 

@@ -261,7 +261,7 @@ def _engines(config: Config) -> Iterator[Conflict]:
     if config.rollout.min_response_tokens >= shortest:
         yield Conflict(
             ("rollout.min_response_tokens", "rollout.max_response_tokens"),
-            "every response would be cut off, and left out of the update",
+            "every response of an agent would be cut off, and left out of the update",
             "lower rollout.min_response_tokens",
         )
     is_ready = find_spec("flash_attn") is not None and config.policy.dtype == "bfloat16"

@@ -84,7 +84,7 @@ def _rehearse(config: Config, train: QuestionSet) -> str:
     each domain. Raises ValueError if a plug-in or program fails, returns something wrong, or leaves
     what was said without a reward."""
     scheme = config.reward.scheme
-    of_each = {question.domain: question for question in train.questions}.values()
+    of_each = {question.domain: question for question in reversed(train.questions)}.values()
     asked = list(dict.fromkeys([*train.questions[:2], *of_each]))
     discussions = silent_discussions(config, asked, said=READABLE)
     for outcome in filter(None, map(outcome_of, discussions)):

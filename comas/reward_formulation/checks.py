@@ -14,11 +14,12 @@ def checked(found: Any, discussions: Sequence[Discussion]) -> Rewards:
     whose role is not trained. Raises ValueError if a scheme returned anything else."""
     items = listed(found.discussions) if isinstance(found, Rewards) else []
     rewarded = [item.discussion for item in items if isinstance(item, RewardedDiscussion)]
-    if not isinstance(found, Rewards) or rewarded != list(discussions):
+    if not isinstance(found, Rewards) or [*rewarded, *items[len(rewarded) :]] != [*discussions]:
         num = f" of {len(rewarded)}" * isinstance(found, Rewards)
         raise ValueError(
             f"reward.scheme returned {type(found).__name__}{num} for {len(discussions)} "
-            "discussions; let it return Rewards, with a RewardedDiscussion for each, in their order"
+            "discussions; let it return Rewards, with a RewardedDiscussion for each, unchanged and "
+            "in their order"
         )
     metrics = found.metrics or {}
     if not isinstance(metrics, Mapping) or not all(isinstance(n, str) for n in metrics):

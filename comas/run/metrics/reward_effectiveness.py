@@ -10,6 +10,7 @@ import numpy as np
 from comas.interaction.prompts import APPROVALS
 from comas.reward_formulation.interaction_reward import parse_score
 from comas.types import Discussion, Metrics, RewardedDiscussion
+from comas.verification.forms import Verdict
 from comas.verification.latex import compared_as
 from comas.verification.solutions import Verdicts
 
@@ -101,31 +102,32 @@ def agreement(rewarded: Iterable[RewardedDiscussion], *, verdicts: Verdicts) -> 
     if no two answers are the same, or different answers have no different rewards.
 
     ``majority/share`` is the share of solutions that give the commonest answer of their question,
-    as a mean over questions with several solutions, and ``majority/wrong`` the same with 0 where
-    that answer is correct: it rises where agents come to agree on mistakes.
+    as a mean over questions with several solutions that say something and have a verdict, and
+    ``majority/wrong`` the same with 0 where that answer is correct: it rises where agents come to
+    agree on mistakes.
 
     Example: one question with (7, 1), (7, 0.5), (8, 0), where 8 is correct: a reliability of
     1 - 0.25 / ((1 + 0.25) / 2) = 0.6, and shares of 2/3 and 2/3.
     """
-    answers: dict[str, list[tuple[str, float | None, bool]]] = defaultdict(list)
+    answers: dict[str, list[tuple[str, float | None, Verdict | None]]] = defaultdict(list)
     for item in rewarded:
         discussion = item.discussion
         turn_ids = (turn.turn_id for turn in discussion.turns)
         reward_of = dict(zip(turn_ids, item.rewards, strict=True))
         for solution in discussion.solutions():
-            is_correct = verdicts.get((discussion.discussion_id, solution.turn_id)) == "correct"
-            given = compared_as(solution.text), reward_of[solution.turn_id], is_correct
+            verdict = verdicts.get((discussion.discussion_id, solution.turn_id))
+            given = compared_as(solution.text), reward_of[solution.turn_id], verdict
             answers[discussion.question.question_id].append(given)
     same, different, shares, wrong = (list[float]() for _ in range(4))
     for solutions in answers.values():
         for (answer, reward, _), (other, paid, _) in combinations(solutions, 2):
             if reward is not None and paid is not None:
                 (same if answer == other else different).append((reward - paid) ** 2)
-        if len(solutions) > 1:
-            votes = Counter((answer, is_correct) for answer, _, is_correct in solutions)
-            (_, is_correct), count = votes.most_common(1)[0]
-            shares.append(count / len(solutions))
-            wrong.append(0.0 if is_correct else shares[-1])
+        votes = [(a, v) for a, _, v in solutions if a and v not in (None, "failed")]
+        if len(votes) > 1:
+            answer, count = Counter(given for given, _ in votes).most_common(1)[0]
+            shares.append(count / len(votes))
+            wrong.append(0.0 if (answer, "correct") in votes else shares[-1])
     is_reliable = same and any(different)
     return {
         "instruments/reliability": 1 - fmean(same) / fmean(different) if is_reliable else None,
