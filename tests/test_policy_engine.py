@@ -554,7 +554,10 @@ def test_a_model_whose_files_lack_weights_is_refused(qwen2, tmp_path):
         make_trainer(tmp_path / "part")
 
 
-@cases("zero_stage, dtype, adam_offload")
+@cases(
+    "zero_stage, dtype, adam_offload",
+    *[(1, "float32", False), (2, "bfloat16", False), (3, "float32", True)],
+)
 def test_offloaded_states_are_saved(qwen2, tmp_path, monkeypatch, zero_stage, dtype, adam_offload):
     """As on shared GPUs, where states are offloaded when a step is saved."""
     config = partial(shard_every_parameter, offload=adam_offload)
