@@ -14,7 +14,7 @@ def checked(found: Any, discussions: Sequence[Discussion]) -> Rewards:
     whose role is not trained. Raises ValueError if a scheme returned anything else."""
     items = listed(found.discussions) if isinstance(found, Rewards) else []
     rewarded = [item.discussion for item in items if isinstance(item, RewardedDiscussion)]
-    if not isinstance(found, Rewards) or [*rewarded, *items[len(rewarded) :]] != [*discussions]:
+    if not isinstance(found, Rewards) or len(items) > len(rewarded) or rewarded != [*discussions]:
         num = f" of {len(rewarded)}" * isinstance(found, Rewards)
         raise ValueError(
             f"reward.scheme returned {type(found).__name__}{num} for {len(discussions)} "
