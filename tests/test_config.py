@@ -171,6 +171,7 @@ def test_an_unknown_key_is_refused_with_the_nearest_known_one(key, remedy):
 @cases(
     "override, constraint",
     *pairs("config", "a value"),
+    (f"seed={'9' * 5000}", "must be a valid integer"),
     (f"seed={10**400}", "must be less than or equal to 4294967295"),
     (f"society.models={'[' * 600}a{']' * 600}", "maximum recursion depth exceeded"),
 )

@@ -76,9 +76,9 @@ def _read_file(path: Path, named: Setting) -> tuple[list[Setting], Setting | Non
     error = partial(_error, named)
     try:
         parsed = _parse(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError) as reason:
-        if isinstance(reason, UnicodeDecodeError):
-            raise error(f"cannot be read: {one_line(reason)}", "save it in UTF-8") from reason
+    except UnicodeDecodeError as reason:
+        raise error(f"cannot be read: {one_line(reason)}", "save it in UTF-8") from reason
+    except OSError as reason:
         why = f"{reason.strerror}{tried(named.value, named.folder)}"
         raise error(f"cannot be read: {why}", f"name one of {_yaml_files(path.parent)}") from reason
     except (yaml.YAMLError, RecursionError) as reason:

@@ -6,22 +6,27 @@ from typing import Any
 
 import yaml
 
-MERGE = "tag:yaml.org,2002:merge"
-STRING = "tag:yaml.org,2002:str"
-FLOAT = "tag:yaml.org,2002:float"
-INT = "tag:yaml.org,2002:int"
-TIMESTAMP = "tag:yaml.org,2002:timestamp"
+TAG = "tag:yaml.org,2002:"
+MERGE, STRING, FLOAT, INT = f"{TAG}merge", f"{TAG}str", f"{TAG}float", f"{TAG}int"
+YAML_1_1 = (FLOAT, INT, f"{TAG}timestamp", f"{TAG}value")
+"""Tags of numbers, dates and =, which plain texts do not get by the rules of YAML 1.1."""
 NUMBER = re.compile(
     r"[-+]?(?:(?:\d+\.\d*|\.\d+)(?:[eE][-+]?\d+)?|\d+[eE][-+]?\d+|\.inf)\Z|\.nan\Z", re.I
 )
 """Pattern of numbers, with 1e-5, which YAML 1.1 reads as a text."""
-WHOLE_NUMBER = re.compile(r"[-+]?(?:0|[1-9]\d*)\Z")
+WHOLE_NUMBER = re.compile(r"[-+]?(?:0|[1-9]\d{0,999})\Z")  # int() refuses 4,301 digits
 """Pattern of whole numbers, without 010 and 1:30, which YAML 1.1 reads as 8 and 90."""
 
 
 class _Loader(yaml.SafeLoader):
-    """Reads 1e-5 as a number, and dates, 010 and 1:30 as texts; refuses keys that occur twice
-    or are not texts."""
+    """Reads 1e-5 as a number, and dates, 010, 1:30 and = as texts; refuses tags, and keys that
+    occur twice or are not texts."""
+
+    def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
+        if tag := getattr(event := self.peek_event(), "tag", None):
+            remedy = "leave it out, or put the text into quotes"
+            raise _error(f"{tag.replace(TAG, '!!')} is a tag: {remedy}", event)
+        return super().compose_node(parent, index)
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
         seen: set[str] = set()
@@ -50,7 +55,7 @@ class _Dumper(yaml.SafeDumper):
 
 
 _Loader.yaml_implicit_resolvers = {
-    first: [(tag, form) for tag, form in forms if tag not in (FLOAT, INT, TIMESTAMP)]
+    first: [(tag, form) for tag, form in forms if tag not in YAML_1_1]
     for first, forms in yaml.SafeLoader.yaml_implicit_resolvers.items()
 }
 _Loader.add_implicit_resolver(INT, WHOLE_NUMBER, list("-+0123456789"))
@@ -91,5 +96,5 @@ def _names(node: yaml.MappingNode, section: str = "") -> Iterator[tuple[str, yam
             yield from _names(value, whole)
 
 
-def _error(problem: str, node: yaml.Node) -> yaml.YAMLError:
-    return yaml.constructor.ConstructorError(None, None, problem, node.start_mark)
+def _error(problem: str, at: yaml.Node | yaml.Event) -> yaml.YAMLError:
+    return yaml.constructor.ConstructorError(None, None, problem, at.start_mark)
