@@ -86,6 +86,9 @@ def test_a_shipped_name_a_file_and_a_module_are_looked_up_in_the_same_way(tmp_pa
     source = GREETINGS.source_of(f"{path}:SERVUS")
     assert str(source) == f"{path}, line 4" and source.digest == digest_of(path.read_text())
     assert GREETINGS.source_of("hello") is None
+    monkeypatch.delitem(sys.modules, "words")  # as in a process that starts later
+    written(path, "SERVUS = 'Pfiat di'\n")
+    assert f"{path} was edited meanwhile; restore it" in refusal("words:HALLO")
 
 
 def test_an_installed_package_registers_names_as_entry_points(tmp_path, monkeypatch):
@@ -106,6 +109,7 @@ def test_what_cannot_be_used_is_refused_with_the_line_of_the_file(tmp_path, monk
     others = "define a text, there, or name another object: digits, NUMBER, WORD"
     assert refusal(f"{path}:nothing") == f"{path} has no nothing; {others}"
     assert "nowhere.py cannot be read: No such file or directory" in refusal("nowhere.py:x")
+    assert "holds NUL bytes: save" in refusal(f"{written(tmp_path / 'nul.py', chr(0))}:x")
     assert "there is no module no.such.module" in refusal("no.such.module:x")
     (tmp_path / "broken").mkdir()
     written(tmp_path / "broken/__init__.py", "1 / 0")

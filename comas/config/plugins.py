@@ -121,7 +121,7 @@ class Registry(dict[str, Entry]):
         path = getattr(_module_at(location), "__file__", None)  # a builtin has none
         if path is None or not path.endswith(".py"):
             return None
-        text = _texts[path] if path in _texts else Path(path).read_bytes().decode()
+        text = _texts[_read(path)]
         return PluginFile(Path(path), text, _line_of(attribute, text))
 
     def label(self, name: str) -> str:
@@ -239,7 +239,10 @@ def _module_at(location: str) -> ModuleType:
             f"there is no module {location}{why}",
             f"install its package, add its folder to PYTHONPATH, or {HOW_TO_NAME_ONE}",
         )
-    _files.add(str(spec.origin))
+    _files.add(path := str(spec.origin))
+    is_read = path.endswith(".py") and location not in sys.modules
+    if is_read and _texts[_read(path)].encode() != Path(path).read_bytes():
+        raise PluginError(f"{path} was edited meanwhile", "restore it, or start the command again")
     with blaming_plugins():
         return importlib.import_module(location)
 
@@ -250,7 +253,9 @@ def _read(location: str) -> str:
         path = (find(location) or Path(location).expanduser()).resolve()
         if str(path) not in _texts:
             # Not read_text(), which would hide line endings from the seal.
-            _texts[str(path)] = path.read_bytes().decode()
+            if "\0" in (text := path.read_bytes().decode()):
+                raise PathError(f"{path} holds NUL bytes: save it in UTF-8")
+            _texts[str(path)] = text
     except (PathError, OSError, UnicodeDecodeError) as error:
         said = str(error)
         if not isinstance(error, PathError):
