@@ -528,7 +528,7 @@ def test_a_run_is_evaluated_by_its_program_as_it_was_even_if_the_file_is_gone(tm
     assert [body["model"] for body in server.requests] == ["agent_0", "agent_1"]
 
 
-def test_what_a_run_would_execute_must_be_this_users_and_as_it_was(tmp_path):
+def test_what_a_run_would_execute_must_be_this_users_and_as_it_was(tmp_path, monkeypatch):
     script = written(tmp_path / "team.sh", "echo 1")
     run = finished_run(tmp_path, f"{{command: [sh, {script}]}}")
     assert program_of(run) is not None
@@ -539,6 +539,14 @@ def test_what_a_run_would_execute_must_be_this_users_and_as_it_was(tmp_path):
     seal = json.loads((run / "seal.json").read_text())
     (run / "seal.json").write_text(json.dumps(seal | {"signature": "0"}))
     with pytest.raises(ValueError, match="was not sealed with the key"):
+        program_of(run)
+    monkeypatch.syspath_prepend(tmp_path)
+    team = written(tmp_path / "own_team.py", TEAM)
+    run = finished_run(tmp_path, "own_team:solve")
+    assert program_of(run) is not None
+    written(team, f"{TEAM}# edited\n")
+    monkeypatch.setattr("comas.config.plugins._texts", {})  # as in another process
+    with pytest.raises(ValueError, match=r"own_team.py: the run's own -> sha256 \w+"):
         program_of(run)
 
 

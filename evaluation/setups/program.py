@@ -10,7 +10,7 @@ from comas.config import Config, load
 from comas.config.plugins import check_call
 from comas.config.schema import Interaction
 from comas.interaction.program_runs import PROGRAMS, Solve, files_of
-from comas.run.seals import CONFIG, SOURCES, edits, in_words, kept_source, read_origin, user_key
+from comas.run import seals
 from comas.utils.files import from_here
 from evaluation.results import fingerprint
 from evaluation.setups.discussion import answer
@@ -38,25 +38,30 @@ def program_of(run: Path) -> Setup | None:
     A function is the run's copy of it. Raises ValueError if another user wrote the run, or what it
     would execute was edited since.
     """
-    config = load(Config, run / CONFIG, [])
+    config = load(Config, run / seals.CONFIG, [])
     program = config.interaction.chosen_program
     if program is None:
         return None
-    origin, why = read_origin(run, user_key())
+    found, why = seals.read_origin(run, seals.user_key())
+    origin = found or seals.Origin("")
     path, _, attribute = (program.function or "").rpartition(":")
-    used = [path, *map(str, files_of(program))]
-    sealed = {} if origin is None else {name: origin.files.get(name) for name in used}
-    edited = {} if origin is None else dict(edits(run, origin))
-    kept = kept_source(run, Path(path))
+    sealed = {name: origin.files.get(name) for name in (path, *map(str, files_of(program)))}
+    used, changes = {seals.CONFIG, *sealed}, seals.edits(run, origin)
+    edited = {name: change for name, change in changes.items() if name in used}
+    kept = seals.kept_source(run, Path(path))
     if kept is not None and sha256(kept.read_bytes()).hexdigest() == sealed[path]:
         program = program.model_copy(update={"function": f"{kept}:{attribute}"})
         edited.pop(path, None)
-    edited = {name: change for name, change in edited.items() if name in (CONFIG, *used)}
+    elif program.function is not None and not (why or edited):  # a module, to be imported
+        source = PROGRAMS.source_of(program.function)
+        sealed[path] = None if source is None else source.digest
+        if source is not None and source.digest not in origin.files.values():
+            edited[str(source.path)] = ("the run's own", f"sha256 {source.digest[:12]}")
     if why is not None or edited:
         raise ValueError(
-            f"the program of {from_here(run)} is not run: {why or in_words(edited)}. Restore what "
-            f"was edited ({SOURCES}/ there has copies), or evaluate a function that you trust: "
-            f"setups=[{PROGRAM}:my_team.py:solve]"
+            f"the program of {from_here(run)} is not run: {why or seals.in_words(edited)}. Restore "
+            f"what was edited ({seals.SOURCES}/ there has copies), or evaluate a function that you "
+            f"trust: setups=[{PROGRAM}:my_team.py:solve]"
         )
     digest = fingerprint([program.model_dump(exclude={"function"}), attribute, *sealed.values()])
     return _setup(program.model_dump(), num_agents=config.society.num_agents, digest=digest)
