@@ -315,9 +315,9 @@ def _options(config: Config) -> Iterator[Conflict]:
     """Find options that would break a run, or that the installed library does not have; every other
     one is passed on with any value."""
     vllm, deepspeed = config.rollout.vllm_options, config.policy.deepspeed_options
-    for prefix, options, refused, names in (
-        ("rollout.vllm_options", vllm, REFUSED["vllm"], names_of_vllm),
-        ("policy.deepspeed_options", deepspeed, REFUSED["deepspeed"], names_of_deepspeed),
+    for prefix, options, refused, names, depth in (
+        ("rollout.vllm_options", vllm, REFUSED["vllm"], names_of_vllm, 1),
+        ("policy.deepspeed_options", deepspeed, REFUSED["deepspeed"], names_of_deepspeed, 2),
     ):
         known = names() if options else ()
         for leaf in leaves(options):
@@ -330,9 +330,9 @@ def _options(config: Config) -> Iterator[Conflict]:
             ]
             if reasons:
                 yield Conflict((key,), f"cannot be set here: {reasons[0]}", "leave it out")
-            elif name not in known:
-                close = [f"did you mean {each}?" for each in get_close_matches(name, known, n=1)]
-                said = f"the installed library has no option {name}"
+            elif wrong := next((n for n in (name, *inner)[:depth] if n not in known), None):
+                close = [f"did you mean {each}?" for each in get_close_matches(wrong, known, n=1)]
+                said = f"the installed library has no option {wrong}"
                 yield Conflict((key,), said, [*close, "leave it out"][0])
     if vllm.get("enable_chunked_prefill") and config.cluster.device != "cuda":
         yield Conflict(
@@ -357,9 +357,10 @@ def names_of_vllm() -> set[str]:
 
 def names_of_deepspeed() -> set[str]:
     """Return all names in the modules that read DeepSpeed's configuration, since DeepSpeed ignores
-    unknown entries silently."""
+    unknown entries silently, or refuses them only when engines start."""
     texts = [*_sources("deepspeed", "**/*config.py"), *_sources("deepspeed", "**/*constants.py")]
-    return {name for text in texts for name in re.findall(r"[\"'](\w+)[\"']", text)}
+    named = re.compile(r"(?:[\"']|^    )(\w+)(?:[\"']|: )", re.M)  # in quotes, or a field
+    return {name for text in texts for name in named.findall(text)}
 
 
 def _sources(package: str, pattern: str) -> list[str]:
