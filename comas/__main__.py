@@ -76,15 +76,15 @@ def main(arguments: Sequence[str]) -> int:
         if options.trial:
             _try(prepared, budget_s=options.trial)
             return 0
+        if options.export_best:
+            log.info("the best agents are in %s", from_here(_export_best(prepared)))
+            return 0
         config = prepared.config
         if config.resume:
             run = RunDirectory.open(config, prepared.contents)
         else:
             run = RunDirectory.create(config)
         with run, blaming_plugins():
-            if options.export_best:
-                log.info("the best agents are in %s", from_here(_export_best(prepared, run)))
-                return 0
             log.info("run directory: %s", from_here(run.path))
             for line in (*describe_sizes(config, prepared.sizes), *prepared.settings):
                 log.info(line)
@@ -168,13 +168,15 @@ def _configure(arguments: Sequence[str]) -> Config:
     return config
 
 
-def _export_best(prepared: Prepared, run: RunDirectory) -> Path:
+def _export_best(prepared: Prepared) -> Path:
     """Write the models of the best checkpoint into the run's folder ``best/``; returns that folder.
     Raises ValueError if there is no such checkpoint, and EngineError if engines fail."""
-    step, checkpoint = run.best_checkpoint()
-    with agents_of(prepared) as agents:
-        agents.load_checkpoint(checkpoint, step=step)
-        save_models(prepared, run, agents, step=step, name=BEST)
+    with RunDirectory.open(prepared.config, prepared.contents) as run:
+        run.trains = False
+        step, checkpoint = run.best_checkpoint()
+        with blaming_plugins(), agents_of(prepared) as agents:
+            agents.load_checkpoint(checkpoint, step=step)
+            save_models(prepared, run, agents, step=step, name=BEST)
     return run.path / BEST
 
 

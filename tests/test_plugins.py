@@ -287,6 +287,10 @@ def test_a_failed_run_says_how_it_goes_on(tmp_path, monkeypatch, caplog, error, 
     told = re.fullmatch(rf"to .*{said}: bash \S+train_comas.sh resume=(\S+)( {word})?", last)
     assert told and bool(told[2]) == bool(word), last
     assert Path(told[1]).samefile(tmp_path / "saves/latest")
+    ended = (Path(told[1]) / "ended").read_text()
+    assert main(["--export-best", f"resume={told[1]}"]) == 1  # whose error is not the run's end
+    assert caplog.messages[-1].endswith("has no best checkpoint: training.keep_best is null")
+    assert (Path(told[1]) / "ended").read_text() == ended
 
 
 def test_a_tracker_of_ones_own_gets_every_row(tmp_path, caplog):

@@ -47,8 +47,8 @@ class RunDirectory:
 
     def __init__(self, path: Path, config: Config) -> None:
         """Use ``create`` or ``open``."""
-        self.path = path
-        self.config = config
+        self.path, self.config = path, config
+        self.trains = True  # False to export models: then no error is the end of the run
         self._key = seals.user_key()  # An unusable key fails here, not at the first checkpoint.
         self.origin = seals.read_origin(path, self._key)[0] or seals.Origin(secrets.token_hex(16))
         self._checkpoints = Checkpoints(
@@ -124,6 +124,7 @@ class RunDirectory:
         """Note why the run ended early; close the trackers and the log, and release the lock."""
         if error is not None:
             logger.debug("the run ended early", exc_info=error)
+        if failed := self.trains and error is not None:
             reason = "interrupted" if isinstance(error, KeyboardInterrupt) else f"error: {error}"
             with suppress(files.FileError):  # a full disk is then the error itself
                 # Errors quote file names and plug-ins, which may hold half a surrogate pair.
@@ -131,7 +132,7 @@ class RunDirectory:
         with self._resources:
             for tracker in self._trackers:
                 try:
-                    tracker.close(failed=error is not None)
+                    tracker.close(failed=failed)
                 except Exception as fault:  # the run's own records are whole
                     logger.warning("logging.trackers: %r was not closed: %s", tracker, fault)
 
