@@ -43,9 +43,9 @@ OWN, FAULTY, FAULTS = (case_file("wording")[name] for name in ("OWN", "FAULTY", 
 
 
 def faults(tmp_path: Path, text: str) -> list[str]:
-    path = written(tmp_path / "prompts.yaml", text)
+    path = written(tmp_path / f"{len(text)}.yaml", text)
     with pytest.raises(ValueError) as caught:
-        read_wording.__wrapped__(path)
+        read_wording(path)
     said, *listed = str(caught.value).split("\n   ")
     assert said == f"{path}:" or not listed
     return listed or [said]
@@ -132,8 +132,8 @@ def test_a_solvers_prompt_quotes_the_discussion_wherever_there_is_one(tmp_path, 
 def test_a_run_keeps_its_prompts_and_a_resume_compares_them(tmp_path):
     path = written(tmp_path / "prompts.yaml", OWN)
     config = load_config(None, [f"saves={tmp_path / 'saves'}", f"interaction.prompts={path}"])
+    written(path, OWN + "# other words\n")  # while the run prepares: it uses what it has read
     run = begun(config)
-    written(path, OWN + "# other words\n")
     with pytest.raises(ValueError, match="add resume_changed=true"):
         load_config(None, [f"resume={run}"])
     kept = kept_source(run, path)

@@ -33,10 +33,16 @@ def location_of(name: str) -> Path:
 
 
 @cache
+def text_of(path: Path) -> str:
+    """Read a file once, so that a run keeps the text that it uses, with its line endings."""
+    return path.read_bytes().decode()
+
+
+@cache
 def read_wording(path: Path) -> Wording:
     """Read a user's file. Raises ValueError with all errors in it, and their lines."""
     try:
-        wording, lines = parse(path.read_text(encoding="utf-8"))
+        wording, lines = parse(text_of(path))
     except (OSError, UnicodeDecodeError) as error:
         why = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
         named = path.relative_to(REPOSITORY) if path.is_relative_to(REPOSITORY) else path
