@@ -116,6 +116,14 @@ def test_a_run_on_a_page_has_every_discussion_with_prompts_tokens_and_their_numb
     assert set(said) == {"r0.s0", "r0.s0.e0", "r0.s0.e0.t0"}
 
 
+def test_a_number_that_is_not_finite_is_null_on_a_page(tmp_path):
+    folder = write_run(tmp_path, "odd", {1: [discussion(1)]})
+    file = folder / "discussions/step_0001.jsonl"
+    file.write_text(file.read_text().replace('"reward": 1.0', '"reward": NaN'))
+    [shown] = embedded(page_text([run_source(folder)]))["page-data"]
+    assert shown["threads"][0]["turns"][0]["reward"] is None
+
+
 def test_a_page_without_tokens_or_tokenizer_says_why_there_are_none(tmp_path, caplog):
     folder = write_run(tmp_path, "none", {1: [discussion(1)]})
     shutil.move(tmp_path / "tokenizer", tmp_path / "gone")

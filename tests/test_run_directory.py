@@ -217,13 +217,13 @@ def test_a_record_holds_the_tokens_that_were_sampled_and_four_digits_of_their_nu
 def test_advantages_of_an_earlier_step_join_the_tokens_of_that_step(tmp_path):
     """With an update every second step, those of step 1 come with step 2."""
     early, late = discussion(1).discussion, discussion(2).discussion
-    gains = {(early.discussion_id, "r0.s0"): (0.5,), (late.discussion_id, "r0.s0"): (-0.5,)}
+    gains = {(early.discussion_id, "r0.s0"): (0.5,), (late.discussion_id, "r0.s0"): (math.nan,)}
     (tmp_path / "step_0001.jsonl.gz").write_bytes(compressed(token_records([early], {})))
     (tmp_path / "step_0002.jsonl.gz").write_bytes(compressed(token_records([late], gains)))
     records = read_tokens(tmp_path)
     assert {key: records[key]["advantages"] for key in gains} == {
         (early.discussion_id, "r0.s0"): [0.5],
-        (late.discussion_id, "r0.s0"): [-0.5],
+        (late.discussion_id, "r0.s0"): [None],
     }
     assert records[early.discussion_id, "r0.s0"]["response_token_ids"] == [6]
     (tmp_path / "step_0002.jsonl.gz").write_bytes(compressed([{"a": 1}])[:20])

@@ -8,6 +8,8 @@ import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict
+from functools import partial
+from math import isfinite
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -31,6 +33,8 @@ Row = dict[str, Any]
 """A step's metrics by name, and ``step``."""
 Record = dict[str, Any]
 """A line of a file in ``discussions/``, ``tokens/`` or ``validations/``."""
+parse = partial(json.loads, parse_constant=lambda number: None)
+"""Reads a line, with null for numbers that are not finite (a plug-in's), which no page can hold."""
 
 
 @contextmanager
@@ -62,7 +66,7 @@ def read_rows(path: Path) -> list[Row]:
 
 
 def _parse_row(line: bytes) -> Row:
-    row = json.loads(line)
+    row = parse(line)
     if not isinstance(row, dict) or not isinstance(row.get("step"), int):
         raise ValueError("it is not an object with a step")
     return row
@@ -135,7 +139,7 @@ def token_records(
     """Yield one record per sampled turn, with its advantages if it was trained on; then one for
     each turn of earlier steps in ``advantages``.
 
-    Numbers have four significant digits. Example::
+    Numbers have four significant digits; null is one that is not finite. Example::
 
         {"discussion_id": "step1/math/17/copy0", "turn_id": "r0.s0", "prompt_token_ids": [5, 8, 2],
          "response_token_ids": [7, 9, 1], "logprobs": [-0.1, -0.7, -0.2],
@@ -169,7 +173,7 @@ def read_tokens(folder: Path, *, steps: Iterable[int] | None = None) -> dict[Tur
     records: dict[TurnKey, Record] = {}
     for path in sorted(path for name in names for path in folder.glob(f"{name}.jsonl.gz")):
         try:
-            found = [json.loads(line) for line in gzip.decompress(path.read_bytes()).splitlines()]
+            found = [parse(line) for line in gzip.decompress(path.read_bytes()).splitlines()]
         except (EOFError, OSError, ValueError, zlib.error) as error:
             raise FileError(f"{path} is damaged: {error}. Delete it to go on without it") from error
         for record in found:
@@ -177,5 +181,5 @@ def read_tokens(folder: Path, *, steps: Iterable[int] | None = None) -> dict[Tur
     return records
 
 
-def _rounded(values: Sequence[float]) -> list[float]:
-    return [float(f"{value:.4g}") for value in values]
+def _rounded(values: Sequence[float]) -> list[float | None]:
+    return [float(f"{value:.4g}") if isfinite(value) else None for value in values]

@@ -1,6 +1,5 @@
 """The discussions of a run as threads of the page, and their prompts and responses by token."""
 
-import json
 from collections.abc import Iterable, Sequence
 from functools import cache
 from pathlib import Path
@@ -12,7 +11,7 @@ from comas.reward_formulation.self_rewarding import parse_rating
 from comas.run.checkpoints import steps_in
 from comas.run.metrics.reward_effectiveness import PREDICTS_CORRECT
 from comas.run.pages.page import Details, PageTurn, Thread
-from comas.run.records import DISCUSSIONS, TOKENS, Record, read_tokens
+from comas.run.records import DISCUSSIONS, TOKENS, Record, parse, read_tokens
 from comas.run.seals import read_inputs
 from comas.utils.files import read_lines
 from comas.utils.model_folder import description_of
@@ -35,7 +34,7 @@ def discussion_files(run: Path) -> dict[int, Path]:
 
 
 def read_threads(step: int, path: Path) -> list[Thread]:
-    records = read_lines(path, json.loads, remedy="Delete the line to see the others")
+    records = read_lines(path, parse, remedy="Delete the line to see the others")
     # Of the step, not of each discussion, whose scorings may all have been left out.
     is_scored = any("score" in turn for record in records for turn in record["turns"])
     return [thread_of(record, step=step, is_scored=is_scored) for record in records]

@@ -37,7 +37,7 @@ function verdictName(turn) {
 
 /** A number with at most three digits after the point. */
 function short(number) {
-  return String(Math.round(number * 1000) / 1000);
+  return number === null ? "not finite" : String(Math.round(number * 1000) / 1000);
 }
 
 /** The heading of a turn: role, agent, verdict, scores, reward, signs. */
