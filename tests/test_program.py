@@ -30,8 +30,10 @@ from comas.interaction import program_runs as programs
 from comas.interaction.door import MAX_IN_FLIGHT, the_door
 from comas.interaction.held import HeldDiscussion
 from comas.interaction.program_runs import PROGRAMS
+from comas.preflight.checks import errors_of
 from comas.preflight.configuration import load_config
 from comas.preflight.plugins import check_plugins
+from comas.preflight.preparation import check_run
 from comas.reward_formulation import REWARD_SCHEMES
 from comas.run import bookkeeping
 from comas.run.pages.discussions import thread_of
@@ -498,6 +500,9 @@ def test_a_program_whose_rewards_nobody_reads_or_that_fails_is_an_error_of_the_d
     assert "ZeroDivisionError" in fault(f"{own}1 / 0")
     assert "returns rewards, and reward.scheme=interaction" in fault(paid)
     assert fault(paid, "reward.scheme=program") == ""
+    program = "interaction.program={command: [sleep, '9'], timeout_s: 1}"
+    found = check_run(load_config(QUICKSTART, [program, f"saves={tmp_path}"]))
+    assert "did not end within 1 s" in errors_of(found.checks)[0] and found.sizes is None
 
 
 def finished_run(tmp_path: Path, program: str) -> Path:

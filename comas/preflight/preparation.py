@@ -121,7 +121,9 @@ def check_run(config: Config) -> CheckedRun:
     machine = _find_machine(config, checks)
     inputs = find_inputs(config, checks)
     train, validation, sizes = inputs.train, inputs.validation, None
-    if train is not None:
+    plugins = check_plugins(config, train)
+    fails = config.interaction.program is not None and errors_of(plugins)
+    if train is not None and not fails:  # it may hang, and would be waited for again
         derive = partial(derive_sizes, config, num_questions=len(train.questions))
         sizes = checks.find("steps", "1 or more", derive, show=lambda found: str(found.num_steps))
     if train is not None and validation is not None:
@@ -130,7 +132,7 @@ def check_run(config: Config) -> CheckedRun:
         for folder in (model.folder for model in inputs.models.values() if model.folder):
             find = partial(adapted_layers, folder, layers)
             checks.find("policy.lora.target_modules", ", ".join(layers), find, show=", ".join)
-    checks += check_plugins(config, train)
+    checks += plugins
     known = (found.questions for found in (train, validation) if found is not None)
     domains, isolation = {question.domain for question in chain(*known)}, None
     if not domains.isdisjoint(SANDBOXED):
