@@ -316,6 +316,7 @@ def test_a_tracker_of_ones_own_gets_every_row(tmp_path, caplog):
     config.logging.trackers = [f"{broken}:Notes"]
     with pytest.raises(PluginError, match=r"line 6 \(__init__\): AttributeError: .* 'nothing'"):
         RunDirectory.create(config)
+    assert len([path for path in tmp_path.iterdir() if path.is_dir()]) == 3  # two runs, latest
 
 
 def test_setups_and_benchmarks_may_be_plugins_under_names_of_their_own(tmp_path):

@@ -71,11 +71,15 @@ class RunDirectory:
 
     @classmethod
     def create(cls, config: Config) -> Self:
-        """Make ``saves/<date>-<time>-<name>/`` and let ``saves/latest`` point at it."""
+        """Make ``saves/<date>-<time>-<name>/`` and let ``saves/latest`` point at it. Leaves nothing
+        behind if it cannot, as when a tracker does not start."""
         path = files.new_folder(Path(config.saves), f"{_now()}-{config.name}")
-        # Before trackers open, which name their run by its identity.
-        seals.write_seal(path, seals.Origin(secrets.token_hex(16)), seals.user_key())
-        run = cls(path, config)
+        with ExitStack() as stack:
+            stack.callback(files.remove, path)
+            # Before trackers open, which name their run by its identity.
+            seals.write_seal(path, seals.Origin(secrets.token_hex(16)), seals.user_key())
+            run = cls(path, config)
+            stack.pop_all()
         run.keep_settings({})
         return run
 
