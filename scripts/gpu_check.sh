@@ -25,7 +25,8 @@ that has the packages takes the same keys: PYTHONPATH=$PWD python3 -m scripts.gp
                 GPUs by NCCL
   size=0.5b,1.5b  which models (also 3b, 135m): the first for all checks, the others for "one"
                 alone; what does not fit is left out
-  out=saves/gpu_check  the folder of rows.jsonl, to which every row is added as it is known
+  out=saves/gpu_check  the folder of rows.jsonl, to which every row is added as it is known, with
+                its time; those of earlier checks stay
   host_gib=128  memory of the machine, where it grows as it is used
   device=cpu    the same steps on a CPU, with size=tiny or 135m; NCCL's own checks are skipped
 

@@ -60,6 +60,7 @@ def test_each_row_is_told_and_written_whatever_happens(monkeypatch, tmp_path, ca
     lost.__cause__ = RuntimeError("no kernel image, in an engine's process")
     outcomes = iter([None, KeyError("x"), lost, society.NotRunError("too small"), *[None] * 5])
     file = tmp_path / "rows.jsonl"
+    file.write_text('{"check": "earlier"}\n')
 
     def run_check(pair, config, *, machine, **_):
         before = len(file.read_text().splitlines())  # written already
@@ -89,8 +90,8 @@ def test_each_row_is_told_and_written_whatever_happens(monkeypatch, tmp_path, ca
         "\nfault: lora of tiny: KeyError: 'x'"
         "\nfault: ranks of tiny: LostEngineError: rank 0 of policy 0 is gone\n"
     )
-    assert list(rows) == ["attention", "matrix product", *CHECKS]
-    assert (rows["one"]["before"], rows["resume"]["before"]) == (2, 6)
+    assert list(rows) == ["earlier", "attention", "matrix product", *CHECKS]
+    assert (rows["one"]["before"], rows["resume"]["before"]) == (3, 7)
     assert (rows["one"]["tokens/s"], rows["one"]["verdict"]) == (1234.4, "ok")
     assert (rows["tensor"]["not run"], rows["tensor"]["verdict"]) == ("too small", "not run")
     for text in (rows["ranks"]["traceback"], error):

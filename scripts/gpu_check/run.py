@@ -10,11 +10,13 @@ import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from datetime import datetime
 from math import nan
 from pathlib import Path
 
 from comas.preflight.machine import count_gpus, describe_machine, why_no_gpu
 from comas.preflight.memory import GIB
+from comas.utils.files import append_lines
 from comas.utils.terminal import start_command
 from scripts.command import say
 from scripts.gpu_check.checks import (
@@ -76,12 +78,11 @@ def main(arguments: Arguments) -> int:
 
 
 class Rows:
-    """The results of the checks, printed and written at once."""
+    """The results of the checks, printed and written at once, after those of earlier ones."""
 
     def __init__(self, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self._file = folder / "rows.jsonl"
-        self._file.write_text("")
         self._rows: list[Row] = []
 
     @contextmanager
@@ -98,9 +99,9 @@ class Rows:
             row["traceback"] = traceback.format_exc()
             sys.stderr.write(row["traceback"])
         row.setdefault("verdict", "FAULT" if row["faults"] else "ok")
+        row["ended"] = datetime.now().astimezone().isoformat(timespec="seconds")
         self._rows.append(row)
-        with self._file.open("a") as file:
-            file.write(json.dumps(row) + "\n")
+        append_lines(self._file, [json.dumps(row).encode()])
         if model and "not run" not in row:
             cells = (form.format(row[key]) if key in row else "" for key, form in COLUMNS.items())
             say(f"| {' | '.join(cells)} |")
