@@ -11,6 +11,7 @@ from huggingface_hub import ModelCard
 from comas.config.paths import whole
 from comas.utils.files import written_aside
 from comas.utils.model_folder import (
+    ADAPTER_CONFIG,
     CARD,
     adapter_of,
     check_model_folder,
@@ -37,14 +38,13 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("folder", type=lambda name: Path(whole(name, "file", None)))
     parser.add_argument("output", type=Path, nargs="?")
     options = parser.parse_args(arguments)
-    adapters = find_adapters(options.folder)
     folder = options.output or options.folder / MERGED
-    outputs = {adapter: folder / adapter.name for adapter in adapters}
-    finished = {adapter for adapter in adapters if is_merged(adapter, outputs[adapter])}
+    outputs = {adapter: folder / adapter.name for adapter in find_adapters(options.folder)}
+    is_kept = {adapter: is_merged(adapter, output) for adapter, output in outputs.items()}
     for adapter, output in outputs.items():
-        if adapter not in finished:
+        if not is_kept[adapter]:
             merge(adapter, output)
-        log.info("%s%s", output, " (kept)" * (adapter in finished))
+        log.info("%s%s", output, " (kept)" * is_kept[adapter])
     return 0
 
 
@@ -90,7 +90,11 @@ def merge(adapter: Path, output: Path) -> None:
 
     found = adapter_of(adapter)
     assert found is not None
-    folder = folder_of(found.base)
+    try:
+        folder = folder_of(found.base)
+    except ValueError as error:
+        place = f"base_model_name_or_path in {adapter / ADAPTER_CONFIG}"
+        raise ValueError(f"{error}. If the base model was moved, correct {place}") from error
     base = AutoModelForCausalLM.from_pretrained(folder, dtype="auto")
     model = PeftModel.from_pretrained(base, str(adapter)).merge_and_unload()
     with written_aside(output) as partial:

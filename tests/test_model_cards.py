@@ -112,6 +112,9 @@ def test_a_merged_model_is_whole_and_says_what_its_adapter_says(tmp_path, caplog
         assert torch.allclose(merged(ids).logits, adapted(ids).logits, atol=1e-4)
         plain = AutoModelForCausalLM.from_pretrained(base, dtype=torch.float32)(ids).logits
         assert (plain - merged(ids).logits).abs().max() > 0.1
+    base.rename(tmp_path / "moved")
+    assert main([str(tmp_path / "run"), str(tmp_path / "again")]) == 1
+    assert f"was moved, correct base_model_name_or_path in {folder}/adapter_" in caplog.text
     (folder / "adapter_model.safetensors").write_bytes(b"of another step")
     for to, said in ("merged", "was not merged from"), ("models", "is the adapter itself"):
         assert main([str(tmp_path / "run"), str(tmp_path / "run" / to)]) == 1
