@@ -27,15 +27,14 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("commit")
     parser.add_argument("overrides", nargs="*", metavar="key=value")
     given = parser.parse_args(arguments)
-    base, overrides = given.commit, given.overrides
     differences = []
-    with checked_out(base) as code:
+    with checked_out(given.commit) as code:
         for schedule in SCHEDULES:
             keys = (f"interaction.schedule={schedule}", f"training.num_steps={NUM_STEPS}")
-            before = train(code, f"base-{schedule}", *keys, *overrides)
-            after = train(HERE, f"here-{schedule}", *keys, *overrides)
+            before = train(code, f"base-{schedule}", *keys, *given.overrides)
+            after = train(HERE, f"here-{schedule}", *keys, *given.overrides)
             differences += [f"{schedule}: {line}" for line in compare(before, after, may_add=True)]
-    shown = differences[:MAX_SHOWN] or [f"no difference to {base} in {NUM_STEPS} steps"]
+    shown = differences[:MAX_SHOWN] or [f"no difference to {given.commit} in {NUM_STEPS} steps"]
     sys.stdout.write("\n".join([*shown, f"{len(differences)} differences", ""]))
     return bool(differences)
 

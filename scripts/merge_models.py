@@ -51,8 +51,7 @@ def main(arguments: Sequence[str]) -> int:
 def find_adapters(folder: Path) -> list[Path]:
     """Return ``folder`` if it is an adapter, or the adapters of a run. Raises ValueError if there
     are none."""
-    candidates = [folder, *sorted(folder.glob("models/agent_*"))]
-    adapters = [candidate for candidate in candidates if adapter_of(candidate) is not None]
+    adapters = [*filter(adapter_of, (folder, *sorted(folder.glob("models/agent_*"))))]
     if not adapters:
         raise ValueError(
             f"{folder} holds no LoRA adapters: name a run of policy.lora that has ended, such as "

@@ -75,11 +75,10 @@ class Problem(NamedTuple):
 
 def problems(split: str, num: int | None = None) -> list[Problem]:
     """The first ``num`` distinct questions of a split."""
-    number, remainders = SPLITS[split]
-    number = num or number
+    most, remainders = SPLITS[split]
     rng = Random(split)
     drawn: dict[str, Problem] = {}
-    while len(drawn) < number:
+    while len(drawn) < (num or most):
         family = rng.choice(FAMILIES)
         sign = family[-1]
         high = LARGEST_FACTOR if sign == "*" else LARGEST_TERM

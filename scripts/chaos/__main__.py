@@ -62,10 +62,9 @@ def main(arguments: Arguments) -> int:
             if not left or time.monotonic() - begun > 60 * arguments.minutes:
                 break
             num_wrong += one_trial(partial(make, name=f"run{number}"), left, reference, rng=rng)
-    minutes = (time.monotonic() - begun) / 60
     num_met = arguments.faults - len(left)
     met = f"{num_met} of {arguments.faults} faults met"
-    say(f"{met}, {num_wrong} things wrong, in {minutes:.0f} min")
+    say(f"{met}, {num_wrong} things wrong, in {(time.monotonic() - begun) / 60:.0f} min")
     return int(num_wrong > 0 or num_met == 0)
 
 
