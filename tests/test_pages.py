@@ -28,7 +28,7 @@ from comas.run.pages.server import LiveServer
 from comas.run.provenance import version_of
 from comas.run.records import discussion_record
 from comas.types import Generation, Question, RewardedDiscussion
-from comas.utils.files import append_lines
+from comas.utils.files import FileError, append_lines
 from evaluation.results import ANSWERS
 from evaluation.transcripts import results_source
 from evaluation.types import Answer, Call
@@ -116,12 +116,15 @@ def test_a_run_on_a_page_has_every_discussion_with_prompts_tokens_and_their_numb
     assert set(said) == {"r0.s0", "r0.s0.e0", "r0.s0.e0.t0"}
 
 
-def test_a_number_that_is_not_finite_is_null_on_a_page(tmp_path):
+def test_a_number_that_is_not_finite_is_null_on_a_page_and_another_record_is_named(tmp_path):
     folder = write_run(tmp_path, "odd", {1: [discussion(1)]})
     file = folder / "discussions/step_0001.jsonl"
     file.write_text(file.read_text().replace('"reward": 1.0', '"reward": NaN'))
     [shown] = embedded(page_text([run_source(folder)]))["page-data"]
     assert shown["threads"][0]["turns"][0]["reward"] is None
+    file.write_text('{"turns": [{}]}\n')
+    with pytest.raises(FileError, match=r"step_0001.jsonl holds no discussions as this version"):
+        run_source(folder)
 
 
 def test_a_page_without_tokens_or_tokenizer_says_why_there_are_none(tmp_path, caplog):

@@ -226,9 +226,10 @@ def test_advantages_of_an_earlier_step_join_the_tokens_of_that_step(tmp_path):
         (late.discussion_id, "r0.s0"): [None],
     }
     assert records[early.discussion_id, "r0.s0"]["response_token_ids"] == [6]
-    (tmp_path / "step_0002.jsonl.gz").write_bytes(compressed([{"a": 1}])[:20])
-    with pytest.raises(FileError, match=r"step_0002.jsonl.gz is damaged: .* Delete it"):
-        read_tokens(tmp_path)
+    for harmed in (compressed([{"a": 1}])[:20], compressed([{"a": 1}])):
+        (tmp_path / "step_0002.jsonl.gz").write_bytes(harmed)
+        with pytest.raises(FileError, match=r"step_0002.jsonl.gz is damaged: .* Delete it"):
+            read_tokens(tmp_path)
 
 
 def test_tensorboard_gets_every_step_once_also_after_a_recovery_and_a_resume(config):

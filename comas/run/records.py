@@ -173,11 +173,10 @@ def read_tokens(folder: Path, *, steps: Iterable[int] | None = None) -> dict[Tur
     records: dict[TurnKey, Record] = {}
     for path in sorted(path for name in names for path in folder.glob(f"{name}.jsonl.gz")):
         try:
-            found = [parse(line) for line in gzip.decompress(path.read_bytes()).splitlines()]
-        except (EOFError, OSError, ValueError, zlib.error) as error:
+            for record in map(parse, gzip.decompress(path.read_bytes()).splitlines()):
+                records.setdefault((record["discussion_id"], record["turn_id"]), {}).update(record)
+        except (EOFError, LookupError, OSError, TypeError, ValueError, zlib.error) as error:
             raise FileError(f"{path} is damaged: {error}. Delete it to go on without it") from error
-        for record in found:
-            records.setdefault((record["discussion_id"], record["turn_id"]), {}).update(record)
     return records
 
 

@@ -49,6 +49,6 @@ def end_of(run: Path) -> str | None:
         return None
     last_sign, reason = run / METRICS, "no reason is on record: it may have been killed"
     if (run / ENDED).is_file():
-        last_sign, reason = run / ENDED, (run / ENDED).read_text()
+        last_sign, reason = run / ENDED, (run / ENDED).read_text(errors="replace")
     when = datetime.fromtimestamp(last_sign.stat().st_mtime)
     return f"stopped {after} ({when:%Y-%m-%d %H:%M}): {reason}"

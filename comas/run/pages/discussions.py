@@ -13,7 +13,7 @@ from comas.run.metrics.reward_effectiveness import PREDICTS_CORRECT
 from comas.run.pages.page import Details, PageTurn, Thread
 from comas.run.records import DISCUSSIONS, TOKENS, Record, parse, read_tokens
 from comas.run.seals import read_inputs
-from comas.utils.files import read_lines
+from comas.utils.files import FileError, read_lines
 from comas.utils.model_folder import description_of
 from comas.verification.science import RELATIVE_TOLERANCE, is_exact
 
@@ -35,9 +35,13 @@ def discussion_files(run: Path) -> dict[int, Path]:
 
 def read_threads(step: int, path: Path) -> list[Thread]:
     records = read_lines(path, parse, remedy="Delete the line to see the others")
-    # Of the step, not of each discussion, whose scorings may all have been left out.
-    is_scored = any("score" in turn for record in records for turn in record["turns"])
-    return [thread_of(record, step=step, is_scored=is_scored) for record in records]
+    try:
+        # Of the step, not of each discussion, whose scorings may all have been left out.
+        is_scored = any("score" in turn for record in records for turn in record["turns"])
+        return [thread_of(record, step=step, is_scored=is_scored) for record in records]
+    except (LookupError, TypeError) as error:
+        lacks = f"holds no discussions as this version writes them ({error!r})"
+        raise FileError(f"{path} {lacks}. Move it away to see the others") from error
 
 
 def thread_of(record: Record, *, step: int, is_scored: bool = True) -> Thread:
