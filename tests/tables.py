@@ -73,6 +73,6 @@ def texts(name: str, heading: str) -> list[str]:
 
 def parts(name: str, heading: str) -> list[list[str]]:
     """All parts of each line under such headings."""
-    sections = (_FOLDER / f"{name}.txt").read_text(encoding="utf-8").split("## ")[1:]
+    sections = f"\n{(_FOLDER / f'{name}.txt').read_text(encoding='utf-8')}".split("\n## ")[1:]
     chosen = (part.split("\n") for part in sections if part.startswith(heading))
     return [line.split(" ~ ") for _, *lines in chosen for line in lines if line]
