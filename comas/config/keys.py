@@ -106,7 +106,7 @@ def owner_of(name: str, keys: Mapping[str, Key]) -> str | None:
     return owner if any(typing.get_origin(each) is dict for each in kinds) else None
 
 
-def leaves(values: Mapping[str, Any], section: str = "") -> dict[str, Any]:
+def leaves(values: Mapping[str, Any], section: str | None = None) -> dict[str, Any]:
     """Return the values that are not mappings, by their dotted names.
 
     Example: ``{"rollout": {"batch_size": 4}, "seed": 1}`` gives ``{"rollout.batch_size": 4,
@@ -114,7 +114,7 @@ def leaves(values: Mapping[str, Any], section: str = "") -> dict[str, Any]:
     """
     found: dict[str, Any] = {}
     for name, value in values.items():
-        whole = f"{section}.{name}" if section else name
+        whole = name if section is None else f"{section}.{name}"
         found |= leaves(value, whole) if isinstance(value, dict) and value else {whole: value}
     return found
 

@@ -26,7 +26,9 @@ class _Loader(yaml.SafeLoader):
         if tag := getattr(event := self.peek_event(), "tag", None):
             remedy = "leave it out, or put the text into quotes"
             raise _error(f"{tag.replace(TAG, '!!')} is a tag: {remedy}", event)
-        return super().compose_node(parent, index)
+        if (node := super().compose_node(parent, index)) and node.end_mark is None:
+            raise _error(f"*{event.anchor} stands within what it names", event)
+        return node
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
         seen: set[str] = set()

@@ -330,9 +330,9 @@ def _options(config: Config) -> Iterator[Conflict]:
             ]
             if reasons:
                 yield Conflict((key,), f"cannot be set here: {reasons[0]}", "leave it out")
-            elif wrong := next((n for n in (name, *inner)[:depth] if n not in known), None):
-                close = [f"did you mean {each}?" for each in get_close_matches(wrong, known, n=1)]
-                said = f"the installed library has no option {wrong}"
+            elif wrong := [each for each in (name, *inner)[:depth] if each not in known]:
+                close = [f"did you mean {n}?" for n in get_close_matches(wrong[0], known, n=1)]
+                said = f"the installed library has no option {wrong[0]}"
                 yield Conflict((key,), said, [*close, "leave it out"][0])
     if vllm.get("enable_chunked_prefill") and config.cluster.device != "cuda":
         yield Conflict(
