@@ -272,7 +272,7 @@ def _run_target(run: Path, *, weights: str, template_kwargs: Mapping[str, Any]) 
 
 
 def kept_prompts(run: Path, config: Config) -> str | None:
-    """Return the run's copy of its own prompts, or None. Raises ValueError if the copy is gone."""
+    """Return the run's unedited copy of its prompts, or None. Raises ValueError if it is gone."""
     if config.interaction.prompts is None:
         return None
     kept = kept_source(run, location_of(config.interaction.prompts))

@@ -141,6 +141,6 @@ def test_a_run_keeps_its_prompts_and_a_resume_compares_them(tmp_path):
     assert kept_source(run, prompts.SHIPPED_FILE) is None
     assert kept_prompts(run, config) == str(kept)  # what an evaluation of it asks with
     assert kept_prompts(run, load_config(None, [])) is None
-    kept.unlink()
+    written(kept, f"{OWN}# edited\n")
     with pytest.raises(ValueError, match=r"sources lacks the file of interaction\.prompts"):
         kept_prompts(run, config)

@@ -164,11 +164,12 @@ def edits(run: Path, origin: Origin, contents: Mapping[str, str] = MappingProxyT
 
 
 def kept_source(run: Path, path: Path) -> Path | None:
-    """Return the run's copy of the user's file ``path``; None if it has none."""
+    """Return the run's copy of the user's file ``path``; None if it has none, or it was edited."""
     origin, _ = read_origin(run, None)
     digest = None if origin is None else origin.files.get(str(path))
-    kept = None if digest is None else run / SOURCES / kept_name(str(path), digest)
-    return kept if kept is not None and kept.is_file() else None
+    kept = run / SOURCES / kept_name(str(path), digest or "")
+    is_kept = kept.is_file() and hashlib.sha256(kept.read_bytes()).hexdigest() == digest
+    return kept if is_kept else None
 
 
 def kept_name(path: str, digest: str) -> str:
