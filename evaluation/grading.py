@@ -69,8 +69,7 @@ def grade_folder(
     path = folder / EVALUATION
     asked = {(task.task_id, seed): task for seed in seeds for task in tasks}
     answers = read_inference(folder)
-    responses = {(a.task_id, a.seed): a.response for a in answers}
-    responses = {key: response for key, response in responses.items() if key in asked}
+    responses = {key: a.response for a in answers if (key := (a.task_id, a.seed)) in asked}
     questions = questions_of(tasks)
     known = _judged_before(path, questions=questions, responses=responses)
 

@@ -44,8 +44,7 @@ async def run_inference(
     write_text(folder / FAILURES, "")
     num_asked = len(tasks) * len(seeds)
     log.info("%s: %d of %d tasks to ask", name, len(pending), num_asked)
-    num_done = num_asked - len(pending)
-    with progress_bar(name, unit="task", total=num_asked, initial=num_done) as bar:
+    with progress_bar(name, unit="task", total=num_asked, initial=num_asked - len(pending)) as bar:
         async with Client(models, options) as client:
             max_in_a_row = max(MAX_FAILURES_IN_A_ROW, 2 * options.concurrency)
             run = _Run(setup, client, folder, bar, max_in_a_row)

@@ -181,8 +181,7 @@ def threads_of_servers(models: Sequence[LocalModel], *, num_servers: int) -> int
 def server_environment(slot: Slot, *, key: str, threads: int = 1) -> dict[str, str]:
     """Return the environment of a server that requires ``key``; ``threads`` are for a CPU."""
     environment = os.environ | engine_environment("cuda" if slot.gpus else "cpu", threads=threads)
-    environment["VLLM_LOGGING_LEVEL"] = "INFO"
-    environment[KEY_VARIABLE] = key
+    environment |= {"VLLM_LOGGING_LEVEL": "INFO", KEY_VARIABLE: key}
     if slot.gpus:
         environment["CUDA_VISIBLE_DEVICES"] = ",".join(slot.gpus)
     # A key for another server would lock us out of this one.

@@ -34,8 +34,8 @@ def setup_of(solve: Solve) -> Setup:
 def program_of(run: Path) -> Setup | None:
     """Return the setup in which a run's program asks its agents; None if it has no program.
 
-    A function is the run's copy of it. Raises ValueError if another user wrote the run, or what it
-    would execute was edited since.
+    A function of a file is the run's copy of it. Raises ValueError if another user wrote the run,
+    or what it would execute was edited since.
     """
     config = load(Config, run / seals.CONFIG, [])
     program = config.interaction.chosen_program
@@ -45,8 +45,7 @@ def program_of(run: Path) -> Setup | None:
     origin = found or seals.Origin("")
     path, _, attribute = (program.function or "").rpartition(":")
     sealed = {name: origin.files.get(name) for name in (path, *map(str, files_of(program)))}
-    used, changes = {seals.CONFIG, *sealed}, seals.edits(run, origin)
-    edited = {name: change for name, change in changes.items() if name in used}
+    edited = {n: c for n, c in seals.edits(run, origin).items() if n in (seals.CONFIG, *sealed)}
     kept = seals.kept_source(run, Path(path))
     if kept is not None:
         program = program.model_copy(update={"function": f"{kept}:{attribute}"})
