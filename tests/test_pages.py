@@ -123,7 +123,7 @@ def test_a_number_that_is_not_finite_is_null_on_a_page_and_another_record_is_nam
     [shown] = embedded(page_text([run_source(folder)]))["page-data"]
     assert shown["threads"][0]["turns"][0]["reward"] is None
     file.write_text('{"turns": [{}]}\n')
-    with pytest.raises(FileError, match=r"step_0001.jsonl holds no discussions as this version"):
+    with pytest.raises(FileError, match=r"step_0001.jsonl is of another version \(KeyError"):
         run_source(folder)
 
 

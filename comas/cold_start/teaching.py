@@ -90,15 +90,14 @@ def plan_cold_start(
 def teach(cold_start: ColdStart, *, device: Device) -> None:
     """Make the folder of ``cold_start``, in a process that frees memory and GPU when it ends.
     Raises RuntimeError when it fails."""
-    # Spinning threads would be slow beside other processes, and without DS_ACCELERATOR, DeepSpeed
-    # warns on every CPU.
-    environment = {**os.environ, "OMP_WAIT_POLICY": "PASSIVE", "DS_ACCELERATOR": device}
     done = subprocess.run(
         [sys.executable, "-m", "comas.cold_start", device],
         input=json.dumps(asdict(cold_start)),
         text=True,
         cwd=Path(__file__).parents[2],
-        env=environment,
+        # Spinning threads would be slow beside other processes, and without DS_ACCELERATOR,
+        # DeepSpeed warns on every CPU.
+        env={**os.environ, "OMP_WAIT_POLICY": "PASSIVE", "DS_ACCELERATOR": device},
         check=False,
         start_new_session=True,  # Ctrl-C reaches only this process, which then kills the other
     )

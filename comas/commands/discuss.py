@@ -35,10 +35,9 @@ INDENT = "    "
 log = logging.getLogger("discuss")
 
 
-@command("discuss", "evaluation", "comas.utils.progress")
+@command("discuss", "comas.utils.progress")
 def main(arguments: Sequence[str]) -> int:
     """Hold the discussion; returns the exit status."""
-    logging.getLogger("evaluation.server").setLevel(logging.WARNING)  # ports and logs
     options = parser().parse_intermixed_args(arguments)
     target = target_of(options)
     log.info("asking %s", target.title)

@@ -23,10 +23,9 @@ from evaluation.server import Servers
 log = logging.getLogger("serve")
 
 
-@command("serve", "evaluation", "comas.utils.progress")
+@command("serve", "comas.utils.progress")
 def main(arguments: Sequence[str]) -> int:
     """Serve until Ctrl-C; returns the exit status."""
-    logging.getLogger("evaluation.server").setLevel(logging.WARNING)  # ports and logs
     parser = CommandParser("serve")
     parser.add_argument("model")
     parser.add_argument("--port", type=int, default=0)

@@ -2,7 +2,7 @@
 ``file.py:object`` or ``module:object``.
 
 The text of a ``file.py`` is read once and handed to worker processes and Ray actors
-(``texts_read``, ``adopt_texts``), so all of them run the same code even if the file is edited.
+(``texts_read``, ``adopt_texts``), so all run the same code; a module edited meanwhile is refused.
 """
 
 import asyncio
@@ -100,8 +100,7 @@ class Registry(dict[str, Entry]):
         except TypeError as error:
             entry, why = None, str(error)
         if entry is None:
-            where = self.source_of(name) or name
-            raise PluginError(f"{where}: {why}", f"make it {self.wanted}")
+            raise PluginError(f"{self.source_of(name) or name}: {why}", f"make it {self.wanted}")
         self._looked_up[name] = entry
         return entry
 

@@ -91,8 +91,7 @@ def _read_file(path: Path, named: Setting) -> tuple[list[Setting], Setting | Non
     settings = {n: Setting(n, value, origins[n], folder) for n, value in values.items()}
     base = settings.pop(BASE, None)
     if base is not None and not isinstance(base.value, str):
-        remedy = "write it like base: configs/comas.yaml"
-        raise _error(base, "must be the name of one file", remedy)
+        raise _error(base, "must be the name of one file", "write it like base: configs/comas.yaml")
     return list(settings.values()), base
 
 

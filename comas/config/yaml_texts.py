@@ -24,8 +24,7 @@ class _Loader(yaml.SafeLoader):
 
     def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
         if tag := getattr(event := self.peek_event(), "tag", None):
-            remedy = "leave it out, or put the text into quotes"
-            raise _error(f"{tag.replace(TAG, '!!')} is a tag: {remedy}", event)
+            raise _error(f"{tag.replace(TAG, '!!')} is a tag: leave it out, or quote it", event)
         if (node := super().compose_node(parent, index)) and node.end_mark is None:
             raise _error(f"*{event.anchor} stands within what it names", event)
         return node

@@ -108,9 +108,8 @@ def _check_package() -> None:
 
 def main() -> None:
     """Read task -> options as JSON; write one row or fault per line."""
-    wanted = json.load(sys.stdin)
     with contextlib.redirect_stdout(sys.stderr):  # some tasks print
-        rows = list(_rows_or_faults(wanted))
+        rows = list(_rows_or_faults(json.load(sys.stdin)))
     sys.stdout.writelines(f"{json.dumps(row)}\n" for row in rows)
 
 

@@ -70,8 +70,7 @@ class Record:
     @property
     def gold(self) -> str:
         """The answer for verifiers: for choice, with the options at the end of the prompt."""
-        is_choice = self.task == "choice"
-        return gold_with_options(self.answer, self.prompt) if is_choice else self.answer
+        return gold_with_options(self.answer, self.prompt) if self.task == "choice" else self.answer
 
     @property
     def gold_with_columns(self) -> str:
@@ -249,8 +248,7 @@ def _missing(key: str, column: str | None, row: Mapping[str, Any]) -> str:
     if column is not None and has_column(row, column):
         return f"{key}: has no value (null, NaN or an empty cell)"
     remedy = " or data.domain" if key == "task" else ""
-    there = ", ".join(row)
-    return f"{key}: no column {column!r} among {there}; set data.columns.{key}{remedy}"
+    return f"{key}: no column {column!r} among {', '.join(row)}; set data.columns.{key}{remedy}"
 
 
 def grouped(faults: Mapping[str, str]) -> list[str]:

@@ -202,8 +202,7 @@ def _parquet_rows(path: Path) -> Iterator[Mapping[str, Any]]:
                 name: row[name] and float(str(of(row[name]))) for name, of in short.items()
             }
     except (OSError, ValueError) as error:
-        reason = error.strerror if isinstance(error, OSError) else None
-        raise _unreadable(path, reason or str(error)) from error
+        raise _unreadable(path, getattr(error, "strerror", None) or str(error)) from error
 
 
 def _hub_parts(name: str) -> tuple[Any, ...]:

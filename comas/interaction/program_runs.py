@@ -100,8 +100,7 @@ async def _call(solve: Solve, question: Question, url: str, *, timeout_s: float)
         else:
             answered.set_result(value)
 
-    thread = threading.Thread(target=lambda: run(within()), daemon=True, name="program")
-    thread.start()
+    threading.Thread(target=lambda: run(within()), daemon=True, name="program").start()
     try:
         return await asyncio.wait_for(asyncio.wrap_future(answered), timeout_s + GRACE_S)
     except TimeoutError:

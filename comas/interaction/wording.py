@@ -14,6 +14,8 @@ from comas.config.paths import REPOSITORY, find, tried
 from comas.config.yaml_texts import parse
 from comas.interaction.prompts import SHIPPED, Wording
 
+bytes_of = cache(Path.read_bytes)
+"""Reads a file once, so that a run keeps the text that it uses."""
 CUT = re.compile(r"(\.\d+)?")
 """Format of a quoted field: its whole text, its first characters (``.240``), or none (``.0``)."""
 
@@ -33,16 +35,10 @@ def location_of(name: str) -> Path:
 
 
 @cache
-def text_of(path: Path) -> str:
-    """Read a file once, so that a run keeps the text that it uses, with its line endings."""
-    return path.read_bytes().decode()
-
-
-@cache
 def read_wording(path: Path) -> Wording:
     """Read a user's file. Raises ValueError with all errors in it, and their lines."""
     try:
-        wording, lines = parse(text_of(path))
+        wording, lines = parse(bytes_of(path).decode())
     except (OSError, UnicodeDecodeError) as error:
         why = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
         named = path.relative_to(REPOSITORY) if path.is_relative_to(REPOSITORY) else path
@@ -100,8 +96,7 @@ def faults_of_text(text: str, *, shipped: str) -> Iterator[str]:
         if name is not None and (name not in fields or conversion or not is_cut):
             asked = name + (f"!{conversion}" if conversion else "") + (f":{spec}" if spec else "")
             yield f"quotes {{{asked}}}: {may} (for braces that are meant, write {{{{ and }}}})"
-    quoted = [name for _, name, _, _ in parts]
-    missing = [f"{{{name}}}" for name in fields if name not in (*quoted, "discussion")]
+    missing = [f"{{{n}}}" for n in fields if n not in (*quoted_in(text), "discussion")]
     if missing:
         yield f"lacks {', '.join(missing)}"
     tag = re.search(r"<(\w+)>", shipped)

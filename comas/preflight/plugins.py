@@ -16,7 +16,7 @@ from comas.interaction.criticism import CRITICISMS
 from comas.interaction.held import outcome_of
 from comas.interaction.program_runs import PROGRAMS, files_of
 from comas.interaction.schedules import SCHEDULES
-from comas.interaction.wording import location_of, text_of
+from comas.interaction.wording import bytes_of, location_of
 from comas.policy_optimization import ADVANTAGE_ESTIMATORS, LOSSES
 from comas.preflight.checks import Check, Checks
 from comas.preflight.sizes import READABLE, silent_discussions, silent_rewards
@@ -62,7 +62,7 @@ def user_sources(config: Config) -> dict[str, str]:
         paths += files_of(program)
     for path in paths:
         with suppress(UnicodeDecodeError):  # an interpreter, not a program's text
-            texts[str(path)] = text_of(path)
+            texts[str(path)] = bytes_of(path).decode()
     return texts
 
 

@@ -122,8 +122,7 @@ def check_run(config: Config) -> CheckedRun:
     inputs = find_inputs(config, checks)
     train, validation, sizes = inputs.train, inputs.validation, None
     plugins = check_plugins(config, train)
-    fails = config.interaction.program is not None and errors_of(plugins)
-    if train is not None and not fails:  # it may hang, and would be waited for again
+    if train is not None and not (config.interaction.program and errors_of(plugins)):  # may hang
         derive = partial(derive_sizes, config, num_questions=len(train.questions))
         sizes = checks.find("steps", "1 or more", derive, show=lambda found: str(found.num_steps))
     if train is not None and validation is not None:

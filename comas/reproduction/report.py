@@ -88,8 +88,7 @@ def write_report(study: Study, results: Results, records: Sequence[Record], targ
         )
         for metric in study.metrics:
             if "validation/" in metric and has_metric(results, metric):
-                shares = share_table(results, metric, bound=study.bound)
-                tables.append(f"{metric}:\n\n{shares}")
+                tables.append(f"{metric}:\n\n{share_table(results, metric, bound=study.bound)}")
     drawn = ""
     if values := last_values(results, study.metrics[0]):
         what = f"{study.metrics[0]} at the end, %"
@@ -187,8 +186,7 @@ def _paired_changes(
 
 def scale_of(metric: str) -> float:
     """Return 100 for shares, which are shown in percent, and 1 for other metrics."""
-    units = {each.unit for each in meanings_of(metric)}
-    return 100.0 if units == {"share"} else 1.0
+    return 100.0 if {each.unit for each in meanings_of(metric)} == {"share"} else 1.0
 
 
 def mean_and_spread(values: Sequence[float], digits: int) -> str:

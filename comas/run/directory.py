@@ -71,11 +71,10 @@ class RunDirectory:
 
     @classmethod
     def create(cls, config: Config) -> Self:
-        """Make ``saves/<date>-<time>-<name>/`` and let ``saves/latest`` point at it. Leaves nothing
-        behind if it cannot, as when a tracker does not start."""
+        """Make ``saves/<date>-<time>-<name>/`` or nothing, and point ``saves/latest`` at it."""
         path = files.new_folder(Path(config.saves), f"{_now()}-{config.name}")
         with ExitStack() as stack:
-            stack.callback(files.remove, path)
+            stack.callback(files.remove, path)  # as when a tracker does not start
             # Before trackers open, which name their run by its identity.
             seals.write_seal(path, seals.Origin(secrets.token_hex(16)), seals.user_key())
             run = cls(path, config)
@@ -287,9 +286,8 @@ class RunDirectory:
                 yield folder
 
     def _prepare(self) -> None:
-        folders = (self.path, *(self.path / name for name in (*SUBFOLDERS, seals.SOURCES)))
         with explaining_errors(self.path):
-            for folder in folders:
+            for folder in (self.path, *(self.path / n for n in (*SUBFOLDERS, seals.SOURCES))):
                 folder.mkdir(exist_ok=True)
                 for partial in folder.glob(f"{PARTIAL}*"):
                     files.remove(partial)

@@ -109,4 +109,3 @@ TRACKERS: Registry[Callable[[Config, Path], Tracker]] = Registry(
     wanted="a function from (configuration, the run's folder) to a Tracker",
     adapt=function_of("config", "run"),
 )
-"""Trackers by the names in ``logging.trackers``."""

@@ -109,8 +109,7 @@ class ChatEncoder:
     def encode_response(self, response: str) -> list[int]:
         """Return the token ids of a complete response. The last one is the chat template's
         end-of-turn token if an engine stops there, else the tokenizer's end token."""
-        following = self._after_response()
-        end = next((each for each in following if each in self._stops), self._stops[0])
+        end = next((each for each in self._after_response() if each in self._stops), self._stops[0])
         return [*self._tokenizer.encode(response, add_special_tokens=False), end]
 
     def decode(self, response: Sequence[int]) -> str:

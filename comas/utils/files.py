@@ -202,8 +202,7 @@ def read_lines(path: Path, parse: Callable[[bytes], T], *, remedy: str) -> list[
 def read_json(path: Path, kind: type[T], *, remedy: str) -> T:
     """Return a file's JSON. Raises FileError with ``remedy`` if it does not match ``kind``."""
     try:
-        found: T = json_type(kind).validate_json(path.read_bytes())
-        return found
+        return json_type(kind).validate_json(path.read_bytes())
     except ValidationError as error:
         raise FileError(f"{path} is damaged: {errors_in_words(error)}. {remedy}") from error
 

@@ -78,8 +78,7 @@ def excerpt(text: str) -> str:
 def in_columns(rows: Sequence[Sequence[str]]) -> list[str]:
     """Return the lines of a table with aligned columns."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines = ("  ".join(map(str.ljust, row, widths)) for row in rows)
-    return [line.rstrip() for line in lines]
+    return ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
 
 
 def command(

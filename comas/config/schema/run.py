@@ -128,8 +128,7 @@ class Config:
     @property
     def verifiers(self) -> dict[str, str]:
         """Domain -> the name of its verifier."""
-        chosen = self.verification.verifiers
-        return {domain: chosen.get(domain, domain) for domain in ALL_DOMAINS}
+        return {domain: self.verification.verifiers.get(domain, domain) for domain in ALL_DOMAINS}
 
     @property
     def families(self) -> list[tuple[int, ...]]:

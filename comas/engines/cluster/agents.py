@@ -102,8 +102,7 @@ class Agents:
         calls = {rank: rank.call("update", sent[rank.policies], step=step) for rank in ranks}
 
         def wait() -> dict[int, UpdateStats]:
-            stats = self._wait(calls, "updating")
-            firsts = stats[:: self._config.policy.ranks_per_policy]
+            firsts = self._wait(calls, "updating")[:: self._config.policy.ranks_per_policy]
             return {policy: updated for family in firsts for policy, updated in family.items()}
 
         return wait

@@ -80,9 +80,8 @@ class Launch:
     def rollouts(self) -> list[Engine]:
         """Create the rollout engines, family by family, without loading anything."""
         remote = ray.remote(RolloutActor)
-        environment = engine_environment(
-            self._device, threads=self._config.cluster.cpu_threads or 1
-        )
+        threads = self._config.cluster.cpu_threads or 1
+        environment = engine_environment(self._device, threads=threads)
         return [
             self._engine(
                 f"rollout engine {index} of {family_in_words(family)}",
@@ -235,10 +234,8 @@ class Launch:
             for bundle in slot.bundles
         }
         limit = self._config.cluster.start_timeout_s
-        found = wait_for_all(
-            calls, doing="being asked for its GPU", timeout_s=limit, check=self.check_nodes
-        )
-        return ",".join(found)
+        doing = "being asked for its GPU"
+        return ",".join(wait_for_all(calls, doing=doing, timeout_s=limit, check=self.check_nodes))
 
     def _within(self, family: tuple[int, ...], bundle: int) -> PlacementGroupSchedulingStrategy:
         return PlacementGroupSchedulingStrategy(

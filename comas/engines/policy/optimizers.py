@@ -38,7 +38,6 @@ OPTIMIZERS: Registry[CreateOptimizer] = Registry(
     wanted="a function from named parameters and Optimization to a torch.optim.Optimizer",
     adapt=function_of("parameters", "optimization"),
 )
-"""Optimisers by their name in ``optimization.optimizer``."""
 
 
 def create_optimizer(

@@ -144,8 +144,7 @@ def step_lines(step: int, num_steps: int, metrics: Mapping[str, float | None]) -
     heading = f"step {step}/{num_steps}"
 
     def show(label: str, key: str) -> list[str]:
-        value = metrics.get(key)
-        return [] if key not in metrics else [f"{label} {_figure(value, '.2f')}"]
+        return [f"{label} {_figure(metrics[key], '.2f')}"] if key in metrics else []
 
     if "train/accuracy" in metrics:
         roles = [name.removeprefix("reward/") for name in metrics if name.startswith("reward/")]

@@ -40,8 +40,7 @@ def read_threads(step: int, path: Path) -> list[Thread]:
         is_scored = any("score" in turn for record in records for turn in record["turns"])
         return [thread_of(record, step=step, is_scored=is_scored) for record in records]
     except (LookupError, TypeError) as error:
-        lacks = f"holds no discussions as this version writes them ({error!r})"
-        raise FileError(f"{path} {lacks}. Move it away to see the others") from error
+        raise FileError(f"{path} is of another version ({error!r}): move it away") from error
 
 
 def thread_of(record: Record, *, step: int, is_scored: bool = True) -> Thread:
