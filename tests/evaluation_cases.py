@@ -23,13 +23,12 @@ def evaluation(
     ``questions``: what the questions say; subjects with another one had others.
     """
     num_tasks = len(by_seed[0])
-    pairs = zip(by_seed, published or by_seed, strict=True)
     answers = tuple(
         GradedAnswer(
             *(f"{name}/{i}", seed, None if s == "-" else "text"),
             *(VERDICTS[s], VERDICTS[p], VERDICTS[s]),
         )
-        for seed, (strict, lenient) in enumerate(pairs)
+        for seed, (strict, lenient) in enumerate(zip(by_seed, published or by_seed, strict=True))
         for i, (s, p) in enumerate(zip(strict, lenient, strict=True))
     )
     seeds = tuple(range(len(by_seed)))

@@ -55,9 +55,8 @@ def in_short(error: Exception, work: Path) -> str:
 
 
 def samples_of(said: list[tuple[list[int], list[float]]]) -> list[TrainingSample]:
-    place = (0, "q", "d", "r0.s0", 0, "solution")
     return [
-        TrainingSample(*place, prompt, ids, logprobs, i / 3)
+        TrainingSample(0, "q", "d", "r0.s0", 0, "solution", prompt, ids, logprobs, i / 3)
         for i, (prompt, (ids, logprobs)) in enumerate(zip(PROMPTS, said, strict=True))
     ]
 

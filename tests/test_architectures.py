@@ -116,6 +116,5 @@ def test_a_model_that_cannot_be_trained_is_refused_by_the_dry_run(tmp_path):
 @cases("name, setting, said")
 def test_a_template_has_a_place_for_what_it_is_told(name, setting, said, tmp_path):
     model = str(save(tmp_path / "m", name))
-    config = load_config(None, [setting, f"society.models=[{model}]"])
     with pytest.raises(ValueError, match=said):
-        find_model(config, model)
+        find_model(load_config(None, [setting, f"society.models=[{model}]"]), model)

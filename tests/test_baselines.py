@@ -87,9 +87,8 @@ def test_quality_is_of_all_earlier_answers():
 
 
 def test_what_the_verifier_failed_on_is_not_trained_and_counts_in_no_mean():
-    verdicts = VERDICTS | {"r0_s1": "failed"}
     # Q = 1 of the one that is known: 0 + 0.5 (0 - 0 * 1) = 0 and 1 + 0.5 * 1 = 1.5
-    assert rewards("maporl_quality", **verdicts) == (1.0, None, 0.0, 1.5)
+    assert rewards("maporl_quality", **VERDICTS | {"r0_s1": "failed"}) == (1.0, None, 0.0, 1.5)
 
 
 def rate(closings: list[str], *, num_agents: int = 1, **rules) -> tuple[list[Discussion], list]:

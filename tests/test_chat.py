@@ -108,8 +108,7 @@ def test_no_message_writes_a_mark_whatever_it_spells(style):
 
     @given(st.lists(contents(style) | st.text(), min_size=count, max_size=count))
     def check(said: list[str]) -> None:
-        token_ids = encoder(style).encode(chat(style, *said))
-        found = count_marks(style, token_ids)
+        found = count_marks(style, encoder(style).encode(chat(style, *said)))
         # Beside a message's end a mark of ordinary text may merge with it, into other tokens.
         assert found <= expected if style in OF_TEXT else found == expected
 

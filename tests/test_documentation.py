@@ -141,8 +141,7 @@ def fault_of(word: str) -> str | None:
 def exists(path: str) -> bool:
     if "/" not in path:  # a bare name, where its folder was said before
         return any(file.rpartition("/")[2] == path for file in FILES)
-    folder = path.rstrip("/") + "/"
-    return path in FILES or any(file.startswith(folder) for file in FILES)
+    return path in FILES or any(file.startswith(path.rstrip("/") + "/") for file in FILES)
 
 
 def is_symbol(dotted: str) -> bool:

@@ -59,8 +59,7 @@ def test_uv_is_told_what_pip_is_configured_with(tmp_path):
     uv = '#!/bin/sh\nenv | grep -E "^(SSL_CERT_FILE|UV_)" | sort; echo "$@"\n'
     executable(tmp_path / ".venv/bin/uv", uv)
     variables = {"UV_INDEX": "/mine", "SSL_CERT_FILE": ""}
-    done = call("share_sources_with_uv; install torch", tmp_path, **variables)
-    assert done.stdout == expected
+    assert call("share_sources_with_uv; install torch", tmp_path, **variables).stdout == expected
 
 
 @pytest.mark.parametrize("offers", ["configured", "PyTorch's", "neither"])

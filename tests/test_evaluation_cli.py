@@ -87,8 +87,7 @@ def test_what_is_done_is_not_asked_again_and_a_setup_is_added(arguments, server,
 
 def test_a_setup_of_ones_own_has_the_answers_of_its_text(arguments, server, tmp_path, caplog):
     own_setup = case_file("evaluation_cli")["OWN_SETUP"]
-    path = written(tmp_path / "mine.py", own_setup)
-    own = [*arguments, f"setups=[{path}:SHORT]"]
+    own = [*arguments, f"setups=[{written(tmp_path / 'mine.py', own_setup)}:SHORT]"]
     silent = written(tmp_path / "silent.py", own_setup.replace("return ", ""))
     told = failure([*arguments, f"setups=[{silent}:SHORT]"], caplog)
     assert "returned None; return the answer" in told

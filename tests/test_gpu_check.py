@@ -111,8 +111,7 @@ def test_attention_is_compared_with_plain_attention(monkeypatch):
 
 def test_operations_are_counted_by_weights_tokens_and_pairs_of_tokens():
     shape = ModelShape(16, 1, 3, 0, 3, 0, 2)  # a head of 2 x 3 weights and 10 others
-    tokens = (0,), (0, 0)
-    one, two = (sample(prompt_token_ids=of, response_token_ids=of) for of in tokens)
+    one, two = (sample(prompt_token_ids=of, response_token_ids=of) for of in ((0,), (0, 0)))
     assert measures.model_flops(shape, [one]) == 6 * 10 * 2 + 6 * 6 * 1 + 6 * 3 * 2**2
     assert measures.model_flops(shape, [one, two]) == 228 + 6 * 40 + 6 * 12 + 6 * 3 * 16
 

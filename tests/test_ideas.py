@@ -61,8 +61,7 @@ def test_a_judge_who_always_says_the_same_is_paid_nothing(score):
 
 def test_answers_with_scores_are_compared_within_a_question():
     first = judged("a", ("7", 3), ("8", 1))
-    second = judged("a", (" 7 ", 2))
-    assert consistently(first, second, judged("b", ("7", 1), ("7", 1))) == [
+    assert consistently(first, judged("a", (" 7 ", 2)), judged("b", ("7", 1), ("7", 1))) == [
         [(1.0, 0.5, 0.5), (0.0, 0.0, 0.0)],
         [(0.5, 0.0, 0.0)],
         [(0.0, 0.0, 0.0), (0.0, 0.0, 0.0)],

@@ -103,10 +103,9 @@ def imports(package: str) -> list[tuple[str, str]]:
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.ImportFrom) and node.module:
                 # ``from comas.utils import files`` imports the module comas.utils.files.
-                whole = [f"{node.module}.{alias.name}" for alias in node.names]
                 found += [
                     (importer, name if name in ours else node.module)
-                    for name in whole
+                    for name in [f"{node.module}.{alias.name}" for alias in node.names]
                     if name in ours or node.module in ours
                 ]
             elif isinstance(node, ast.Import):

@@ -49,9 +49,8 @@ def test_parallel_deals_evaluations_and_scorings_evenly_in_each_round():
     turns = [t for d in discussions for t in d.turns]
     for role, round_index in product(("evaluation", "scoring"), range(3)):
         chosen = [t for t in turns if (t.role, t.round_index) == (role, round_index)]
-        parts = Counter(t.agent_index for t in chosen)
         # 8 discussions x 4 solvers x 2 evaluations = 64 parts of a round for 4 agents.
-        assert parts == {agent: 16 for agent in range(4)}
+        assert Counter(t.agent_index for t in chosen) == {agent: 16 for agent in range(4)}
     assert sorted(Counter(deal(Random(0), num_agents=3, num_parts=8)).values()) == [2, 3, 3]
 
 

@@ -148,10 +148,9 @@ def test_only_accusations_of_correct_solutions_count():
     ]
     verdicts = {(name, "r0.s0"): "correct" for name in "abc"}
     verdicts |= {("wrong", "r0.s0"): "wrong", ("failed", "r0.s0"): "failed"}
-    metrics = false_accusations(discussions, verdicts=verdicts)
     # Of six scored evaluations two approve. Of four accusations one is accepted; the score of
     # one cannot be read.
-    assert metrics == {
+    assert false_accusations(discussions, verdicts=verdicts) == {
         "evaluation/false_accusation_rate": 4 / 6,
         "scoring/false_accusations_accepted": 1 / 4,
     }

@@ -123,12 +123,11 @@ def test_longrope_has_the_engines_frequencies_whatever_lies_beside(model_type, e
     found, _ = model(assemble(samples, device=CPU, temperature=TEMPERATURE))
     # vLLM: 1 / (factor x theta^(2i / 32)), times sqrt(1 + ln(140 / 35) / ln(35)).
     frequencies = 1 / (factor * 1e4 ** (torch.arange(0, 32, 2) / 32))
-    scaling = math.sqrt(1 + math.log(4) / math.log(35))
 
     def as_in_vllm(reference):
         rotary = reference.model.rotary_emb
         rotary.rope_type, rotary.inv_freq = "default", frequencies
-        rotary.attention_scaling = scaling
+        rotary.attention_scaling = math.sqrt(1 + math.log(4) / math.log(35))
 
     for i, sample in enumerate(samples):
         length = len(sample.response_token_ids)

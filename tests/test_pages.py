@@ -83,8 +83,7 @@ def test_the_disagreements_are_the_latest_about_different_questions(tmp_path):
         1: [about(1, 1, "61", "3"), about(2, 1, "61", "3"), about(3, 1, "71", "1")],
         2: [about(1, 2, "61", "3"), about(4, 2, "71", "3"), about(5, 2, "61", "1")],
     }
-    found = disagreements(write_run(tmp_path, "run", steps))
-    assert [thread.id for thread in found] == [
+    assert [thread.id for thread in disagreements(write_run(tmp_path, "run", steps))] == [
         "step2/math/1/copy0",  # wrong and rewarded
         "step1/math/2/copy0",
         "step1/math/3/copy0",  # correct and not rewarded

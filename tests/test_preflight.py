@@ -313,9 +313,8 @@ def test_what_the_configuration_sets_is_taken_as_it_is():
     ({"host_bytes": 200 * GIB}, r"the host 271\.5 of 200\.0 GiB"),
 )
 def test_nothing_that_fits_is_an_error_with_the_numbers_of_every_choice(changes, said):
-    machine = dataclasses.replace(EIGHT_A100, **changes)
     with pytest.raises(ValueError, match=f"(?s)does not fit into memory by estimate.*{said}"):
-        settled(paper(), QWEN_3B, machine)
+        settled(paper(), QWEN_3B, dataclasses.replace(EIGHT_A100, **changes))
 
 
 @cases("policies_per_gpu, numbers")

@@ -258,8 +258,7 @@ def test_only_what_is_new_or_failed_is_judged(folder, later, tasks, seeds, judge
     answers_are(folder, *{(a.task_id, a.seed): a for a in [*EARLIER, *later]}.values())
     verifier = ExactVerifier()
     graded = grade(folder, verifier, tasks=tasks, seeds=seeds)
-    expected = sorted(f"?{judged}")
-    assert sorted(verifier.given) == [(g, r) for g in sorted(GRADERS) for r in expected]
+    assert sorted(verifier.given) == [(g, r) for g in sorted(GRADERS) for r in sorted(f"?{judged}")]
     assert graded.graders["strict"].correct == num_correct
     assert (graded == first) == (later is EARLIER)
 

@@ -221,11 +221,10 @@ def test_a_runs_change_is_told_over_its_questions_and_what_it_saw(tmp_path, caps
         write_records(tmp_path / f"validations/step_{step:04}.jsonl", answers)
     for step in range(1, 13):  # right is paid, then wrong is
         solution = {"turn_id": "r0.s0", "role": "solution", "response": "6: equal\u2028"}
-        paid = {"correct": float(step < 7), "wrong": float(step > 6)}
         held = [
             {"discussion_id": f"{step}/{verdict}", "question_id": f"{step}"}
             | {"turns": [solution | {"verdict": verdict, "reward": reward}]}
-            for verdict, reward in paid.items()
+            for verdict, reward in {"correct": float(step < 7), "wrong": float(step > 6)}.items()
         ]
         lines = [json.dumps(row, ensure_ascii=False) for row in held]
         write_records(tmp_path / f"discussions/step_{step:04}.jsonl", lines)

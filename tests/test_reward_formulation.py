@@ -7,7 +7,7 @@ import pytest
 from builders import discussion, turn
 from hypothesis import given
 from hypothesis import strategies as st
-from tables import cases
+from tables import case_file, cases
 
 from comas.reward_formulation import REWARD_SCHEMES, RewardScheme
 from comas.reward_formulation.interaction_reward import interaction_reward, parse_score
@@ -142,9 +142,8 @@ def test_a_shuffle_follows_the_seed_and_deals_none_where_nothing_is():
     first, again, other = (rewards("shuffled", *scores, seed=seed) for seed in (0, 0, 1))
     assert first == again != other
     assert rewards("shuffled", *scores, step=2) != first
-    same = sum(r[0] == (score - 1) / 2 for r, score in zip(first, scores, strict=True))
     # Hypergeometric: mean 50, standard deviation 5.
-    assert 25 < same < 75
+    assert 25 < sum(r[0] == (score - 1) / 2 for r, score in zip(first, scores, strict=True)) < 75
     assert {sum(each[:2]) for each in first} > {1.0}  # solutions and evaluations are dealt apart
     discussions = [discussion(turn("r0.s0")), scored(1, 3)]
     rewarded = REWARD_SCHEMES["shuffled"](discussions, dict, seed=0, step=0)
@@ -173,20 +172,12 @@ NESTED = "{" * 10_000 + "7" + "}" * 10_000
 
 @cases(
     "answers, expected",
-    ([["7"], ["8"], ["7"], ["9"], ["7"]], [(1,), (0,), (1,), (0,), (1,)]),  # 3 of 5 votes
-    # Rounds and agents vote as copies do: 8 has 2 of 3.
-    ([["7", "8"], ["8"]], [(0, 1), (1,)]),
-    # The first given wins a tie.
-    ([["8"], ["7"], ["7"], ["8"]], [(1,), (0,), (0,), (1,)]),
-    # Spelled alike; and what is too long to be an answer, in which to look would take hours.
-    ([[r"\dfrac{1}{2}", r" \frac 12 ", "3"]], [(1, 1, 0)]),
-    ([[NESTED, NESTED, "7"]], [(1, 1, 0)]),
-    # Boxes that are joined are one answer, and digits that are apart stay so.
-    ([["2} or \\boxed{5", "5", "2, 5"], ["3 1/2", "31/2", "3 1/2"]], [(1, 0, 1), (0, 0, 0)]),
-    ids=["copies", "rounds", "tie", "spellings", "too long", "apart"],
+    *case_file("reward_formulation")["MAJORITIES"],
+    ([[NESTED, NESTED, "7"]], [[1, 1, 0]]),  # too long for an answer: to look in it takes hours
 )
 def test_the_majority_of_all_copies_is_the_label(answers, expected):
     copies = [held("q", *map(boxed, own)) for own in answers]
+    expected = [*map(tuple, expected)]
     assert labelled(*copies) == expected
     # A question has a majority of its own.
     assert labelled(*copies, *[held("b", boxed("2"))] * 9) == expected + [(1,)] * 9

@@ -186,8 +186,7 @@ def test_an_unusable_reply_fails_its_task_alone_and_the_next_run_asks_it_again(t
 
 
 def test_a_server_that_refuses_everything_is_left_alone_after_a_while(tmp_path):
-    refused = status(401, "wrong key")
-    with ScriptedServer(model, fault_of=lambda *_: refused) as server:
+    with ScriptedServer(model, fault_of=lambda *_: status(401, "wrong key")) as server:
         with pytest.raises(RuntimeError, match=r"32 tasks in a row failed, .* 401: .*wrong key"):
             run(server.base_url, tmp_path, 50, concurrency=4)
         assert len(server.requests) <= 32 + 4

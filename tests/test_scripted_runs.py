@@ -247,12 +247,11 @@ def test_sampling_values_are_for_all_agents_or_for_each():
 
 @cases("intervals, save_every", ((1, 2, 0), 2), ((2, 3), 6), ((4, 1), 4))
 def test_after_a_step_with_a_checkpoint_no_buffer_holds_anything(intervals, save_every):
-    samples = [[sample()] for _ in intervals]
     for num_steps in range(1, 14, 2):
         buffers = Buffers(intervals)
         num_taken = [0] * len(intervals)
         for step in range(1, num_steps + 1):
-            buffers.add(samples)
+            buffers.add([[sample()] for _ in intervals])
             for policy, own in buffers.take_due(step, num_steps=num_steps).items():
                 num_taken[policy] += len(own)
             if is_due(step, every=save_every, num_steps=num_steps):
@@ -280,9 +279,8 @@ def test_the_share_without_advantage_counts_samples_and_not_their_tokens():
 def test_a_run_does_not_go_on_with_the_base_model_of_a_policy_that_was_trained(tmp_path):
     (tmp_path / "policy_1").mkdir()
     config = Config(society=Society(num_agents=2, update_every=[1, 0]))
-    agents = Agents(config, models=["a", "b"], device="cpu")
     with pytest.raises(ValueError, match=r"policy 1 was trained, and society\.update_every=\[1, 0"):
-        agents.load_checkpoint(tmp_path, step=2)
+        Agents(config, models=["a", "b"], device="cpu").load_checkpoint(tmp_path, step=2)
 
 
 @pytest.mark.stack

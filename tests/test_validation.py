@@ -34,8 +34,7 @@ def ask(*, num_agents: int = 2, seed: int = 0, overlong: str = "") -> list[list[
 
 
 def test_every_agent_answers_every_question_itself_under_seeds_that_stay():
-    answers = [[text.rpartition(", ")[0] for text in of_agent] for of_agent in ask()]
-    assert answers == [
+    assert [[text.rpartition(", ")[0] for text in of_agent] for of_agent in ask()] == [
         ["agent 0, q0", "agent 0, q1", "agent 0, q2"],
         ["agent 1, q0", "agent 1, q1", "agent 1, q2"],
     ]

