@@ -20,6 +20,7 @@ from pydantic import TypeAdapter
 from small_runs import reopened
 from tables import cases
 
+from comas.commands import view
 from comas.run.pages.discussions import NEAR, disagreements, thread_of
 from comas.run.pages.live import LiveRun, news_of
 from comas.run.pages.page import PageSource, page_text
@@ -138,7 +139,7 @@ def test_a_page_without_tokens_or_tokenizer_says_why_there_are_none(tmp_path, ca
     assert (source.details, source.without_details) == ({}, "the run's folder has no tokens/")
 
 
-def test_a_page_shows_the_steps_that_are_asked_for_and_no_more_than_it_must(run, monkeypatch):
+def test_a_page_shows_what_is_asked_for_and_no_more_than_it_must(run, monkeypatch, caplog):
     source = run_source(run, steps={1})
     assert [thread.step for thread in source.threads] == [1, 2]  # and those of the report
     assert source.path == str(run)
@@ -146,6 +147,8 @@ def test_a_page_shows_the_steps_that_are_asked_for_and_no_more_than_it_must(run,
         run_source(run, steps={7})
     monkeypatch.chdir(run.parents[1])
     assert run_source(run).path == f"{run.parent.name}/{run.name}"
+    assert view.main([str(run), "--output", "~nobody-here/x"]) == 1
+    assert "starts at the home of ~nobody-here, and there is no such user" in caplog.text
 
 
 def test_the_report_names_settings_versions_and_what_to_look_at(run):

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from comas.config.paths import find, here, tried
+from comas.config.paths import find, here, tried, whole
 from comas.run.pages.live import LiveRun
 from comas.run.pages.page import PageSource, page_text
 from comas.run.pages.run_report import run_source
@@ -53,7 +53,8 @@ def main(arguments: Sequence[str]) -> int:
     if options.live:
         follow(folders, steps=options.steps, port=options.port)
         return 0
-    path = folders[0] / VIEW if options.output is None else here() / options.output.expanduser()
+    own = options.output and here() / whole(str(options.output), "new folder", None)
+    path = own or folders[0] / VIEW
     with progress_bar("reading what the page shows"):
         sources = [read_source(folder, steps=options.steps) for folder in folders]
         write_text(path, page_text(sources))

@@ -219,6 +219,6 @@ def _numbered(rows: Iterable[Any]) -> Iterator[tuple[str, Any]]:
 
 def _unreadable(path: Path, reason: str) -> DataError:
     return DataError(
-        f"{path} cannot be read: {reason}{tried(path)}. To build the paper's data: "
+        f"{path} cannot be read: {reason.rstrip('.')}{tried(path)}. To build the paper's data: "
         f"{of_checkout('bash scripts/prepare_data.sh; to write your own: data/README.md')}"
     )
