@@ -12,6 +12,7 @@ from comas.config.schema import Interaction
 from comas.interaction.schedules import run_discussions
 from comas.policy_optimization.advantages import compute_advantages
 from comas.policy_optimization.batching import response_mask
+from comas.reward_formulation import REWARD_SCHEMES
 from comas.types import Discussion, Generation, Question, Request, TrainingSample, Turn
 
 QUESTION = Question("q", "math", "?")
@@ -37,6 +38,12 @@ def discussion(*turns: Turn, name: str = "d", question: Question = QUESTION) -> 
     """A discussion of ``question``."""
     roles = {**types.ROLES, "refinement": types.Role("refinement", "solves")}
     return Discussion(name, question, turns, roles=roles)
+
+
+def paid(scheme: str, *discussions: Discussion) -> list[tuple[float | None, ...]]:
+    """What a reward scheme that needs no verdicts pays the turns of each discussion."""
+    rewards = REWARD_SCHEMES[scheme](discussions, dict, seed=0, step=0)
+    return [item.rewards for item in rewards.discussions]
 
 
 def sample(**fields: object) -> TrainingSample:

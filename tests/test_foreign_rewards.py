@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from builders import discussion, turn
+from builders import discussion, paid, turn
 from small_runs import QUICKSTART, record, write_records, written
 from tables import case_file, cases
 
@@ -40,11 +40,6 @@ def asked(number: int, **columns: object) -> Discussion:
     question = Question(f"q{number}", "math", f"What is {number}?", columns)
     turns = turn("r0.s0", str(number)), turn("r0.s0.e0", "fine"), turn("r0.s1", "no")
     return discussion(*turns, name=f"d{number}", question=question)
-
-
-def paid(name: str, *discussions: Discussion) -> list[tuple[float | None, ...]]:
-    rewards = REWARD_SCHEMES[name](discussions, dict, seed=0, step=0)
-    return [item.rewards for item in rewards.discussions]
 
 
 def test_trl_is_given_columns_as_lists_and_rewards_solutions_alone(file):

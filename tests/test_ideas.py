@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import builders
 import pytest
 import torch
 from builders import discussion, turn
@@ -11,14 +12,13 @@ from tables import case_file
 from comas.policy_optimization.batching import StepTotals
 from comas.policy_optimization.losses import Targets, policy_loss
 from comas.preflight.configuration import load_config
-from comas.reward_formulation import REWARD_SCHEMES
-from comas.types import Discussion, Question, Rewards, Turn
+from comas.types import Discussion, Question, Turn
 
 
-def paid(idea: str, *discussions: Discussion) -> Rewards:
+def paid(idea: str, *discussions: Discussion) -> list[tuple[float | None, ...]]:
     module = idea.replace("plain", "scored")
     name = idea if idea == "interaction" else f"comas.ideas.{module}:{idea}"
-    return REWARD_SCHEMES[name](discussions, dict, seed=0, step=0)
+    return builders.paid(name, *discussions)
 
 
 def judged(question_id: str, *solutions: tuple[str, int | None]) -> Discussion:
@@ -34,7 +34,7 @@ def judged(question_id: str, *solutions: tuple[str, int | None]) -> Discussion:
 
 def consistently(*discussions: Discussion) -> list[list[tuple[float | None, ...]]]:
     """(r(s), r(e), r(t)) of every solution, by discussion."""
-    found = [item.rewards for item in paid("consistency", *discussions).discussions]
+    found = paid("consistency", *discussions)
     return [[own[i : i + 3] for i in range(0, len(own), 3)] for own in found]
 
 
@@ -78,22 +78,22 @@ def test_answers_with_scores_are_compared_within_a_question():
 def test_a_scoring_without_a_score_pays_its_evaluation_nothing(scheme):
     """As in the paper: 0 for the evaluation, -1 for the scoring."""
     said = judged("a", ("7", None), ("7", 1), ("8", 3), ("8", 3))
-    assert paid(scheme, said).discussions[0].rewards[1:3] == (0.0, -1.0)
+    assert paid(scheme, said)[0][1:3] == (0.0, -1.0)
     # Of two evaluations of one solution, only that with a score is paid.
     other = (turn("r0.s2.e1"), turn("r0.s2.e1.t0", "none"))
     said = replace(said, turns=(*said.turns[:9], *other, *said.turns[9:]))
-    assert paid(scheme, said).discussions[0].rewards[9:11] == (0.0, -1.0)
+    assert paid(scheme, said)[0][9:11] == (0.0, -1.0)
     # Of two scorings of one evaluation, that without a score makes half of its reward 0.
-    alone = paid(scheme, judged("a", ("7", 1), ("7", 1), ("8", 3))).discussions[0].rewards[1]
+    alone = paid(scheme, judged("a", ("7", 1), ("7", 1), ("8", 3)))[0][1]
     said = judged("a", ("7", 1), ("7", 1), ("8", 3))
     said = replace(said, turns=(*said.turns[:3], turn("r0.s0.e0.t1", "none"), *said.turns[3:]))
-    assert paid(scheme, said).discussions[0].rewards[1] == pytest.approx(alone / 2)
+    assert paid(scheme, said)[0][1] == pytest.approx(alone / 2)
     assert alone > 0
 
 
 def elected(*discussions: Discussion) -> list[tuple[float | None, ...]]:
     """r(s) of every solution by discussion."""
-    return [item.rewards[::3] for item in paid("scored_majority", *discussions).discussions]
+    return [rewards[::3] for rewards in paid("scored_majority", *discussions)]
 
 
 def test_scores_of_all_copies_elect_an_answer_and_whoever_gives_it_is_paid():
@@ -111,7 +111,7 @@ def test_scores_of_all_copies_elect_an_answer_and_whoever_gives_it_is_paid():
 def test_a_plain_vote_counts_heads_and_not_scores():
     said = judged("a", ("8", 1), ("8", 2), ("7", 3))
     assert elected(said) == [(0.0, 0.0, 1.0)]
-    assert paid("plain_majority", said).discussions[0].rewards[::3] == (1.0, 1.0, 0.0)
+    assert paid("plain_majority", said)[0][::3] == (1.0, 1.0, 0.0)
 
 
 @pytest.mark.parametrize("asked", ["assert abs(add(1, 2)) == 3", "def add(a, b):\n    pass"])
@@ -120,7 +120,7 @@ def test_a_program_is_paid_for_its_form_alone(asked):
     programs = case_file("ideas")["PROGRAMS"]
     said = [turn(f"r0.s{i}", f"So:\n```python\n{code}\n```") for i, code in enumerate(programs)]
     said.append(turn("r0.s4", programs[0]))  # no fence
-    rewards = paid("program_form", discussion(*said, question=question)).discussions[0].rewards
+    rewards = paid("program_form", discussion(*said, question=question))[0]
     assert rewards == (1.0, 0.0, 0.0, 0.0, 0.0)
 
 

@@ -7,7 +7,7 @@ from random import Random
 
 import builders
 import pytest
-from builders import speak
+from builders import paid, speak
 from tables import cases
 
 from comas.config.schema import Interaction
@@ -186,11 +186,8 @@ def test_without_evaluation_a_judge_sees_the_solution_alone_and_so_do_later_roun
     later = turns["r1.s0"].prompt
     assert later.endswith(f"# Discussion so far\n## Earlier solution\n{solution.text}")
     assert discussion.scorings(solution) == [scoring]
-    [item] = REWARD_SCHEMES["interaction"]([discussion], dict, seed=0, step=0).discussions
-    assert item.rewards == (
-        *(1.0, 0.0),  # (3 - 1) / 2, and a score that could be read
-        *(1.0, 0.0),
-    )
+    # (3 - 1) / 2, and a score that could be read; in both rounds
+    assert paid("interaction", discussion) == [(1.0, 0.0) * 2]
 
 
 def test_without_scoring_evaluators_are_asked_for_a_judgment():

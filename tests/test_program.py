@@ -18,6 +18,7 @@ import builders
 import openai
 import pytest
 import runner_process
+from builders import paid
 from config_errors import only_error
 from scripted_agents import ScriptedAgents, play
 from scripted_server import ScriptedServer, status
@@ -32,7 +33,6 @@ from comas.interaction.held import HeldDiscussion
 from comas.interaction.program_runs import PROGRAMS
 from comas.preflight.configuration import load_config
 from comas.preflight.plugins import check_plugins
-from comas.reward_formulation import REWARD_SCHEMES
 from comas.run import bookkeeping
 from comas.run.pages.discussions import thread_of
 from comas.run.pages.page import Thread
@@ -117,8 +117,7 @@ def test_a_team_of_openai_calls_becomes_a_chain_of_turns_that_the_score_rewards(
     assert (said.response_token_ids, said.rollout_logprobs) == ((2, 0), (-0.5, -0.1))
     assert said.policy_version == 7
     # Score 3: r(s) = 1 of all that led to the solution, r(e) = 0, r(t) = 0.
-    [rewarded] = REWARD_SCHEMES["interaction"]([held], dict, seed=0, step=0).discussions
-    assert rewarded.rewards == (1.0, 1.0, 0.0, 0.0)
+    assert paid("interaction", held) == [(1.0, 1.0, 0.0, 0.0)]
 
 
 def test_an_answer_that_no_completion_is_stands_as_a_given_turn_that_is_judged(monkeypatch):
@@ -129,8 +128,7 @@ def test_an_answer_that_no_completion_is_stands_as_a_given_turn_that_is_judged(m
     [held] = hold(monkeypatch, solve, roles={"plan": "helps"})
     plan, given, *_ = held.turns
     assert (given.turn_id, given.text, given.is_given) == ("r0.plan0.s0", "composed", True)
-    [rewarded] = REWARD_SCHEMES["interaction"]([held], dict, seed=0, step=0).discussions
-    assert rewarded.rewards == (1.0, None, 0.0, 0.0) and plan.role == "plan"
+    assert paid("interaction", held) == [(1.0, None, 0.0, 0.0)] and plan.role == "plan"
 
 
 def test_the_answer_is_the_solution_that_says_it_before_a_stop_sequence(monkeypatch):
@@ -153,8 +151,7 @@ def test_a_scoring_that_the_program_asks_for_itself_decides_no_reward(monkeypatc
         return answer
 
     [held] = hold(monkeypatch, solve)
-    [rewarded] = REWARD_SCHEMES["interaction"]([held], dict, seed=0, step=0).discussions
-    assert rewarded.rewards == (1.0, 0.0, 0.0, 0.0)
+    assert paid("interaction", held) == [(1.0, 0.0, 0.0, 0.0)]
 
 
 @pytest.mark.parametrize("own, critics, form", [("3", "3", 0.0), ("3", "-", 0.0), ("-", "3", -1.0)])
@@ -169,10 +166,9 @@ def test_a_scoring_of_the_program_is_paid_for_its_own_form(monkeypatch, own, cri
         return replace(await Society()(request), response_text=f"<score>{score}</score>")
 
     [held] = hold(monkeypatch, solve, generate)
-    [rewarded] = REWARD_SCHEMES["interaction"]([held], dict, seed=0, step=0).discussions
     solved, scored = (0.0, -1.0) if critics == "-" else (1.0, 0.0)
     assert [turn.turn_id for turn in held.turns[:3]] == ["r0.s0", "r0.t1", "r1.s0"]
-    assert rewarded.rewards == (solved, form, solved, 0.0, scored)
+    assert paid("interaction", held) == [(solved, form, solved, 0.0, scored)]
 
 
 def test_a_chat_that_goes_on_keeps_the_ids_and_one_that_was_changed_begins_anew(monkeypatch):
@@ -220,9 +216,9 @@ def test_rewards_that_a_program_returns_are_paid_by_turn_then_agent_then_all(mon
         return {"r1.s0": 0.25, "agent_0": 1, "*": -1}
 
     [held] = hold(monkeypatch, solve, roles={})
-    [rewarded] = REWARD_SCHEMES["program"]([held], dict, seed=0, step=0).discussions
-    paid = dict(zip((t.turn_id for t in held.turns), rewarded.rewards, strict=True))
-    assert paid.items() >= {"r0.s0": 1.0, "r1.s0": 0.25, "r0.s1": -1.0}.items()
+    [rewards] = paid("program", held)
+    by_turn = dict(zip((t.turn_id for t in held.turns), rewards, strict=True))
+    assert by_turn.items() >= {"r0.s0": 1.0, "r1.s0": 0.25, "r0.s1": -1.0}.items()
 
 
 def page_of(held: HeldDiscussion) -> Thread:
@@ -327,8 +323,8 @@ def test_a_program_harms_its_own_discussion_and_what_it_wrote_stands(monkeypatch
     assert kept["program"]["error"] == harmed.outcome.error
     assert kept["turns"][0]["response"].startswith("r0.s0") and harmed.solutions() == []
     assert [turn.turn_id for turn in other.turns] == ["r0.s0", "r0.s0.e0", "r0.s0.e0.t0"]
-    rewarded = REWARD_SCHEMES["interaction"]([harmed, other], dict, seed=0, step=0).discussions
-    assert set(rewarded[0].rewards) == {None} and rewarded[1].rewards == (1.0, 0.0, 0.0)
+    of_harmed, of_other = paid("interaction", harmed, other)
+    assert set(of_harmed) == {None} and of_other == (1.0, 0.0, 0.0)
     [said] = caplog.messages[:1]
     assert said.startswith("interaction.program, in step1/q0/copy0, ") or "goes on beyond" in said
     if harm == "gorges":  # 2 tokens an answer: the 20th uses up the 40

@@ -4,7 +4,7 @@ import time
 from collections import Counter
 
 import pytest
-from builders import discussion, turn
+from builders import discussion, paid, turn
 from hypothesis import given
 from hypothesis import strategies as st
 from tables import case_file, cases
@@ -23,14 +23,9 @@ def said(turns: str) -> list[Turn]:
     return [turn(name, f"Fine. <score>{score}</score>" if score else "") for name, score in told]
 
 
-def rewarded(scheme: str, turns: list[Turn]) -> tuple[float | None, ...]:
-    [item] = REWARD_SCHEMES[scheme]([discussion(*turns)], dict, seed=0, step=0).discussions
-    return item.rewards
-
-
 @cases("turns, rewards")
 def test_solver_and_evaluator_share_a_point_and_an_invalid_score_costs_its_scorer(turns, rewards):
-    assert [*rewarded("interaction", said(turns))] == rewards
+    assert paid("interaction", discussion(*said(turns))) == [tuple(rewards)]
 
 
 def test_rates_count_all_scorings_and_means_the_turns_that_were_rewarded():
@@ -85,7 +80,7 @@ def test_a_scheme_is_handed_what_it_asks_for_and_nothing_else():
 @cases("judgments, rewards")
 def test_without_scoring_the_judgments_are_votes(judgments, rewards):
     said = [turn(f"r0.s0.e{i}", f"<judgment>{t}</judgment>") for i, t in enumerate(judgments)]
-    assert rewarded("judgment", [turn("r0.s0"), *said]) == tuple(rewards)
+    assert paid("judgment", discussion(turn("r0.s0"), *said)) == [tuple(rewards)]
     if len(judgments) == 3:
         held = [discussion(turn("r0.s0"), *said, said[0])]
         found = REWARD_SCHEMES["judgment"](held, dict, seed=0, step=0).metrics
@@ -145,12 +140,7 @@ def test_a_shuffle_follows_the_seed_and_deals_none_where_nothing_is():
     # Hypergeometric: mean 50, standard deviation 5.
     assert 25 < sum(r[0] == (score - 1) / 2 for r, score in zip(first, scores, strict=True)) < 75
     assert {sum(each[:2]) for each in first} > {1.0}  # solutions and evaluations are dealt apart
-    discussions = [discussion(turn("r0.s0")), scored(1, 3)]
-    rewarded = REWARD_SCHEMES["shuffled"](discussions, dict, seed=0, step=0)
-    assert [item.rewards for item in rewarded.discussions] == [(None,), (1.0, 0.0, 0.0)]
-
-
-SCHEME = REWARD_SCHEMES["majority"]
+    assert paid("shuffled", discussion(turn("r0.s0")), scored(1, 3)) == [(None,), (1.0, 0.0, 0.0)]
 
 
 def held(question_id: str, *texts: str, domain: Domain = "math") -> Discussion:
@@ -161,10 +151,6 @@ def held(question_id: str, *texts: str, domain: Domain = "math") -> Discussion:
 
 def boxed(answer: str) -> str:
     return f"So it is \\boxed{{{answer}}}."
-
-
-def labelled(*discussions: Discussion) -> list[tuple[float | None, ...]]:
-    return [item.rewards for item in SCHEME(discussions, dict, seed=0, step=0).discussions]
 
 
 NESTED = "{" * 10_000 + "7" + "}" * 10_000
@@ -178,12 +164,15 @@ NESTED = "{" * 10_000 + "7" + "}" * 10_000
 def test_the_majority_of_all_copies_is_the_label(answers, expected):
     copies = [held("q", *map(boxed, own)) for own in answers]
     expected = [*map(tuple, expected)]
-    assert labelled(*copies) == expected
+    assert paid("majority", *copies) == expected
     # A question has a majority of its own.
-    assert labelled(*copies, *[held("b", boxed("2"))] * 9) == expected + [(1,)] * 9
+    others = [held("b", boxed("2"))] * 9
+    assert paid("majority", *copies, *others) == expected + [(1,)] * 9
 
 
 def test_what_has_no_box_has_no_vote():
-    assert labelled(held("q", "7", "7", boxed("8"))) == [(0.0, 0.0, 1.0)]
-    assert labelled(held("q", "no idea"), held("q", "\\boxed{}")) == [(None,)] * 2
-    assert labelled(held("q", boxed("7"), domain="coding")) == [(None,)]  # a constant would count
+    assert paid("majority", held("q", "7", "7", boxed("8"))) == [(0.0, 0.0, 1.0)]
+    assert paid("majority", held("q", "no idea"), held("q", "\\boxed{}")) == [(None,)] * 2
+    assert paid("majority", held("q", boxed("7"), domain="coding")) == [
+        (None,)
+    ]  # a constant would count
