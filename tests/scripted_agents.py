@@ -1,9 +1,9 @@
 """A society without engines, for tests of the driver."""
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import pytest
 
@@ -19,7 +19,7 @@ Buffers = Mapping[int, Sequence[TrainingSample]]
 """Policy -> its samples."""
 
 
-class ScriptedAgents:
+class ScriptedAgents(AbstractContextManager["ScriptedAgents"]):
     """Two agents that answer with the turn's seed and the number of updates at the last sync."""
 
     def __init__(self, fails_in: list[int] | None = None, error: Any = KeyboardInterrupt) -> None:
@@ -32,9 +32,6 @@ class ScriptedAgents:
         """The weights of the last sync."""
         self.loaded: list[int] = []
         """The steps of the loaded checkpoints."""
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, *error: object) -> None:
         pass

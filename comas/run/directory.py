@@ -11,7 +11,7 @@ import math
 import secrets
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
@@ -41,7 +41,7 @@ BEFORE_ALL = -1
 IN_USE = "wait for it or stop it, or start a run of its own without resume="
 
 
-class RunDirectory:
+class RunDirectory(AbstractContextManager["RunDirectory"]):
     """The open folder ``path`` of one run: a context manager that holds its lock and its log. Every
     method that writes raises FileError with the path and the reason when it cannot."""
 
@@ -119,9 +119,6 @@ class RunDirectory:
         files.write_files({self.path / name: text for name, text in (copies | settings).items()})
         sealed = {name: digest_of(text) for name, text in settings.items()} | digests
         self._seal(files=sealed, inputs=dict(contents))
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
         """Note why the run ended early; close the trackers and the log, and release the lock."""

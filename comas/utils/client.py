@@ -5,9 +5,10 @@ import logging
 import re
 import ssl
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from functools import cache
-from typing import Any, Literal, Self
+from typing import Any, Literal
 
 import httpx2
 import openai
@@ -124,7 +125,7 @@ class Reply:
     thinking: str = ""
 
 
-class Client:
+class Client(AbstractAsyncContextManager["Client"]):
     """Asks several models, with at most ``options.concurrency`` requests in flight. Create it in a
     running event loop; as a context manager, it closes its connections."""
 
@@ -174,9 +175,6 @@ class Client:
                 reason = _shown(repr(cause), model.api_key)
                 raise RequestError(f"no reply from {model.base_url}: {reason}") from error
         return read_reply(response.content, model)
-
-    async def __aenter__(self) -> Self:
-        return self
 
     async def __aexit__(self, *error: object) -> None:
         for _, server in self._models:

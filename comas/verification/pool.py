@@ -9,11 +9,11 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import AbstractContextManager
 from functools import cache, partial
 from multiprocessing import forkserver
 from threading import Lock
 from types import MappingProxyType
-from typing import Self
 from weakref import WeakSet
 
 from pebble import ProcessExpired, ProcessPool
@@ -39,7 +39,7 @@ WORKER_FAULTS = (TimeoutError, ProcessExpired, BrokenProcessPool, SandboxError)
 NICENESS = 10
 
 
-class Verifier:
+class Verifier(AbstractContextManager["Verifier"]):
     """A pool of verifying processes, which starts with the first items.
 
     A worker over its CPU limit for one item (``CPU_LIMIT_S``) is killed and replaced, and the item
@@ -109,9 +109,6 @@ class Verifier:
         for answer in list(self._asked):
             answer.cancel()  # the pool never completes an item that a worker had begun
         self._waiting.shutdown()
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, *error: object) -> None:
         self.close()

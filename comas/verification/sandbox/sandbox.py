@@ -10,8 +10,9 @@ import sys
 import sysconfig
 import threading
 from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, Literal
 
 from comas.verification.sandbox.inside import Limits
 from comas.verification.sandbox.system_call_filter import compile_filter
@@ -76,7 +77,7 @@ class ProgramError(RuntimeError):
     """A program exceeded its limits or raised: its output with the error."""
 
 
-class Sandbox:
+class Sandbox(AbstractContextManager["Sandbox"]):
     """Runs programs one after the other, in a server that starts with the first one. Its methods
     may be called from any thread."""
 
@@ -133,9 +134,6 @@ class Sandbox:
         """End the server with any program in it."""
         with self._lock:
             self._stop()
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, *error: object) -> None:
         self.close()
