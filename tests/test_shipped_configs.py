@@ -69,8 +69,7 @@ def test_every_config_resolves_into_a_run_on_eight_gpus(file):
     if isinstance(config.algorithm, Dpo):
         num_samples = 2 * config.rollout.batch_size * config.society.num_agents
     assert sum(sizes.samples_per_policy) == pytest.approx(num_samples, abs=config.num_policies)
-    updated = [policy for policy, steps in enumerate(sizes.num_optimizer_steps) if steps]
-    assert updated == config.trained_policies
+    assert [i for i, num in enumerate(sizes.num_optimizer_steps) if num] == config.trained_policies
     text = "\n".join(describe_sizes(config, sizes))
     assert f"{config.society.num_agents} agents with {config.num_policies} policies" in text
 
@@ -125,7 +124,8 @@ def test_every_config_turns_scripted_discussions_into_advantages_or_pairs(file):
 @pytest.fixture(scope="module")
 def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("tiny")
-    write_records(folder / "questions.jsonl", [record(i) for i in range(4)])
+    mixed = [record(i, task=("math", "science")[i // 2]) for i in range(4)]
+    write_records(folder / "questions.jsonl", mixed)
     for number, family in enumerate(FAMILIES):
         long = {"backwards": number == 1, "max_position_embeddings": 4096}
         save_tiny_model(folder / str(number), family, **long)

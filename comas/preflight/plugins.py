@@ -74,18 +74,18 @@ def check_plugins(config: Config, train: QuestionSet | None) -> list[Check]:
             source = registry.source_of(name)
             where = name if source is None else f"{source}, sha256 {source.digest[:12]}"
             checks.append(Check(f"{key} {name}", "a plug-in", where))
-    if train is not None and (checks or config.interaction.program or config.verifiers):
+    if train is not None:
         checks.find("plug-ins and program", "no errors", partial(_rehearse, config, train))
     return checks
 
 
 def _rehearse(config: Config, train: QuestionSet) -> str:
-    """Hold discussions in which all agents say the same, reward them, and verify a gold answer of
-    each domain. Raises ValueError if a plug-in or program fails, returns something wrong, or leaves
-    what was said without a reward."""
+    """Discuss two questions of each domain with agents that all say the same, reward that, and
+    verify a gold answer of each. Raises ValueError if a plug-in or program fails, returns something
+    wrong, or leaves what was said without a reward."""
     scheme = config.reward.scheme
-    of_each = {question.domain: question for question in reversed(train.questions)}.values()
-    asked = list(dict.fromkeys([*train.questions[:2], *of_each]))
+    of_domain = [[q for q in train.questions if q.domain == domain] for domain in config.verifiers]
+    asked = [question for questions in of_domain for question in questions[:2]]
     discussions = silent_discussions(config, asked, said=READABLE)
     for outcome in filter(None, map(outcome_of, discussions)):
         if outcome.error:
