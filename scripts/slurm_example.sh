@@ -32,6 +32,8 @@ RAY_AUTH_TOKEN="$(od -An -N32 -tx1 /dev/urandom | tr -d ' \n')"
 export RAY_AUTH_TOKEN RAY_AUTH_MODE=token RAY_worker_niceness=0 RAY_USAGE_STATS_ENABLED=0
 
 # Starts Ray on every node, runs what follows -- on the first, and stops Ray.
-srun ray symmetric-run --address "$address" --min-nodes "$SLURM_JOB_NUM_NODES" \
+# srun does not take --cpus-per-task from above (since Slurm 22.05).
+srun --cpus-per-task "$SLURM_CPUS_PER_TASK" \
+  ray symmetric-run --address "$address" --min-nodes "$SLURM_JOB_NUM_NODES" \
   --num-gpus "$SLURM_GPUS_ON_NODE" --num-cpus "$SLURM_CPUS_PER_TASK" -- \
   env RAY_ADDRESS="$address" bash scripts/train_comas.sh "$@"

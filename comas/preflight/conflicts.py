@@ -216,10 +216,12 @@ def _criticism(config: Config) -> Iterator[Conflict]:
         return
     if scheme and scheme.reads not in (None, criticism.outcome):
         makers = [n for n, other in CRITICISMS.items() if other.outcome == scheme.reads]
+        fit = [n for n, s in REWARD_SCHEMES.items() if s.reads in (None, criticism.outcome)]
         yield Conflict(
             ("reward.scheme", "interaction.criticism"),
             f"{config.reward.scheme} reads {scheme.reads}, and {name} makes none",
-            f"choose another reward.scheme, or an interaction.criticism of {', '.join(makers)}",
+            f"choose a reward.scheme of {', '.join(fit)}, or "
+            f"an interaction.criticism of {', '.join(makers)}",
         )
     least, most = criticism.min_evaluations, criticism.max_evaluations or math.inf
     if not least <= (number := config.interaction.num_evaluations) <= most:
