@@ -186,11 +186,10 @@ def _nearest(name: str, schema: type, known: Iterable[str]) -> str:
     """Return a remedy with the known key that was probably meant, or with all to choose from."""
     known = list(known)
     section, _, last = name.rpartition(".")
-    by_last = {k.rpartition(".")[2]: k for k in known}
-    close = difflib.get_close_matches(name, known, n=1)
-    if last in by_last or not close:
-        close = [by_last[match] for match in difflib.get_close_matches(last, by_last, n=1)]
-    if close:
+    # By the last parts: a section that is the same would make any two of its keys alike.
+    alike = difflib.get_close_matches(last, [k.rpartition(".")[2] for k in known], n=1)
+    like_it = [k for k in known if k.rpartition(".")[2] in alike]
+    if close := difflib.get_close_matches(name, like_it, n=1, cutoff=0):
         return f"did you mean {close[0]}?"
     if of_section := [k for k in known if k.startswith(f"{section}.")]:
         return f"the keys of this section: {', '.join(of_section)}"
