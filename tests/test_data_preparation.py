@@ -126,8 +126,9 @@ def test_a_missing_column_and_a_value_of_another_type_are_named():
     missing = r"WebInstruct-verified, row 0: no column 'question'; it has query, answer, category"
     with pytest.raises(DataError, match=missing):
         convert_rows(WEBINSTRUCT, [row])
-    with pytest.raises(DataError, match=r"row 1: column 'answer' holds float '16.8'"):
-        convert_rows(WEBINSTRUCT, [webinstruct_row(0), webinstruct_row(1) | {"answer": 16.8}])
+    rows = [webinstruct_row(0), webinstruct_row(1) | {"answer": type("Json", (float,), {})(16.8)}]
+    with pytest.raises(DataError, match=r"column 'answer' holds float '16.8', not str, as Source"):
+        convert_rows(WEBINSTRUCT, rows)
 
 
 def test_the_hub_is_asked_for_the_pinned_commit_of_every_config(monkeypatch):

@@ -106,13 +106,12 @@ def _rehearse(config: Config, train: QuestionSet) -> str:
             f"0 to {num_agents - 1}; set society.num_agents, or let it ask one of these"
         )
     check_paid(config, silent_rewards(config, discussions).discussions, is_dry_run=True)
-    first = {question.domain: question.question_id for question in reversed(train.questions)}
     for domain, name in config.verification.verifiers.items():
-        if domain in first:
-            gold = train.answers[first[domain]]
+        for question in [each for each in asked if each.domain == domain]:
+            gold = train.answers[question.question_id]
             try:
                 verify(name, parted(gold)[0], gold)
             except ValueError as error:
-                where = f"verification.verifiers.{domain}={name}: of {first[domain]}"
+                where = f"verification.verifiers.{domain}={name}: of {question.question_id}"
                 raise ValueError(f"{where}: {error}") from error
     return "called with agents that all say the same"

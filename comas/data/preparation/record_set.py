@@ -128,8 +128,9 @@ def _convert(record_set: RecordSet, row: Row, number: int) -> Item | LeftOut:
         if (value := row[column]) is None:
             return LeftOut(f"it has no {column}")
         if not isinstance(value, wanted):
-            kind, shown = type(value).__name__, str(value)[:60]
-            raise DataError(f"{place}: column {column!r} holds {kind} {shown!r}, not {wanted}")
+            kind = "float" if isinstance(value, float) else type(value).__name__
+            held = f"{kind} {str(value)[:60]!r}, not {getattr(wanted, '__name__', wanted)}"
+            raise DataError(f"{place}: column {column!r} holds {held}, as Source.columns says")
     item = record_set.convert(row)
     if isinstance(item, Item) and not (item.question.strip() and item.answer.strip()):
         return LeftOut("its question or its answer is empty")
