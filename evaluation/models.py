@@ -43,8 +43,8 @@ NAME_IT = f"name the model: model=NAME ({start_of('discuss')}: --name NAME)"
 
 WHAT_IT_MAY_BE = (
     "Give a model folder in Hugging Face format (config.json, *.safetensors), a GGUF file, a hub "
-    "name such as Qwen/Qwen2.5-3B-Instruct, or a run directory such as saves/latest; "
-    "for an endpoint, --base-url URL"
+    "name such as Qwen/Qwen2.5-3B-Instruct, or the folder of a run, which training "
+    "writes to saves/; for an endpoint, --base-url URL"
 )
 
 

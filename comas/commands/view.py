@@ -87,15 +87,14 @@ def read_source(folder: Path, *, steps: Steps | None) -> PageSource:
     """Read a run, if the folder has metrics.jsonl, or else evaluation results. Raises ValueError
     when it is neither."""
     if not folder.is_dir():
-        raise ValueError(f"there is no folder {folder}{tried(folder)}")
+        raise ValueError(f"there is no {folder}{tried(folder)}. Training writes runs to saves/")
     if (folder / "metrics.jsonl").is_file():
         return run_source(folder, steps=steps)
     try:
         return results_source(folder)
     except ValueError as error:
         raise ValueError(
-            f"{folder} is neither a run directory, as it has no metrics.jsonl (try saves/latest), "
-            f"nor results: {error}"
+            f"{folder} is neither a run directory, as it has no metrics.jsonl, nor results: {error}"
         ) from error
 
 

@@ -43,7 +43,7 @@ def _names(config: Config) -> Iterator[Conflict]:
         yield Conflict(
             ("resume",),
             f"must be the folder of a run: one that holds config.yaml{tried(config.resume)}",
-            f"name a folder of {config.saves}/, for example resume={config.saves}/latest",
+            f"name the folder of a run, which training writes to {config.saves}/",
         )
     for key, registry, name in named_plugins(config):
         try:

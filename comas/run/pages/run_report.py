@@ -48,7 +48,7 @@ def report_source(run: Path) -> PageSource:
     is no run's folder."""
     if not (run / CONFIG).is_file() or not (run / METRICS).is_file():
         raise ValueError(
-            f"{run} is not a run directory, as it lacks {CONFIG} or {METRICS}. Try saves/latest"
+            f"{run} is no run: it lacks {CONFIG} or {METRICS}. Training writes runs to saves/"
         )
     rows, config, base = rounded_rows(run), config_of(run), read(Config, BASE, [])[0]
     changes = [(name, *values) for name, values in changed_keys(base, config).items()]
