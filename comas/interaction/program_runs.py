@@ -51,7 +51,7 @@ POLL_S = 0.02
 PROGRAMS: Registry[Solve] = Registry(
     {},
     group="comas.programs",
-    wanted="an async function of a question and a base URL",
+    wanted="a function of a question and a base URL",
     adapt=function_of("question", "base_url"),
 )
 
@@ -180,7 +180,8 @@ def read_result(returned: Any) -> tuple[str | None, dict[str, float]]:
     try:
         paid = {str(name): float(value) for name, value in rewards.items()}
     except (TypeError, ValueError, OverflowError) as error:
-        raise ProgramError(f"it returned {excerpt(str(returned))}: {error}") from error
+        wanted = "a number, or numbers by agent_0, ..., completions' ids or *"
+        raise ProgramError(f"it returned {excerpt(str(returned))}, not {wanted}") from error
     if not all(map(isfinite, paid.values())):
         raise ProgramError(f"it returned rewards that are not finite: {excerpt(str(rewards))}")
     return None if answer is None else str(answer), paid
