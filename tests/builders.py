@@ -62,10 +62,10 @@ def request(prompt="", *, agent=0, turn_id="r0.s0", seed=0, **more: Any) -> Requ
     return Request(agent, prompt, ("d", turn_id), "solution", seed, **more)
 
 
-def advantages_of(samples: list[TrainingSample], algorithm: Any) -> torch.Tensor:
-    """The advantages of a policy that is still its reference."""
+def advantages_of(samples: list[TrainingSample], algorithm: Any, *, ratio=0.0) -> torch.Tensor:
+    """The advantages of a policy with this log-ratio of each token to its reference."""
     mask = response_mask(samples)
-    ratios = torch.zeros(mask.shape)
+    ratios = torch.full(mask.shape, ratio)
     return compute_advantages(samples, mask=mask, log_ratios=ratios, algorithm=algorithm, memory={})
 
 

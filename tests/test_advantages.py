@@ -60,18 +60,20 @@ def test_padding_changes_no_advantage(name):
     assert estimate(wide)[:, 3:].abs().max() == 0
 
 
-def test_a_response_alone_in_its_group():
-    advantages = ESTIMATORS["grpo"].advantages(inputs([1.0, 0.0, 0.7], [1, 1, 1], groups="aab"))
-    assert advantages[2, 0].item() == 0
-
-
 def test_where_the_kl_penalty_is():
-    log_ratios = torch.tensor([[2.0, 1.0], [1.0, 9.0]])
-    data = inputs([1.0, 0.6], [2, 1], log_ratios=log_ratios, kl_coef=0.1)
+    data = inputs([1.0, 0.6], [2, 1], log_ratios=torch.tensor([[2.0, 1], [1, 9]]), kl_coef=0.1)
     for name, estimator in ESTIMATORS.items():
         free = estimator.advantages(replace(data, kl_coef=0.0, memory={}))
         reads = not torch.equal(free, estimator.advantages(data))
         assert reads == (estimator.kl_loss is None), name
+
+
+def test_a_kl_penalty_in_the_loss_is_in_no_advantage(monkeypatch):
+    both = ESTIMATORS["reinforce_pp"]._replace(kl_loss="k2")  # which reads the log-ratios
+    monkeypatch.setitem(ADVANTAGE_ESTIMATORS, "both", both)
+    samples = [sample(1.0, response_token_ids=(3, 4)), sample(0.0)]
+    found = builders.advantages_of(samples, Custom(estimator="both", kl_coef=0.1), ratio=2.0)
+    assert torch.equal(found, builders.advantages_of(samples, ReinforcePP()))
 
 
 def test_rae_goes_on_from_what_it_remembers():
@@ -111,10 +113,8 @@ def test_advantages_use_the_rates_of_roles_and_the_configured_groups():
     (Grpo(group_by=["question_id", "agent_index"]), {"question_id", "agent_index"}),
 )
 def test_the_groups_of_an_estimator_differ_by_its_own_keys_alone(algorithm, apart):
-    other: dict[str, object] = {"agent_index": 1, "question_id": "p", "discussion_id": "e"}
-    other |= {"round_index": 1, "role": "scoring"}
     alone = firsts([sample(0.0)], algorithm)
     for key in GROUP_KEYS:
-        [found, _] = firsts([sample(0.0), sample(1.0, **{key: other[key]})], algorithm)
-        [_, second] = firsts([sample(1.0), sample(0.0, **{key: other[key]})], algorithm)
+        [found, _] = firsts([sample(0.0), sample(1.0, **{key: "another"})], algorithm)
+        [_, second] = firsts([sample(1.0), sample(0.0, **{key: "another"})], algorithm)
         assert ([found] == alone and [second] == alone) == (key in apart)

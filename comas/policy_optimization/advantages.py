@@ -167,7 +167,7 @@ def compute_advantages(
     inputs = AdvantageInputs(
         rewards=rewards.to(mask.device),
         mask=mask,
-        log_ratios=log_ratios,
+        log_ratios=log_ratios * (estimator.kl_loss is None),  # else it would be penalised twice
         groups=[tuple(getattr(sample, key) for key in group_by) for sample in samples],
         kl_coef=algorithm.kl_coef,
         memory=memory,
