@@ -200,6 +200,10 @@ def _program(config: Config) -> Iterator[Conflict]:
             "the solutions of two programs do not correspond, so nothing can be exchanged",
             "choose another interaction.criticism",
         )
+    if program and "round_index" in (getattr(config.algorithm, "group_by", None) or ()):
+        keys = ("interaction.program", "algorithm.group_by")
+        why = "turns of a program are of no round, so round_index tells none apart"
+        yield Conflict(keys, why, "leave round_index out of algorithm.group_by")
 
 
 def _criticism(config: Config) -> Iterator[Conflict]:
@@ -280,13 +284,9 @@ def _engines(config: Config) -> Iterator[Conflict]:
             "set policy.zero_stage to 0, 1, 2 or null",
         )
     if shares_gpus and ranks != engines * size:
+        sizes = "policy.ranks_per_policy", "rollout.engines_per_policy", "rollout.tensor_parallel"
         yield Conflict(
-            (
-                "policy.ranks_per_policy",
-                "rollout.engines_per_policy",
-                "rollout.tensor_parallel",
-                "cluster.placement",
-            ),
+            (*sizes, "cluster.placement"),
             f"colocated, each GPU holds one rank and its part of an engine: {ranks} ranks are not "
             f"{engines} engines x {size} GPUs",
             "set policy.ranks_per_policy to rollout.engines_per_policy x rollout.tensor_parallel, "
