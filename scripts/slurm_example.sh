@@ -27,9 +27,11 @@ export PATH="$PWD/$VENV/bin:$PATH"
 read -r head < <(scontrol show hostnames "$SLURM_JOB_NODELIST")
 address="$head:6379"
 
-# Nobody else on these nodes may join, and Ray's processes are as nice as ours.
+# Nobody else on these nodes may join, and Ray's processes are as nice as ours. By default a node has 30 s
+# to join, of which importing Ray from a shared disk may take more.
 RAY_AUTH_TOKEN="$(od -An -N32 -tx1 /dev/urandom | tr -d ' \n')"
 export RAY_AUTH_TOKEN RAY_AUTH_MODE=token RAY_worker_niceness=0 RAY_USAGE_STATS_ENABLED=0
+export RAY_SYMMETRIC_RUN_CLUSTER_WAIT_TIMEOUT=600
 
 # Starts Ray on every node, runs what follows -- on the first, and stops Ray.
 # srun does not take --cpus-per-task from above (since Slurm 22.05).
