@@ -138,7 +138,8 @@ def test_a_shuffle_follows_the_seed_and_deals_none_where_nothing_is():
     assert first == again != other
     assert rewards("shuffled", *scores, step=2) != first
     # Hypergeometric: mean 50, standard deviation 5.
-    assert 25 < sum(r[0] == (score - 1) / 2 for r, score in zip(first, scores, strict=True)) < 75
+    same = sum(r[0] == (score - 1) / 2 for r, score in zip(first, scores, strict=True))
+    assert 25 < same < 75
     assert {sum(each[:2]) for each in first} > {1.0}  # solutions and evaluations are dealt apart
     assert paid("shuffled", discussion(turn("r0.s0")), scored(1, 3)) == [(None,), (1.0, 0.0, 0.0)]
 

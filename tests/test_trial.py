@@ -206,7 +206,8 @@ class SeeingAgents(ScriptedAgents):
         if request.role == "evaluation":
             return generation("As you say.")
         if request.role == "scoring":
-            score = (3 if gold in request.prompt else 1) if request.agent_index == 0 else 2
+            sees = request.agent_index == 0
+            score = (3 if gold in request.prompt else 1) if sees else 2
             return generation(f"<score>{score}</score>")
         is_right = request.seed % 2
         text = gold if is_right else r"\boxed{0}"

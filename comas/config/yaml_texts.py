@@ -23,9 +23,11 @@ class _Loader(yaml.SafeLoader):
     occur twice or are not texts."""
 
     def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
-        if tag := getattr(event := self.peek_event(), "tag", None):
+        event = self.peek_event()
+        if tag := getattr(event, "tag", None):
             raise _error(f"{tag.replace(TAG, '!!')} is a tag: leave it out, or quote it", event)
-        if (node := super().compose_node(parent, index)) and node.end_mark is None:
+        node = super().compose_node(parent, index)
+        if node is not None and node.end_mark is None:  # an alias of a node not yet complete
             raise _error(f"*{event.anchor} stands within what it names", event)
         return node
 

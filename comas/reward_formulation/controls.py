@@ -80,7 +80,8 @@ def shuffled_reward(discussions: Sequence[Discussion], *, rng: Random) -> Reward
         rng.shuffle(values)
         for (row, column), value in zip(places, values, strict=True):
             dealt[row][column] = value
-    return Rewards([*map(RewardedDiscussion, discussions, map(tuple, dealt))], rewards.metrics)
+    rewarded = map(RewardedDiscussion, discussions, map(tuple, dealt))
+    return Rewards(list(rewarded), rewards.metrics)
 
 
 def _without_judges(item: RewardedDiscussion) -> RewardedDiscussion:

@@ -47,7 +47,8 @@ class RunDirectory(AbstractContextManager["RunDirectory"]):
 
     def __init__(self, path: Path, config: Config) -> None:
         """Use ``create`` or ``open``."""
-        self.path, self.config = path, config
+        self.path = path
+        self.config = config
         self.trains = True  # False to export models: then no error is the end of the run
         self._key = seals.user_key()  # An unusable key fails here, not at the first checkpoint.
         self.origin = seals.read_origin(path, self._key)[0] or seals.Origin(secrets.token_hex(16))
@@ -283,8 +284,9 @@ class RunDirectory(AbstractContextManager["RunDirectory"]):
                 yield folder
 
     def _prepare(self) -> None:
+        folders = (self.path, *(self.path / name for name in (*SUBFOLDERS, seals.SOURCES)))
         with explaining_errors(self.path):
-            for folder in (self.path, *(self.path / n for n in (*SUBFOLDERS, seals.SOURCES))):
+            for folder in folders:
                 folder.mkdir(exist_ok=True)
                 for partial in folder.glob(f"{PARTIAL}*"):
                     files.remove(partial)

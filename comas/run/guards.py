@@ -326,9 +326,10 @@ def lost_signals(metrics: Mapping[str, Any]) -> list[Sign]:
 def lacking(rows: Sequence[Mapping[str, Any]]) -> str:
     """Describe the ``LOST_SIGNALS`` in at least half of the latest steps; "" if there are none."""
     steps = [row for row in rows if row["step"] > 0][-WINDOW:]
+    found = Counter(sign.says for row in steps for sign in lost_signals(row))
     missing = [
         f"{says}, in {count} of the last {len(steps)} steps"
-        for says, count in Counter(sign.says for row in steps for sign in lost_signals(row)).items()
+        for says, count in found.items()
         if 2 * count >= len(steps)
     ]
     return f"there was little or nothing to learn from: {'; '.join(missing)}" if missing else ""

@@ -142,9 +142,10 @@ def _write_plain(path: Path, metadata: Metadata, tensors: Tensors) -> None:
     """Write the model again without its vocabulary, which transformers takes minutes to parse."""
     architecture = metadata["general.architecture"]
     writer = gguf.GGUFWriter(path, architecture)
+    left_out = ("GGUF.", "split.", "general.")
     for key, value in metadata.items():
         is_vocabulary = key.startswith("tokenizer.") and isinstance(value, list)
-        if not (is_vocabulary or key.startswith(("GGUF.", "split.", "general."))):
+        if not (is_vocabulary or key.startswith(left_out)):
             writer.add_key_value(key, value, gguf.GGUFValueType.get_type(value))
     if f"{architecture}.vocab_size" not in metadata:
         writer.add_vocab_size(len(metadata["tokenizer.ggml.tokens"]))
