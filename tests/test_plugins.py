@@ -200,6 +200,14 @@ def test_what_ends_or_misreturns_is_told_before_a_run(tmp_path, key, definition,
     assert said in error
 
 
+@cases("definition, is_refused")
+def test_a_kl_penalty_that_nothing_subtracts_is_refused(tmp_path, definition, is_refused):
+    estimator = f"algorithm.estimator={written(tmp_path / 'mine.py', definition)}:x"
+    errors = plugin_errors("algorithm.name=custom", "algorithm.kl_coef=0.1", estimator)
+    assert ["ignores inputs.log_ratios" in error for error in errors] == [True] * is_refused
+    assert plugin_errors("algorithm.name=custom", "algorithm.kl_coef=0", estimator) == []
+
+
 @pytest.mark.parametrize("returned", ["None", "inputs.advantages", "0 * inputs.logprobs.detach()"])
 def test_a_loss_returns_one_value_for_each_token(tmp_path, returned):
     path = written(tmp_path / "mine.py", f"def x(inputs):\n    return {returned}\n")

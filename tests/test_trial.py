@@ -9,6 +9,7 @@ from statistics import fmean
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 from builders import discussion, generation, sample
 from scripted_agents import ScriptedAgents
@@ -53,6 +54,21 @@ def test_the_interval_of_an_auc_is_that_of_all_samples_of_questions():
     low, high = (ranked[bisect(reached, quantile)] for quantile in (0.00411, 1 - 0.00411))
     known = opinions(*((str(i), pair[k], k == 0) for i, pair in enumerate(values) for k in (0, 1)))
     assert auc(known, seed=0)[1:] == pytest.approx((low, high), abs=0.001)
+
+
+def test_an_interval_counts_the_questions_that_are_compared():
+    """5 questions with right solutions and 60 with wrong ones: t(0.025, 4) times sqrt(5 / 4) is
+    3.104, 0.095 % of a normal distribution; with 65 questions it would be 2.2 %."""
+    values = [*np.linspace(0.2, 0.9, 5), *np.linspace(0, 1, 60)]
+    known = opinions(*((str(i), float(v), i < 5) for i, v in enumerate(values)))
+    drawn = np.random.default_rng(1).multinomial(65, np.full(65, 1 / 65), 40_000)
+    won = np.greater.outer(values[:5], values[5:])
+    pairs = drawn[:, :5].sum(axis=1) * drawn[:, 5:].sum(axis=1)
+    shares = ((drawn[:, :5] @ won) * drawn[:, 5:]).sum(axis=1)[pairs > 0] / pairs[pairs > 0]
+    assert auc(known, seed=0).high == pytest.approx(np.quantile(shares, 1 - 0.00095), abs=0.02)
+    own = opinions(*((str(i % 9), i % 5, i < 9) for i in range(18)))
+    others = opinions(*((f"one-sided {i}", 9.0, i < 20) for i in range(40)))
+    assert auc([*own, *others], seed=0, within=True) == auc(own, seed=0, within=True)
 
 
 def test_too_few_opinions_give_no_number():

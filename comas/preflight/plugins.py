@@ -1,15 +1,17 @@
 """Plug-ins, tried before the run, and the user's files that a run depends on."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict
 from fnmatch import fnmatchcase
 from functools import partial
 from typing import Any
 
+import torch
+
 from comas.config.keys import leaves
 from comas.config.plugins import Registry
-from comas.config.schema import Config
+from comas.config.schema import Config, Custom
 from comas.data import QuestionSet
 from comas.engines.policy.optimizers import OPTIMIZERS
 from comas.interaction.criticism import CRITICISMS
@@ -18,11 +20,16 @@ from comas.interaction.program_runs import PROGRAMS, files_of
 from comas.interaction.schedules import SCHEDULES
 from comas.interaction.wording import bytes_of, location_of
 from comas.policy_optimization import ADVANTAGE_ESTIMATORS, LOSSES
+from comas.policy_optimization.advantages import compute_advantages
+from comas.policy_optimization.batching import StepTotals
+from comas.policy_optimization.losses import Targets, policy_loss
+from comas.policy_optimization.samples import collect_samples
 from comas.preflight.checks import Check, Checks
 from comas.preflight.sizes import READABLE, silent_discussions, silent_rewards
 from comas.reward_formulation import REWARD_SCHEMES
 from comas.run.guards import check_paid
 from comas.run.trackers import TRACKERS
+from comas.types import RewardedDiscussion
 from comas.verification.forms import parted
 from comas.verification.verifiers import VERIFIERS, verify
 
@@ -80,9 +87,9 @@ def check_plugins(config: Config, train: QuestionSet | None) -> list[Check]:
 
 
 def _rehearse(config: Config, train: QuestionSet) -> str:
-    """Discuss two questions of each domain with agents that all say the same, reward that, and
-    verify a gold answer of each. Raises ValueError if a plug-in or program fails, returns something
-    wrong, or leaves what was said without a reward."""
+    """Discuss two questions of each domain with agents that all say the same, reward that, compute
+    its advantages and loss, and verify a gold answer of each. Raises ValueError if a plug-in or
+    program fails, returns something wrong, or leaves what was said without a reward."""
     scheme = config.reward.scheme
     of_domain = [[q for q in train.questions if q.domain == domain] for domain in config.verifiers]
     asked = [question for questions in of_domain for question in questions[:2]]
@@ -105,7 +112,10 @@ def _rehearse(config: Config, train: QuestionSet) -> str:
             f"interaction.schedule={config.interaction.schedule} asks agent {strange.pop()!r} of "
             f"0 to {num_agents - 1}; set society.num_agents, or let it ask one of these"
         )
-    check_paid(config, silent_rewards(config, discussions).discussions, is_dry_run=True)
+    rewarded = silent_rewards(config, discussions).discussions
+    check_paid(config, rewarded, is_dry_run=True)
+    if isinstance(config.algorithm, Custom):
+        _try_update(config.algorithm, rewarded, policy_of_agent=config.policy_of_agent)
     for domain, name in config.verification.verifiers.items():
         for question in [each for each in asked if each.domain == domain]:
             gold = train.answers[question.question_id]
@@ -115,3 +125,40 @@ def _rehearse(config: Config, train: QuestionSet) -> str:
                 where = f"verification.verifiers.{domain}={name}: of {question.question_id}"
                 raise ValueError(f"{where}: {error}") from error
     return "called with agents that all say the same"
+
+
+def _try_update(
+    algorithm: Custom, rewarded: Sequence[RewardedDiscussion], *, policy_of_agent: Sequence[int]
+) -> None:
+    """Compute the advantages and the loss of these discussions' turns, with made-up log-probs.
+
+    Raises ValueError if they have the wrong shape or are not finite, or if nothing subtracts the
+    KL penalty that ``algorithm.kl_coef`` asks for.
+    """
+    buffers = collect_samples(rewarded, policy_of_agent=policy_of_agent, mask_truncated=False)
+    samples = 2 * [sample for buffer in buffers for sample in buffer]  # no group has a single one
+    mask = torch.tensor([[True, True, True], [True, False, False]]).repeat(len(samples) // 2, 1)
+    advantages = partial(compute_advantages, samples, mask=mask, algorithm=algorithm)
+    unpenalised = advantages(log_ratios=torch.zeros(mask.shape), memory={})
+    name = f"algorithm.estimator={algorithm.estimator}"
+    if not unpenalised[mask].isfinite().all():
+        raise ValueError(f"{name}: its advantages of equal rewards are not finite; let them be 0")
+    has_kl_loss = ADVANTAGE_ESTIMATORS[algorithm.estimator].kl_loss is not None
+    if algorithm.kl_coef > 0 and not has_kl_loss:
+        distinct = torch.linspace(-1, 1, mask.numel()).reshape(mask.shape) * mask
+        if torch.equal(advantages(log_ratios=distinct, memory={}), unpenalised):
+            raise ValueError(
+                f"algorithm.kl_coef={algorithm.kl_coef}: {name} ignores inputs.log_ratios, so "
+                "there would be no KL penalty; subtract it there, make it an AdvantageEstimator "
+                "with a kl_loss, or set algorithm.kl_coef=0"
+            )
+    logprobs = torch.full(mask.shape, -1.0, requires_grad=True)
+    targets = Targets(mask, unpenalised, None, None, None, logprobs.detach())
+    totals = StepTotals(int(mask.sum()), len(samples), mask.shape[1], num_ranks=1)
+    loss = policy_loss(logprobs, targets=targets, totals=totals, algorithm=algorithm).loss
+    (gradient,) = torch.autograd.grad(loss, logprobs)
+    if not (loss.isfinite() and gradient.isfinite().all()):
+        raise ValueError(
+            f"algorithm.loss={algorithm.loss}: the loss, or its gradient, is not finite where "
+            "log-probs are -1"
+        )

@@ -148,11 +148,18 @@ def auc(opinions: Sequence[Opinion], *, seed: int, within: bool = False) -> Esti
     The 95 % interval comes from a bootstrap over questions, as solutions of one question are alike,
     with the quantiles of the expanded percentile bootstrap (Hesterberg 2015, arXiv 1411.5279): for
     few questions n, plain ones are too narrow by sqrt((n - 1) / n) and by using the normal
-    distribution in place of Student's t. It reaches at least 1.96 standard errors of values that
-    are independent of the verdicts (Mann-Whitney): few right solutions often share one value.
+    distribution in place of Student's t. n counts the questions with right or those with wrong
+    solutions, whichever are fewer (``within``: those with both). The interval reaches at least 1.96
+    standard errors of values that are independent of the verdicts (Mann-Whitney): few right
+    solutions often share one value.
 
     Example: right ones with 1 and 0.5, wrong ones with 0.5 and 0: (0.5 + 1 + 1 + 1) / 4.
     """
+    right, wrong = ({o.question_id for o in opinions if o.is_right is k} for k in (True, False))
+    if within:
+        right = wrong = right & wrong
+        opinions = [o for o in opinions if o.question_id in right]
+    num_compared = max(min(len(right), len(wrong)), 2)
     rows = {name: row for row, name in enumerate(dict.fromkeys(o.question_id for o in opinions))}
     places, values, is_right = map(
         np.array, zip(*((rows[o.question_id], o.value, o.is_right) for o in opinions), strict=True)
@@ -173,7 +180,7 @@ def auc(opinions: Sequence[Opinion], *, seed: int, within: bool = False) -> Esti
         return wins[total > 0] / total[total > 0]
 
     drawn = np.random.default_rng(seed).multinomial(num, np.full(num, 1 / num), NUM_RESAMPLES)
-    tail = ndtr(stdtrit(num - 1, 0.025) * sqrt(num / (num - 1)))
+    tail = ndtr(stdtrit(num_compared - 1, 0.025) * sqrt(num_compared / (num_compared - 1)))
     below, above = np.quantile(share(drawn.astype(float)), [tail, 1 - tail])
     value = float(share(np.ones((1, num)))[0])
     reach = 1.96 * chance_error(values, is_right, places if within else 0 * places)
