@@ -130,6 +130,12 @@ def test_the_context_of_a_model_is_read_unless_it_is_stretched(changes, tokens):
     assert context_length(config | changes) == tokens
 
 
+def test_the_embedded_models_read_1024_tokens_also_before_they_are_built(config):
+    config.rollout.max_prompt_tokens = 2000
+    with pytest.raises(ValueError, match="'.*qwen2': its context is 1024 tokens; lower"):
+        find_model(config, config.models[0])
+
+
 FOUND = {n: k for n, k in keys_of(Config()).items() if k.leads_to not in (None, "new folder")}
 FOUND["verification.verifiers.math"] = FOUND.pop("verification.verifiers")
 MISSING = "my/own"

@@ -321,9 +321,11 @@ def test_a_tracker_of_ones_own_gets_every_row(tmp_path, caplog):
     with pytest.raises(PluginError, match=r"mute.py:Notes lacks a method of a Tracker"):
         RunDirectory.create(config)
     broken = written(tmp_path / "broken.py", tracker.replace("config.name", "config.nothing"))
-    config.logging.trackers = [f"{broken}:Notes"]
+    config.logging.trackers = [config.logging.trackers[0].replace("mute", "rough")]
+    config.logging.trackers += [f"{broken}:Notes"]
     with pytest.raises(PluginError, match=r"line 6 \(__init__\): AttributeError: .* 'nothing'"):
         RunDirectory.create(config)
+    assert caplog.text.count("was not closed: closed, failed: True") == 3  # the one that started
     assert len([path for path in tmp_path.iterdir() if path.is_dir()]) == 3  # two runs, latest
 
 

@@ -20,6 +20,7 @@ from comas.preflight.locations import find_location, held_out_rules, is_built, t
 from comas.preflight.memory import ModelShape, model_shape, shipped_shape
 from comas.quickstart import QUICKSTART_PREFIX
 from comas.quickstart.build import ARCHITECTURES, write_questions
+from comas.quickstart.tokenizers import MAX_LENGTH
 from comas.quickstart.world import VARIANTS
 from comas.reward_formulation import REWARD_SCHEMES
 from comas.run.seals import read_inputs
@@ -189,9 +190,8 @@ def find_model(config: Config, name: str) -> FoundModel:
     policy, and use marks that no message can imitate.
     """
     location = find_location(config, name, embedded=EMBEDDED_MODELS)
-    if not is_built(name, location):
-        return FoundModel(location, None)
-    if not (Path(location).exists() or may_be_hub_name(location)):
+    is_known = Path(location).exists() or may_be_hub_name(location)
+    if is_built(name, location) and not is_known:
         remedy = (
             "Give a folder in Hugging Face format, or a hub name such as Qwen/Qwen2.5-3B-Instruct"
         )
@@ -211,6 +211,10 @@ def find_model(config: Config, name: str) -> FoundModel:
 
 
 def _checked(config: Config, name: str, location: str) -> FoundModel:
+    if name.startswith(QUICKSTART_PREFIX):
+        _check_context(config, MAX_LENGTH)
+    if not is_built(name, location):
+        return FoundModel(location, None)
     if Path(location).exists():
         check_model_folder(Path(location))
     folder, prompt = description_of(location), config.rollout.system_prompt
@@ -226,14 +230,17 @@ def _checked(config: Config, name: str, location: str) -> FoundModel:
     if prompt is not None:
         check_system_prompt(tokenizer, prompt, folder=folder)
     modules, why = without_weights(str(folder)), None
-    longest = context_length(modules.config.to_dict())
-    if longest is not None and config.rollout.max_model_len > longest:
-        limits = "rollout.max_prompt_tokens or rollout.max_response_tokens"
-        raise ValueError(f"its context is {longest} tokens; lower {limits}")
+    _check_context(config, context_length(modules.config.to_dict()))
     if not set(policies).isdisjoint(config.trained_policies):
         check_trainable(modules)
         why = why_padded(modules)
     return FoundModel(location, folder, encoder.thinking, why_padded=why)
+
+
+def _check_context(config: Config, longest: int | None) -> None:
+    if longest is not None and config.rollout.max_model_len > longest:
+        limits = "rollout.max_prompt_tokens or rollout.max_response_tokens"
+        raise ValueError(f"its context is {longest} tokens; lower {limits}")
 
 
 def shapes_of(config: Config, models: Mapping[str, FoundModel]) -> dict[str, ModelShape]:

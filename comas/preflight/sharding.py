@@ -21,6 +21,7 @@ from comas.preflight.memory import (
     activations,
     engine_memory,
     gib,
+    in_words,
     rank_memory,
     trained_parameters,
 )
@@ -176,13 +177,13 @@ def check_memory(config: Config, shapes: Sequence[ModelShape], machine: Machine)
     of the host. ``shapes`` are those of each policy's model."""
     store = config.cluster.object_store_mib * MIB
     if machine.device == "cpu":
-        return [_check_host(_cpu_bytes(config, shapes) + store, machine)]
+        return [_check_host(_cpu_bytes(config, shapes), store, machine)]
     stage, offload = config.policy.zero_stage, config.policy.adam_offload
     assert stage is not None and offload is not None, "settled before"
     trained = [shapes[policy] for policy in config.trained_policies]
     estimate = update_memory(config, trained, Sharding(stage, offload), machine)
     sampling = _check_sampling(config, max(shapes, key=lambda shape: shape.num_parameters), machine)
-    return [_check_update(estimate), sampling, _check_host(estimate.host + store, machine)]
+    return [_check_update(estimate), sampling, _check_host(estimate.host, store, machine)]
 
 
 def _cpu_bytes(config: Config, shapes: Sequence[ModelShape]) -> float:
@@ -213,9 +214,10 @@ def _cpu_bytes(config: Config, shapes: Sequence[ModelShape]) -> float:
     return of_engines + config.policy.ranks_per_policy * ranks + RAY_BYTES
 
 
-def _check_host(needed: float, machine: Machine) -> Check:
-    present, error, warning = machine.host_bytes, None, None
+def _check_host(processes: float, store: int, machine: Machine) -> Check:
+    needed, present, error, warning = processes + store, machine.host_bytes, None, None
     said = f"host memory: {gib(needed)} of {gib(present)} GiB are needed by estimate"
+    said += f" ({in_words(store)} by Ray's object store)"
     if needed > present:
         error = (
             f"{said}; train LoRA adapters (policy.lora.rank), use fewer agents "

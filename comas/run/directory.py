@@ -26,7 +26,7 @@ from comas.run.checkpoints import Checkpoints, step_name, steps_in
 from comas.run.provenance import note_process
 from comas.run.records import DISCUSSIONS, LOG, METRICS, TOKENS, VALIDATIONS, Record
 from comas.run.status import BEST, MODELS, trained_steps
-from comas.run.trackers import open_trackers
+from comas.run.trackers import close_trackers, open_trackers
 from comas.types import AnswerKey, Discussion, RewardedDiscussion, TurnKey
 from comas.utils import files
 from comas.utils.files import PARTIAL, explaining_errors, from_here, json_lines
@@ -131,11 +131,7 @@ class RunDirectory(AbstractContextManager["RunDirectory"]):
                 # Errors quote file names and plug-ins, which may hold half a surrogate pair.
                 files.write_text(self.path / status.ENDED, reason.encode(errors="replace").decode())
         with self._resources:
-            for tracker in self._trackers:
-                try:
-                    tracker.close(failed=failed)
-                except Exception as fault:  # the run's own records are whole
-                    logger.warning("logging.trackers: %r was not closed: %s", tracker, fault)
+            close_trackers(self._trackers, failed=failed)
 
     # ------------------------------------------------------------ records of a step
 

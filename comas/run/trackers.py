@@ -1,6 +1,7 @@
 """wandb and TensorBoard, imported only when used, and the user's own trackers."""
 
 import dataclasses
+import logging
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -11,6 +12,8 @@ from comas.config.schema import Config
 from comas.run.records import Record, Row
 from comas.run.seals import read_origin
 from comas.utils.files import FileError
+
+logger = logging.getLogger(__name__)
 
 
 @runtime_checkable
@@ -27,14 +30,29 @@ class Tracker(Protocol):
 
 
 def open_trackers(config: Config, run: Path) -> list[Tracker]:
-    """Start the ``logging.trackers``. Raises FileError when one cannot start."""
-    with blaming_plugins():
-        trackers = [TRACKERS[name](config, run) for name in config.logging.trackers]
-    for name, tracker in zip(config.logging.trackers, trackers, strict=True):
-        if not isinstance(tracker, Tracker):
-            error = f"logging.trackers: {name} lacks a method of a Tracker"
-            raise PluginError(error, "make it a Tracker of comas/run/trackers.py")
+    """Start the ``logging.trackers``. Raises FileError when one cannot start, and closes others."""
+    trackers: list[Tracker] = []
+    try:
+        for name in config.logging.trackers:
+            with blaming_plugins():
+                tracker = TRACKERS[name](config, run)
+            if not isinstance(tracker, Tracker):
+                error = f"logging.trackers: {name} lacks a method of a Tracker"
+                raise PluginError(error, "make it a Tracker of comas/run/trackers.py")
+            trackers.append(tracker)
+    except BaseException:
+        close_trackers(trackers, failed=True)
+        raise
     return trackers
+
+
+def close_trackers(trackers: Sequence[Tracker], *, failed: bool) -> None:
+    """Close the trackers, and warn of those that raise: the run's own records are whole."""
+    for tracker in trackers:
+        try:
+            tracker.close(failed=failed)
+        except Exception as fault:
+            logger.warning("logging.trackers: %r was not closed: %s", tracker, fault)
 
 
 class TensorboardTracker(Tracker):

@@ -108,7 +108,8 @@ class Policy:
     """Recompute activations in the backward pass: less memory, more time; null: only for samples
     longer than ``micro_batch_tokens``."""
     attn_implementation: Literal["sdpa", "flash_attention_2"] = key("sdpa")
-    """Attention kernels: PyTorch's own (sdpa), or flash_attention_2, which must be installed."""
+    """Attention kernels: PyTorch's own (sdpa), or flash_attention_2: build its package flash-attn
+    yourself, as it has no wheel for the pinned torch."""
     micro_batch_tokens: int = key(6144, ge=1)
     """Tokens in a rank's micro batch; a longer sample (dpo: pair) is one of its own."""
     deepspeed_options: dict[str, Any] = key({}, example={"wall_clock_breakdown": True})
