@@ -212,11 +212,11 @@ def test_the_time_left_follows_from_what_was_counted_here(monkeypatch, caplog, i
         assert str(bar) == f"rollout: {initial}/288 turns, 00:00 so far, ? left"
         bar.set_postfix(failed=1, refresh=False)
         bar.update(96 - initial)
-        bar.start_t -= 100  # seconds
-        while not caplog.messages:
-            assert time.monotonic() < deadline
+        said = f"rollout: 96/288 turns, 01:40 so far, {left} left, failed=1"
+        while said not in caplog.messages:
+            bar.start_t = bar._time() - 100  # seconds, also on a machine that stalls
+            assert time.monotonic() < deadline, caplog.messages
             time.sleep(0.005)
-    assert caplog.messages[0] == f"rollout: 96/288 turns, 01:40 so far, {left} left, failed=1"
 
 
 @pytest.mark.slow

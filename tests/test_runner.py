@@ -60,7 +60,7 @@ def test_what_may_pass_is_asked_again_in_the_same_run(tmp_path, name):
         return RETRIED[name] if attempt == 0 and "2 + 1" in body["messages"][0]["content"] else None
 
     with ScriptedServer(model, fault_of=fault_of) as server:
-        inference = run(server.base_url, tmp_path, timeout_s=1.0 if name == "no reply" else 60.0)
+        inference = run(server.base_url, tmp_path, timeout_s=4.0 if name == "no reply" else 60.0)
     assert (inference.num_done, inference.num_failed) == (4, 0)
     assert len(server.requests) == 5
     assert read_failures(tmp_path) == {}
