@@ -35,7 +35,7 @@ class BuildWithConfigs(build_py):
 
 setup(
     name="comas",
-    version="0.30.0",
+    version="0.31.0",
     description="Co-evolving multi-agent systems via interaction rewards",
     license="MIT",
     python_requires=">=3.11,<3.13",

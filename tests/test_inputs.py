@@ -132,7 +132,7 @@ def test_the_context_of_a_model_is_read_unless_it_is_stretched(changes, tokens):
 
 def test_the_embedded_models_read_1024_tokens_also_before_they_are_built(config):
     config.rollout.max_prompt_tokens = 2000
-    with pytest.raises(ValueError, match="'.*qwen2': its context is 1024 tokens; lower"):
+    with pytest.raises(ValueError, match=r"'.*qwen2': its context is 1024 tokens; lower"):
         find_model(config, config.models[0])
 
 

@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
-from builders import advantages_of, discussion, sample, turn
+from builders import discussion, turn
 from programs import run_to_end
 from ray.exceptions import RayTaskError
 from small_runs import (
@@ -28,14 +27,11 @@ from comas import __main__ as command
 from comas.__main__ import main
 from comas.config import ConfigError
 from comas.config.plugins import PluginError, Registry, adopt_texts, digest_of
-from comas.config.schema import Custom
 from comas.data import QuestionSet
 from comas.engines.cluster.supervision import EngineError
 from comas.interaction.criticism import CRITICISMS
 from comas.interaction.schedules import SCHEDULES
 from comas.policy_optimization import ADVANTAGE_ESTIMATORS
-from comas.policy_optimization.batching import StepTotals
-from comas.policy_optimization.losses import Targets, policy_loss
 from comas.preflight.checks import errors_of
 from comas.preflight.configuration import load_config
 from comas.preflight.plugins import PLUGIN_KEYS, check_plugins
@@ -206,26 +202,6 @@ def test_a_kl_penalty_that_nothing_subtracts_is_refused(tmp_path, definition, is
     errors = plugin_errors("algorithm.name=custom", "algorithm.kl_coef=0.1", estimator)
     assert ["ignores inputs.log_ratios" in error for error in errors] == [True] * is_refused
     assert plugin_errors("algorithm.name=custom", "algorithm.kl_coef=0", estimator) == []
-
-
-@pytest.mark.parametrize("returned", ["None", "inputs.advantages", "0 * inputs.logprobs.detach()"])
-def test_a_loss_returns_one_value_for_each_token(tmp_path, returned):
-    path = written(tmp_path / "mine.py", f"def x(inputs):\n    return {returned}\n")
-    mask, row = torch.ones(2, 3, dtype=torch.bool), torch.zeros(2, 1)
-    targets = Targets(mask, row, row, None, None, row)
-    algorithm, totals = Custom(loss=f"{path}:x"), StepTotals(6, 2, 3, 1)
-    with pytest.raises(ValueError, match=r"algorithm\.loss=.* one loss for each token, \[2, 3\]"):
-        logprobs = row.expand(2, 3).clone().requires_grad_()
-        policy_loss(logprobs, targets=targets, totals=totals, algorithm=algorithm)
-
-
-@pytest.mark.parametrize("returned", ["None", "inputs.rewards", "inputs.log_ratios.numpy()"])
-def test_an_estimator_returns_one_advantage_for_each_token(tmp_path, returned):
-    path = written(tmp_path / "mine.py", f"def x(inputs):\n    return {returned}\n")
-    samples = [sample(response_token_ids=(2, 3, 4))] * 2
-    said = r"algorithm\.estimator=.* one advantage for each token, \[2, 3\]"
-    with pytest.raises(ValueError, match=said):
-        advantages_of(samples, Custom(estimator=f"{path}:x"))
 
 
 def test_workers_judge_with_the_text_that_this_process_has_read(tmp_path):
