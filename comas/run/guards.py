@@ -10,6 +10,8 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+import yaml
+
 from comas.config.schema import Config
 from comas.policy_optimization.update_stats import UpdateStats
 from comas.reward_formulation import REWARD_SCHEMES
@@ -60,8 +62,8 @@ class UpdateGuard:
             if self._empty[policy] >= MAX_EMPTY_UPDATES:
                 raise RuntimeError(
                     f"policy {policy} had nothing to train on in {MAX_EMPTY_UPDATES} updates in a "
-                    f"row: {LEFT_OUT}. If most are cut off, its model may have no "
-                    "end-of-sequence token"
+                    f"row: {TEXTS['no samples']['remedy']}. If most are cut off, its model may "
+                    "have no end-of-sequence token"
                 )
         for policy, update in stats.items():
             is_lost = update.num_skipped_steps > 0 and update.num_optimizer_steps == 0
@@ -115,11 +117,29 @@ class Sign:
     """True for turns that show it; the warning quotes the first."""
 
 
+TEXTS = yaml.safe_load(Path(__file__).with_name("signs.yaml").read_text(encoding="utf-8"))
+"""Name of a sign -> its metric, and what its warning says and advises."""
+
+
+def _sign(
+    name: str,
+    is_shown_by: Callable[[Sequence[float]], bool],
+    is_example: Callable[[Turn], bool] = lambda turn: False,
+) -> Sign:
+    """Return the sign that ``signs.yaml`` describes under ``name``."""
+    metric, says, remedy = (TEXTS[name][part] for part in ("metric", "says", "remedy"))
+    return Sign(metric, is_shown_by, says.format_map(globals()), remedy, is_example)
+
+
 def over_time(compare: Callable[[float, float], bool]) -> Callable[[Sequence[float]], bool]:
     """Return a test that compares the means of the first and the latest ``WINDOW`` steps."""
     return lambda values: (
         len(values) >= WINDOW and compare(fmean(values[:WINDOW]), fmean(values[-WINDOW:]))
     )
+
+
+def is_large(values: Sequence[float]) -> bool:
+    return values[-1] >= LARGE_SHARE
 
 
 def is_stuck(values: Sequence[float]) -> bool:
@@ -133,7 +153,7 @@ def is_stuck(values: Sequence[float]) -> bool:
 def _unread(name: str, role: str, parse: Callable[[str], object | None], wanted: str) -> Sign:
     return Sign(
         f"{name}/invalid_rate",
-        lambda values: values[-1] >= LARGE_SHARE,
+        is_large,
         f"at least half of all {role}s have no readable {name.replace('scoring', 'score')}",
         f"each has to hold {wanted}: if they are cut off, raise rollout.max_response_tokens, else "
         "choose society.models that follow the prompts, or change interaction.prompts",
@@ -141,115 +161,30 @@ def _unread(name: str, role: str, parse: Callable[[str], object | None], wanted:
     )
 
 
-LEFT_OUT = (
-    "responses are left out if they are cut off (algorithm.mask_truncated; raise "
-    "rollout.max_response_tokens), if no judge could read them (interaction/overlong_prompts; "
-    "raise rollout.max_prompt_tokens), if reward.scheme does not reward them, if "
-    "interaction.schedule never asks the agent and, with algorithm.name=dpo, if no paired response "
-    "has another reward"
-)
 LOST_SIGNALS = (
-    Sign(
-        r"(agent_\d+/)?truncated_rate(/\w+)?",
-        lambda values: values[-1] >= LARGE_SHARE,
-        "at least half of the responses are cut off",
-        "raise rollout.max_response_tokens (or a program's max_tokens), choose society.models with "
-        "shorter responses, or turn off thinking (rollout.chat_template_kwargs); "
-        "algorithm.mask_truncated leaves them out of the update",
-        lambda turn: turn.generation.finish_reason == "length",
-    ),
+    _sign("cut off", is_large, lambda turn: turn.generation.finish_reason == "length"),
     _unread("scoring", "scoring", parse_score, "<score>1</score>, 2 or 3"),
     _unread("judgment", "evaluation", parse_judgment, "<judgment>correct</judgment> or incorrect"),
     _unread("rating", "evaluation", parse_rating, "<rating>0</rating> to 5"),
-    Sign(
-        "reward/spread",
-        lambda values: values[-1] < NO_DIFFERENCE,
-        "all responses of the same role and round have the same reward",
-        "read the judges' turns in discussions/, and change society.models, interaction.prompts, "
-        "the difficulty of data.train, or reward.scheme",
-        lambda turn: True,
-    ),
-    Sign(
-        r"agent_\d+/policy/num_samples",
-        lambda values: values[-1] == 0,
-        "no response is trained on",
-        LEFT_OUT,
-    ),
-    Sign(
-        r"agent_\d+/policy/no_advantage_share",
-        lambda values: values[-1] > 1 - NO_DIFFERENCE,
-        "no response has an advantage over others",
-        "if their rewards differ, raise interaction.prompt_reuse, so that there are others "
-        "to compare with, or change algorithm.group_by or algorithm.name",
-    ),
-    Sign(
-        r"agent_\d+/policy/clip_fraction",
-        lambda values: values[-1] >= LARGE_SHARE,
-        "the loss of at least half of the tokens is clipped, so they teach nothing",
-        "lower optimization.learning_rate, optimization.epochs_per_buffer or "
-        "training.max_staleness",
-    ),
-    Sign(
-        r"agent_\d+/rollout_mismatch/corrected_share",
-        lambda values: values[-1] >= LARGE_SHARE,
-        "at least half of the tokens are beyond the bounds of algorithm.rollout_correction",
-        "lower optimization.learning_rate or training.max_staleness, or choose another correction",
-    ),
+    _sign("alike", lambda values: values[-1] < NO_DIFFERENCE, lambda turn: True),
+    _sign("no samples", lambda values: values[-1] == 0),
+    _sign("no advantage", lambda values: values[-1] > 1 - NO_DIFFERENCE),
+    _sign("clipped", is_large),
+    _sign("corrected", is_large),
 )
 """Signs of a missing learning signal, causes before consequences."""
-
-UNTRUE = Sign(
-    "reward_effectiveness/auc",
-    over_time(lambda first, latest: latest < max(0.55, first - 0.15)),
-    f"below 0.55, or 0.15 less than at first, over {WINDOW} steps: rewards hardly tell correct "
-    "solutions from others, or less well than at first",
-    "look at discussions/ and at accuracy, which may fall from here on",
-)
-STUCK = Sign(
-    "reward/(solution|evaluation)",
-    is_stuck,
-    f"stuck for {WINDOW} steps, so hardly any response is better than another",
-    "look at the judges' turns in discussions/: do they judge at all?",
-)
+UNTRUE = _sign("untrue", over_time(lambda first, latest: latest < max(0.55, first - 0.15)))
+STUCK = _sign("stuck", is_stuck)
+FELL = over_time(lambda first, latest: latest < ENTROPY_SHARE * first)
 TRENDS = (
-    Sign(
-        "interaction/overlong_prompts",
-        lambda values: values[-1] > 0,
-        "prompts were longer than rollout.max_prompt_tokens, and shortened or left out (or their "
-        "program's chat has a form that the chat template refuses); turns that therefore lack a "
-        "judgment are not trained on",
-        "raise rollout.max_prompt_tokens, or lower rollout.max_response_tokens",
+    _sign("overlong", lambda values: values[-1] > 0),
+    _sign(
+        "lengths",
+        over_time(lambda first, now: not first / LENGTH_FACTOR <= now <= LENGTH_FACTOR * first),
     ),
-    Sign(
-        "response_length",
-        over_time(
-            lambda first, latest: not first / LENGTH_FACTOR <= latest <= LENGTH_FACTOR * first
-        ),
-        f"rose to more than {LENGTH_FACTOR:g} times what it was, or fell below a third",
-        "look at discussions/ for repetition or lost answers, and at interaction/truncated_rate: "
-        "with algorithm.mask_truncated, responses that are cut off are not trained on",
-    ),
-    Sign(
-        r"agent_\d+/policy/entropy",
-        over_time(lambda first, latest: latest < ENTROPY_SHARE * first),
-        f"fell below {ENTROPY_SHARE:.0%} of what it was: the policy says nearly the same each time",
-        "lower optimization.learning_rate, or raise algorithm.kl_coef or "
-        "algorithm.clip_epsilon_high",
-    ),
-    Sign(
-        "scoring/entropy",
-        over_time(lambda first, latest: latest < ENTROPY_SHARE * first),
-        f"fell below {ENTROPY_SHARE:.0%} of what it was: scorers give nearly all solutions the "
-        "same score",
-        "look at scorings in discussions/: do they still tell right solutions from wrong ones?",
-    ),
-    Sign(
-        "majority/wrong",
-        over_time(lambda first, latest: latest > first + FALSE_CONSENSUS),
-        f"rose by more than {FALSE_CONSENSUS}: agents agree more and more on wrong answers",
-        "look at validation/greedy/accuracy; a KL penalty (algorithm.kl_coef) or a lower "
-        "optimization.learning_rate slows what they learn",
-    ),
+    _sign("certain policy", FELL),
+    _sign("certain scorers", FELL),
+    _sign("false consensus", over_time(lambda first, now: now > first + FALSE_CONSENSUS)),
 )
 """Signs of trouble that mostly develop over time."""
 
