@@ -131,10 +131,8 @@ def _try_update(
     algorithm: Custom, rewarded: Sequence[RewardedDiscussion], *, policy_of_agent: Sequence[int]
 ) -> None:
     """Compute the advantages and the loss of these discussions' turns, with made-up log-probs.
-
     Raises ValueError if they have the wrong shape or are not finite, or if nothing subtracts the
-    KL penalty that ``algorithm.kl_coef`` asks for.
-    """
+    KL penalty that ``algorithm.kl_coef`` asks for."""
     buffers = collect_samples(rewarded, policy_of_agent=policy_of_agent, mask_truncated=False)
     samples = 2 * [sample for buffer in buffers for sample in buffer]  # no group has a single one
     mask = torch.tensor([[True, True, True], [True, False, False]]).repeat(len(samples) // 2, 1)
@@ -158,7 +156,4 @@ def _try_update(
     loss = policy_loss(logprobs, targets=targets, totals=totals, algorithm=algorithm).loss
     (gradient,) = torch.autograd.grad(loss, logprobs)
     if not (loss.isfinite() and gradient.isfinite().all()):
-        raise ValueError(
-            f"algorithm.loss={algorithm.loss}: the loss, or its gradient, is not finite where "
-            "log-probs are -1"
-        )
+        raise ValueError(f"algorithm.loss={algorithm.loss}: not finite for log-probs of -1")

@@ -150,22 +150,16 @@ def is_stuck(values: Sequence[float]) -> bool:
     return len(latest) == WINDOW and (len(set(latest)) == 1 or extreme)
 
 
-def _unread(name: str, role: str, parse: Callable[[str], object | None], wanted: str) -> Sign:
-    return Sign(
-        f"{name}/invalid_rate",
-        is_large,
-        f"at least half of all {role}s have no readable {name.replace('scoring', 'score')}",
-        f"each has to hold {wanted}: if they are cut off, raise rollout.max_response_tokens, else "
-        "choose society.models that follow the prompts, or change interaction.prompts",
-        lambda turn: turn.role == role and parse(turn.text) is None,
-    )
+def _unread(role: str, parse: Callable[[str], object | None]) -> Callable[[Turn], bool]:
+    """Return a test for turns of a ``role`` that ``parse`` cannot read."""
+    return lambda turn: turn.role == role and parse(turn.text) is None
 
 
 LOST_SIGNALS = (
     _sign("cut off", is_large, lambda turn: turn.generation.finish_reason == "length"),
-    _unread("scoring", "scoring", parse_score, "<score>1</score>, 2 or 3"),
-    _unread("judgment", "evaluation", parse_judgment, "<judgment>correct</judgment> or incorrect"),
-    _unread("rating", "evaluation", parse_rating, "<rating>0</rating> to 5"),
+    _sign("unread scores", is_large, _unread("scoring", parse_score)),
+    _sign("unread judgments", is_large, _unread("evaluation", parse_judgment)),
+    _sign("unread ratings", is_large, _unread("evaluation", parse_rating)),
     _sign("alike", lambda values: values[-1] < NO_DIFFERENCE, lambda turn: True),
     _sign("no samples", lambda values: values[-1] == 0),
     _sign("no advantage", lambda values: values[-1] > 1 - NO_DIFFERENCE),
