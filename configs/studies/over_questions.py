@@ -31,7 +31,8 @@ def read_lines(path: Path) -> list[dict[str, Any]]:
 
 def files_by_step(folder: Path) -> dict[int, Path]:
     """Return step -> file of ``validations/`` or ``discussions/``, in their order."""
-    return {int(path.stem.removeprefix("step_")): path for path in sorted(folder.glob("step_*"))}
+    files = {int(path.stem.removeprefix("step_")): path for path in folder.glob("step_*")}
+    return dict(sorted(files.items()))
 
 
 def changes(run: Path) -> Iterator[list[str]]:
